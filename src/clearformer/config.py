@@ -1,8 +1,8 @@
 """Settings as frozen data: a base class, TOML in and out, and `key=value` overrides.
 
 A *section* is a `Spec` inside a `Spec` (`train.lr`). A *slot* is a union of specs told apart by `kind`
-(`model.position.kind`); a bare word is short for its kind (`model.position=rope`). Where an override changes
-a slot's kind, the fields that were set and that the new kind has too are kept; the others fall to its defaults.
+(`model.position.kind`); a bare word is short for its kind (`model.position=rope`). Where an override changes a
+slot's kind, the fields that were set and that the new kind has too are kept; the others fall to its defaults.
 """
 
 import tomllib
@@ -56,7 +56,7 @@ def slot_variants(field: FieldInfo) -> dict[str, type[Spec]]:
     """The specs a slot can hold, by their `kind`; empty where the field is no slot."""
     if field.discriminator != "kind":
         return {}
-    members = get_args(field.annotation) or (field.annotation,)
+    members: tuple[Any, ...] = get_args(field.annotation) or (field.annotation,)
     return {member.model_fields["kind"].default: member for member in members}
 
 
@@ -72,7 +72,9 @@ def explicit(spec: Spec) -> dict[str, Any]:
     return settings
 
 
-def merge(spec_type: type[Spec], old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def merge(
+    spec_type: type[Spec], old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
+) -> dict[str, Any]:
     """`old` settings with `new` ones laid over them, key by key.
 
     Raises:
@@ -93,7 +95,9 @@ def _merge_field(field: FieldInfo, old: Any, new: Any, path: str) -> Any:
     if isinstance(field.annotation, type) and issubclass(field.annotation, Spec):
         if not isinstance(new, Mapping):
             example = next(iter(field.annotation.model_fields))
-            raise ConfigError(f"{path} is a section, not a value: set a key of it, such as {path}.{example}=...")
+            raise ConfigError(
+                f"{path} is a section, not a value: set a key of it, such as {path}.{example}=..."
+            )
         if old is None and isinstance(field.default, Spec):
             old = explicit(field.default)
         return merge(field.annotation, old or {}, new, path + ".")
@@ -109,7 +113,7 @@ def _merge_slot(
         new = {"kind": new}
     if not isinstance(new, Mapping):
         raise ConfigError(f"{path} takes one of {', '.join(variants)}; got {new!r}")
-    default_kind = field.default.kind if isinstance(field.default, Spec) else next(iter(variants))
+    default_kind = getattr(field.default, "kind", next(iter(variants)))
     old_kind = old.get("kind", default_kind)
     kind = new.get("kind", old_kind)
     if kind not in variants:
@@ -118,7 +122,9 @@ def _merge_slot(
     if not old and kind == default_kind and isinstance(field.default, Spec):
         old = explicit(field.default)
     kept = {k: v for k, v in old.items() if k in variants[kind].model_fields}
-    return merge(variants[kind], kept | {"kind": kind}, {k: v for k, v in new.items() if k != "kind"}, path + ".")
+    return merge(
+        variants[kind], kept | {"kind": kind}, {k: v for k, v in new.items() if k != "kind"}, path + "."
+    )
 
 
 def _allows_none(annotation: Any) -> bool:
@@ -135,12 +141,13 @@ def parse_override(text: str) -> dict[str, Any]:
     if not equals or not all(key.split(".")):
         raise ConfigError(f"{text!r} is no setting: write it as key=value, such as train.lr=3e-4")
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
+        parsed: Any = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value
-    for part in reversed(key.split(".")):
+    first, *rest = key.split(".")
+    for part in reversed(rest):
         parsed = {part: parsed}
-    return parsed
+    return {first: parsed}
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -1,0 +1,461 @@
+"""What mixes positions: last, mean, dot, shared, multihead (MHA, GQA, MQA, window, cross), linear.
+
+    Attn(E) = softmax((Q K^T + M) / sqrt(d)) V     (Vaswani et al. 2017, 3.2.1; lecture 000, section 4.5)
+
+Every kind but `last` and `linear` is this formula with its own Q, K and V: `mean` has equal scores, `dot`
+takes the embeddings themselves, `shared` one matrix for queries and keys, `multihead` separate matrices and h
+heads. While nobody looks at the scores or the pattern, a fused kernel computes the same without keeping them.
+
+Shapes: B batch, T query positions, S key positions, D d_model, H heads, K key/value heads, Dh head size.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+
+from clearformer.config import Spec
+from clearformer.errors import ConfigError
+from clearformer.model.cache import KeyValueCache, LayerCache, LinearCache
+from clearformer.model.hooks import HookPoint
+from clearformer.model.masks import Mask
+from clearformer.model.norms import NoNorm, Norm
+from clearformer.model.positions import Positions
+
+Heads = tuple[Float[Tensor, "B T H Dh"], Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dh"]]
+
+
+# --- the formula ------------------------------------------------------------------------------------------
+
+
+def attention_scores(
+    q: Float[Tensor, "B H T Dh"],
+    k: Float[Tensor, "B H S Dh"],
+    scale: float,
+    attend: Bool[Tensor, "#B 1 T S"],
+    bias: Float[Tensor, "*#B H T S"] | None = None,
+) -> Float[Tensor, "B H T S"]:
+    """Q K^T * scale + bias, with the lowest finite number where `attend` is False.
+
+    Finite, so that a row that may read nothing (a padding token's) stays a number; its weight elsewhere is
+    exactly 0 all the same, because exp underflows.
+    """
+    scores = q @ k.transpose(-2, -1) * scale
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
+    return scores.masked_fill(~attend, torch.finfo(scores.dtype).min)
+
+
+def fused_attention(
+    q: Float[Tensor, "B H T Dh"],
+    k: Float[Tensor, "B K S Dh"],
+    v: Float[Tensor, "B K S Dv"],
+    scale: float,
+    mask: Mask,
+    window: int | None,
+    bias: Float[Tensor, "*#B H T S"] | None,
+    dropout: float,
+) -> Float[Tensor, "B H T Dv"]:
+    """softmax(scores) V in one kernel, which never holds the [T S] scores (Dao et al. 2022)."""
+    attend = None
+    causal = bias is None and mask.is_triangle(window)
+    if not causal and not mask.reads_everything(window):
+        attend = mask.attend(window)
+    if bias is not None:
+        floor = torch.finfo(q.dtype).min
+        bias = bias.to(q.dtype)
+        attend = bias if attend is None else bias.masked_fill(~attend, floor)
+    return F.scaled_dot_product_attention(
+        q,
+        k,
+        v,
+        attn_mask=attend,
+        is_causal=causal,
+        scale=scale,
+        dropout_p=dropout,
+        enable_gqa=q.shape[1] != k.shape[1],
+    )
+
+
+def share_heads(x: Float[Tensor, "B K S Dh"], n_heads: int) -> Float[Tensor, "B H S Dh"]:
+    """Key/value heads repeated so that each query head has one."""
+    return x.repeat_interleave(n_heads // x.shape[1], dim=1)
+
+
+def split_heads(x: Float[Tensor, "B T HDh"], n_heads: int) -> Float[Tensor, "B T H Dh"]:
+    """The last dimension as `n_heads` heads."""
+    return x.unflatten(-1, (n_heads, -1))
+
+
+# --- modules ----------------------------------------------------------------------------------------------
+
+
+class Attention(nn.Module, ABC):
+    """The formula, for whatever queries, keys and values `project` makes."""
+
+    def __init__(self, scale: float = 1.0, dropout: float = 0.0, window: int | None = None) -> None:
+        super().__init__()
+        self.scale = scale
+        self.dropout = dropout
+        self.window = window
+        self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
+        self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
+        self.hook_attn_scores, self.hook_pattern, self.hook_z = HookPoint(), HookPoint(), HookPoint()
+
+    @abstractmethod
+    def project(self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"]) -> Heads:
+        """Queries of what reads, keys and values of what is read."""
+
+    def output(self, z: Float[Tensor, "B T HDh"]) -> Float[Tensor, "B T D"]:
+        """What is written to the residual stream: the joined heads, unless a kind has an output matrix."""
+        return z
+
+    def new_cache(self) -> LayerCache:
+        """An empty cache of the kind that this layer fills."""
+        return KeyValueCache()
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Mask,
+        positions: Positions,
+        cache: Any = None,
+        memory: Float[Tensor, "B S D"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """What each position gathers from those it may read.
+
+        Args:
+            x: What reads.
+            mask: Who may read whom, and where everyone stands.
+            positions: How order enters the scores.
+            cache: What `new_cache` made, holding the earlier positions; those of `x` are added to it.
+            memory: What is read, where that is not `x` itself (cross-attention, in which order has no part).
+        """
+        q, k, v = self.project(x, x if memory is None else memory)
+        q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)
+        bias = None
+        if memory is None:
+            q = self.hook_rot_q(positions.rotate(q, mask.q_pos))
+            k = self.hook_rot_k(positions.rotate(k, mask.q_pos))
+            bias = positions.bias(mask.q_pos, mask.k_pos)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # [B H T Dh], [B K S Dh]
+        z = self.hook_z(self.mix(q, k, v, mask, bias, cache).transpose(1, 2))  # [B T H Dh]
+        return self.output(z.flatten(2))
+
+    def mix(
+        self,
+        q: Float[Tensor, "B H T Dh"],
+        k: Float[Tensor, "B K _ Dh"],
+        v: Float[Tensor, "B K _ Dv"],
+        mask: Mask,
+        bias: Float[Tensor, "*#B H T S"] | None,
+        cache: Any,
+    ) -> Float[Tensor, "B H T Dv"]:
+        """softmax(scores) V: fused while nobody looks, in the open when somebody does."""
+        if cache is not None:
+            k, v = cache.append(k, v)
+        dropout = self.dropout if self.training else 0.0
+        if not (self.hook_attn_scores.watched or self.hook_pattern.watched):
+            return fused_attention(q, k, v, self.scale, mask, self.window, bias, dropout)
+        k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
+        scores = attention_scores(q, k, self.scale, mask.attend(self.window), bias)
+        pattern = self.hook_pattern(self.hook_attn_scores(scores).softmax(dim=-1))
+        return F.dropout(pattern, dropout) @ v
+
+
+class LastModule(nn.Module):
+    """See `Last`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hook_z = HookPoint()
+
+    def new_cache(self) -> LayerCache:
+        return KeyValueCache()
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Mask,
+        positions: Positions,
+        cache: Any = None,
+        memory: None = None,
+    ) -> Float[Tensor, "B T D"]:
+        return self.hook_z(x.unsqueeze(2)).squeeze(2)
+
+
+class MeanModule(Attention):
+    """See `Mean`."""
+
+    def project(self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"]) -> Heads:
+        zero_q, zero_k = x.new_zeros(*x.shape[:2], 1, 1), source.new_zeros(*source.shape[:2], 1, 1)
+        return zero_q, zero_k, source.unsqueeze(2)
+
+
+class DotModule(Attention):
+    """See `Dot`."""
+
+    def project(self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"]) -> Heads:
+        return x.unsqueeze(2), source.unsqueeze(2), source.unsqueeze(2)
+
+
+class SharedModule(Attention):
+    """See `Shared`."""
+
+    def __init__(self, d_model: int, scale: float, dropout: float) -> None:
+        super().__init__(scale, dropout)
+        self.W = nn.Linear(d_model, d_model, bias=False)
+
+    def project(self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"]) -> Heads:
+        return self.W(x).unsqueeze(2), self.W(source).unsqueeze(2), source.unsqueeze(2)
+
+
+class ProjectedHeads(Attention):
+    """Queries, keys and values of several heads, each by a matrix of its own; the joined heads by another."""
+
+    def __init__(
+        self, spec: "_HeadsSpec", d_model: int, dropout: float, scale: float, window: int | None
+    ) -> None:
+        super().__init__(scale, dropout, window)
+        d_head = spec.head_size(d_model)
+        self.n_heads, self.n_kv_heads = spec.n_heads, spec.n_key_value_heads
+        self.W_Q = nn.Linear(d_model, self.n_heads * d_head, bias=spec.qkv_bias)
+        self.W_K = nn.Linear(d_model, self.n_kv_heads * d_head, bias=spec.qkv_bias)
+        self.W_V = (
+            nn.Linear(d_model, self.n_kv_heads * d_head, bias=spec.qkv_bias) if spec.value else nn.Identity()
+        )
+        self.W_O = (
+            nn.Linear(self.n_heads * d_head, d_model, bias=spec.output_bias) if spec.output else nn.Identity()
+        )
+        self.q_norm, self.k_norm = spec.qk_norm.build(d_head), spec.qk_norm.build(d_head)
+
+    def project(self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"]) -> Heads:
+        q = self.q_norm(split_heads(self.W_Q(x), self.n_heads))
+        k = self.k_norm(split_heads(self.W_K(source), self.n_kv_heads))
+        return q, k, split_heads(self.W_V(source), self.n_kv_heads)
+
+    def output(self, z: Float[Tensor, "B T HDh"]) -> Float[Tensor, "B T D"]:
+        return self.W_O(z)
+
+
+class MultiHeadModule(ProjectedHeads):
+    """See `MultiHead`."""
+
+
+class LinearModule(ProjectedHeads):
+    """See `Linear`."""
+
+    def new_cache(self) -> LayerCache:
+        return LinearCache()
+
+    def mix(
+        self,
+        q: Float[Tensor, "B H T Dh"],
+        k: Float[Tensor, "B K S Dh"],
+        v: Float[Tensor, "B K S Dv"],
+        mask: Mask,
+        bias: Tensor | None,
+        cache: Any,
+    ) -> Float[Tensor, "B H T Dv"]:
+        q, k, v = positive(q), share_heads(positive(k), q.shape[1]), share_heads(v, q.shape[1])
+        if mask.padding is not None:
+            k = k * mask.padding[:, None, -k.shape[2] :, None]  # a padding token adds nothing to any sum
+        if cache is None and (self.hook_attn_scores.watched or self.hook_pattern.watched):
+            scores = self.hook_attn_scores(q @ k.transpose(-2, -1) * mask.attend(None))
+            return self.hook_pattern(scores / scores.sum(-1, keepdim=True).clamp_min(TINY)) @ v
+        if not mask.causal:
+            return linear_attention(q, k, v)
+        return causal_linear_attention(q, k, v, LinearCache() if cache is None else cache)
+
+
+# --- linear attention -------------------------------------------------------------------------------------
+
+TINY = 1e-6  # keeps the quotient of a position that may read nothing (padding) a number
+CHUNK = 64  # positions whose pairs are formed at once: quadratic within, linear across
+
+
+def positive(x: Tensor) -> Tensor:
+    """phi(x) = elu(x) + 1 (Katharopoulos et al. 2020, equation 7)."""
+    return F.elu(x) + 1
+
+
+def linear_attention(
+    q: Float[Tensor, "B H T Dh"], k: Float[Tensor, "B H S Dh"], v: Float[Tensor, "B H S Dv"]
+) -> Float[Tensor, "B H T Dv"]:
+    """phi(Q) (phi(K)^T V) / phi(Q) sum(phi(K)): everyone reads everyone, without the [T S] scores."""
+    total = q @ k.sum(2).unsqueeze(-1)  # [B H T 1]
+    return q @ (k.transpose(-2, -1) @ v) / total.clamp_min(TINY)
+
+
+def causal_linear_attention(
+    q: Float[Tensor, "B H T Dh"],
+    k: Float[Tensor, "B H T Dh"],
+    v: Float[Tensor, "B H T Dv"],
+    memory: LinearCache,
+) -> Float[Tensor, "B H T Dv"]:
+    """Linear attention in causal order, chunk by chunk; `memory` holds the sums over all earlier positions.
+
+    With a chunk of one position this is the recurrent form, with a chunk of all T the parallel one; the paper
+    shows that they are equal.
+    """
+    outer = q.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1]) if memory.outer is None else memory.outer
+    keys = q.new_zeros(*k.shape[:2], k.shape[-1]) if memory.keys is None else memory.keys
+    mixed = []
+    for q_c, k_c, v_c in zip(q.split(CHUNK, 2), k.split(CHUNK, 2), v.split(CHUNK, 2), strict=True):
+        scores = (q_c @ k_c.transpose(-2, -1)).tril()  # [B H C C]
+        total = scores.sum(-1, keepdim=True) + q_c @ keys.unsqueeze(-1)
+        mixed.append((scores @ v_c + q_c @ outer) / total.clamp_min(TINY))
+        outer = outer + k_c.transpose(-2, -1) @ v_c
+        keys = keys + k_c.sum(2)
+    memory.outer, memory.keys = outer, keys
+    return torch.cat(mixed, dim=2)
+
+
+# --- the slot ---------------------------------------------------------------------------------------------
+
+
+class _AttentionSpec(Spec):
+    """What every kind of attention says of itself."""
+
+    takes_rotation: ClassVar[bool] = True  # whether positions may turn its queries and keys
+    takes_bias: ClassVar[bool] = True  # whether positions may add to its scores
+
+    def heads(self, d_model: int) -> tuple[int, int]:
+        """The number of heads and their size; raises ConfigError where they do not fit d_model."""
+        return 1, d_model
+
+
+class Last(_AttentionSpec):
+    """Nothing is mixed: e_final,t = e_t, a bigram model (lecture 000, section 4.1)."""
+
+    kind: Literal["last"] = "last"
+    takes_rotation: ClassVar[bool] = False
+    takes_bias: ClassVar[bool] = False
+
+    def build(self, d_model: int, dropout: float) -> LastModule:
+        return LastModule()
+
+
+class Mean(_AttentionSpec):
+    """All that may be read, averaged: equal scores (lecture 000, section 4.2)."""
+
+    kind: Literal["mean"] = "mean"
+    takes_rotation: ClassVar[bool] = False
+
+    def build(self, d_model: int, dropout: float) -> MeanModule:
+        return MeanModule(dropout=dropout)
+
+
+class Dot(_AttentionSpec):
+    """softmax(E e_t): the embeddings are queries, keys and values (lecture 000, section 4.3).
+
+    A token's product with itself is about sqrt(d) after scaling and others about 1, so it reads mostly itself.
+    """
+
+    kind: Literal["dot"] = "dot"
+    scale: bool = True
+
+    def build(self, d_model: int, dropout: float) -> DotModule:
+        return DotModule(d_model**-0.5 if self.scale else 1.0, dropout)
+
+
+class Shared(_AttentionSpec):
+    """softmax((W E)(W e_t)): one matrix on both sides, values as they are (lecture 000, section 4.4)."""
+
+    kind: Literal["shared"] = "shared"
+    scale: bool = True
+
+    def build(self, d_model: int, dropout: float) -> SharedModule:
+        return SharedModule(d_model, d_model**-0.5 if self.scale else 1.0, dropout)
+
+
+class _HeadsSpec(_AttentionSpec):
+    """Heads with matrices of their own.
+
+    Attributes:
+        n_heads: H, the query heads.
+        n_kv_heads: K, the key/value heads: H of them (MHA), fewer (GQA, Ainslie et al. 2023) or one (MQA).
+        d_head: The size of a head; D / H where it is not given.
+        value: Whether there is a value matrix; without one, what is mixed is the input itself.
+        output: Whether there is an output matrix (lecture 000, section 6.1).
+        qkv_bias: Whether the query, key and value matrices have biases.
+        output_bias: Whether the output matrix has one.
+        qk_norm: A norm on each head's queries and keys (Henry et al. 2020), before positions turn them.
+    """
+
+    n_heads: PositiveInt = 1
+    n_kv_heads: PositiveInt | None = None
+    d_head: PositiveInt | None = None
+    value: bool = True
+    output: bool = True
+    qkv_bias: bool = False
+    output_bias: bool = False
+    qk_norm: Norm = NoNorm()
+
+    @property
+    def n_key_value_heads(self) -> int:
+        return self.n_kv_heads or self.n_heads
+
+    def head_size(self, d_model: int) -> int:
+        return self.d_head or d_model // self.n_heads
+
+    def heads(self, d_model: int) -> tuple[int, int]:
+        if self.d_head is None and d_model % self.n_heads:
+            raise ConfigError(
+                f"model.attention.n_heads: {self.n_heads} heads do not divide model.d_model={d_model}; "
+                f"choose a divisor, or set model.attention.d_head"
+            )
+        if self.n_heads % self.n_key_value_heads:
+            raise ConfigError(
+                f"model.attention.n_kv_heads: {self.n_kv_heads} key/value heads do not divide "
+                f"model.attention.n_heads={self.n_heads}; each must serve the same number of query heads"
+            )
+        joined = self.n_heads * self.head_size(d_model)
+        if not self.output and joined != d_model:
+            raise ConfigError(
+                f"model.attention.output: without an output matrix the heads must join to model.d_model={d_model}, "
+                f"and {self.n_heads} of {self.head_size(d_model)} make {joined}"
+            )
+        if not self.value and self.n_key_value_heads * self.head_size(d_model) != d_model:
+            raise ConfigError(
+                f"model.attention.value: without a value matrix the key/value heads must split "
+                f"model.d_model={d_model} exactly; they hold {self.n_key_value_heads * self.head_size(d_model)}"
+            )
+        return self.n_heads, self.head_size(d_model)
+
+
+class MultiHead(_HeadsSpec):
+    """Concat(head_1 ... head_h) W_O, each head with its own W_Q, W_K, W_V (Vaswani et al. 2017, 3.2.2).
+
+    Attributes:
+        window: How many keys back a query reads, its own included (a sliding window, Beltagy et al. 2020).
+        scale: Whether scores are divided by sqrt(d_head).
+    """
+
+    kind: Literal["multihead"] = "multihead"
+    window: PositiveInt | None = None
+    scale: bool = True
+
+    def build(self, d_model: int, dropout: float) -> MultiHeadModule:
+        scale = self.head_size(d_model) ** -0.5 if self.scale else 1.0
+        return MultiHeadModule(self, d_model, dropout, scale, self.window)
+
+
+class Linear(_HeadsSpec):
+    """phi(q)^T phi(k) in place of exp(q^T k), so that sums over the past take the place of the past itself.
+
+    Time and memory grow with T and not with T² (Katharopoulos et al. 2020; lecture 004, section 4.7).
+    """
+
+    kind: Literal["linear"] = "linear"
+    takes_bias: ClassVar[bool] = False
+
+    def build(self, d_model: int, dropout: float) -> LinearModule:
+        return LinearModule(self, d_model, dropout, scale=1.0, window=None)
+
+
+AttentionSpec = Annotated[Last | Mean | Dot | Shared | MultiHead | Linear, Field(discriminator="kind")]

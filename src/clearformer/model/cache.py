@@ -1,0 +1,92 @@
+"""What attention keeps between calls, so that a new token costs one step and not the whole text again.
+
+Shapes: B batch, T new positions, S all positions so far, K key/value heads, Dh head size.
+"""
+
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+class LayerCache(Protocol):
+    """What one layer keeps."""
+
+    def select(self, rows: Int[Tensor, " N"]) -> None:
+        """Keep the given rows of the batch, in that order (repeats allowed)."""
+        ...
+
+
+class KeyValueCache:
+    """Keys and values of every position so far, in buffers that grow by doubling."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._keys: Tensor | None = None  # [B K capacity Dh]
+        self._values: Tensor | None = None
+
+    def append(
+        self, keys: Float[Tensor, "B K T Dh"], values: Float[Tensor, "B K T Dv"]
+    ) -> tuple[Float[Tensor, "B K S Dh"], Float[Tensor, "B K S Dv"]]:
+        """Add the keys and values of T new positions; returns those of all S."""
+        start, self.length = self.length, self.length + keys.shape[2]
+        self._keys = _with_room(self._keys, keys, start, self.length)
+        self._values = _with_room(self._values, values, start, self.length)
+        self._keys[:, :, start : self.length] = keys
+        self._values[:, :, start : self.length] = values
+        return self._keys[:, :, : self.length], self._values[:, :, : self.length]
+
+    def select(self, rows: Int[Tensor, " N"]) -> None:
+        if self._keys is not None and self._values is not None:
+            self._keys, self._values = self._keys[rows], self._values[rows]
+
+
+class LinearCache:
+    """Linear attention's whole memory of the past: sums over the keys read so far."""
+
+    def __init__(self) -> None:
+        self.outer: Tensor | None = None  # [B H Dh Dv], sum of phi(k) v^T
+        self.keys: Tensor | None = None  # [B H Dh], sum of phi(k)
+
+    def select(self, rows: Int[Tensor, " N"]) -> None:
+        if self.outer is not None and self.keys is not None:
+            self.outer, self.keys = self.outer[rows], self.keys[rows]
+
+
+class Cache:
+    """A model's cache: one entry a layer, and which of the positions so far are padding."""
+
+    def __init__(self, layers: list[LayerCache]) -> None:
+        self.layers = layers
+        self.length = 0
+        self.padding: Bool[Tensor, "B S"] | None = None
+
+    def extend(self, n_new: int, padding: Bool[Tensor, "B T"] | None) -> Bool[Tensor, "B S"] | None:
+        """Count T new positions in; returns the padding of all positions so far, or None where there is none."""
+        if padding is not None or self.padding is not None:
+            known = padding if padding is not None else self.padding
+            assert known is not None
+            old = self.padding if self.padding is not None else known.new_ones(len(known), self.length)
+            new = padding if padding is not None else known.new_ones(len(known), n_new)
+            self.padding = torch.cat([old, new], dim=1)
+        self.length += n_new
+        return self.padding
+
+    def select(self, rows: Int[Tensor, " N"]) -> None:
+        """Keep the given rows of the batch, in that order (repeats allowed): beams, finished samples."""
+        for layer in self.layers:
+            layer.select(rows)
+        if self.padding is not None:
+            self.padding = self.padding[rows]
+
+
+def _with_room(buffer: Tensor | None, new: Tensor, used: int, needed: int) -> Tensor:
+    """The buffer itself where `needed` positions fit, else a larger one that holds the `used` ones."""
+    if buffer is not None and needed <= buffer.shape[2]:
+        return buffer
+    capacity = max(2 * used, needed)
+    larger = new.new_empty(*new.shape[:2], capacity, new.shape[3])
+    if buffer is not None:
+        larger[:, :, :used] = buffer[:, :, :used]
+    return larger

@@ -1,0 +1,122 @@
+"""What transforms each position by itself: none, ReLU, GELU, squared ReLU, SwiGLU.
+
+Shapes: B batch, T positions, D d_model, F d_ff.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Literal
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+
+from clearformer.config import Spec
+from clearformer.model.hooks import HookPoint
+
+
+class NoFeedForward(Spec):
+    """No feed-forward sub-layer (lecture 000, section 5.4.1: attention-only blocks)."""
+
+    kind: Literal["none"] = "none"
+
+    def build(self, d_model: int) -> None:
+        return None
+
+
+class _TwoLayers(Spec):
+    """W_out f(W_in x), D -> F -> D."""
+
+    d_ff: PositiveInt | None = None
+    bias: bool = True
+
+    def width(self, d_model: int) -> int:
+        """F: what was set, or four times D (the original paper's choice)."""
+        return self.d_ff or 4 * d_model
+
+
+class ReLU(_TwoLayers):
+    """max(0, x W_in) W_out (Vaswani et al. 2017, 3.3; lecture 000, section 5.2)."""
+
+    kind: Literal["relu"] = "relu"
+
+    def build(self, d_model: int) -> nn.Module:
+        return FeedForward(d_model, self.width(d_model), self.bias, F.relu)
+
+
+class GELU(_TwoLayers):
+    """x Phi(x) between the matrices (Hendrycks and Gimpel 2016); `tanh` is GPT-2's approximation of Phi."""
+
+    kind: Literal["gelu"] = "gelu"
+    approximate: Literal["none", "tanh"] = "none"
+
+    def build(self, d_model: int) -> nn.Module:
+        return FeedForward(
+            d_model, self.width(d_model), self.bias, partial(F.gelu, approximate=self.approximate)
+        )
+
+
+class ReLU2(_TwoLayers):
+    """max(0, x W_in)² W_out (So et al. 2021, Primer)."""
+
+    kind: Literal["relu2"] = "relu2"
+
+    def build(self, d_model: int) -> nn.Module:
+        return FeedForward(d_model, self.width(d_model), self.bias, relu2)
+
+
+class SwiGLU(Spec):
+    """(silu(x W_gate) * x W_in) W_out (Shazeer 2020; lecture 002, section 7).
+
+    Three matrices instead of two: the default width is two thirds of 4D, rounded up to a multiple of 8, so that
+    the parameters are those of the other kinds.
+    """
+
+    kind: Literal["swiglu"] = "swiglu"
+    d_ff: PositiveInt | None = None
+    bias: bool = False
+
+    def width(self, d_model: int) -> int:
+        return self.d_ff or -(-8 * d_model // 24) * 8
+
+    def build(self, d_model: int) -> nn.Module:
+        return GatedFeedForward(d_model, self.width(d_model), self.bias)
+
+
+FeedForwardSpec = Annotated[NoFeedForward | ReLU | GELU | ReLU2 | SwiGLU, Field(discriminator="kind")]
+
+
+def relu2(x: Tensor) -> Tensor:
+    """max(0, x)²."""
+    return F.relu(x).square()
+
+
+class FeedForward(nn.Module):
+    """W_out f(W_in x)."""
+
+    def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.W_in = nn.Linear(d_model, d_ff, bias=bias)
+        self.W_out = nn.Linear(d_ff, d_model, bias=bias)
+        self.activation = activation
+        self.hook_pre, self.hook_post = HookPoint(), HookPoint()
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        hidden = self.hook_pre(self.W_in(x))  # [B T F]
+        return self.W_out(self.hook_post(self.activation(hidden)))
+
+
+class GatedFeedForward(nn.Module):
+    """W_out (silu(W_gate x) * W_in x)."""
+
+    def __init__(self, d_model: int, d_ff: int, bias: bool) -> None:
+        super().__init__()
+        self.W_gate = nn.Linear(d_model, d_ff, bias=bias)
+        self.W_in = nn.Linear(d_model, d_ff, bias=bias)
+        self.W_out = nn.Linear(d_ff, d_model, bias=bias)
+        self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        gate = F.silu(self.hook_pre(self.W_gate(x)))  # [B T F]
+        return self.W_out(self.hook_post(gate * self.hook_pre_linear(self.W_in(x))))

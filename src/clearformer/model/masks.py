@@ -1,0 +1,50 @@
+"""Who may read whom, as data: causal order, a window, padding.
+
+Shapes: B batch, T query positions, S key positions.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What each query may read in one forward pass.
+
+    Attributes:
+        q_pos: The queries' positions, [T] or [B T].
+        k_pos: The keys' positions, [S] or [B S].
+        causal: Whether a query reads only keys at its own position and before (lecture 000, section 4.5).
+        padding: True where a key is a real token and False where it is padding, [B S]; None: all are real.
+    """
+
+    q_pos: Int[Tensor, "*#B T"]
+    k_pos: Int[Tensor, "*#B S"]
+    causal: bool
+    padding: Bool[Tensor, "B S"] | None = None
+
+    def attend(self, window: int | None) -> Bool[Tensor, "#B 1 T S"]:
+        """True where a query may read a key; `window` is the number of keys back, a query's own included."""
+        distance = self.q_pos.unsqueeze(-1) - self.k_pos.unsqueeze(-2)  # [*B T S]
+        allowed = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
+        if window is not None:
+            allowed = allowed & (distance < window) & (distance > -window)
+        if self.padding is not None:
+            allowed = allowed & self.padding.unsqueeze(-2)
+        return allowed.unsqueeze(-3) if allowed.dim() == 3 else allowed[None, None]
+
+    def reads_everything(self, window: int | None) -> bool:
+        """Whether no query is denied any key, known from the shapes alone (so that no mask need be made)."""
+        n_keys = self.k_pos.shape[-1]
+        one_new_token = self.q_pos.shape[-1] == 1  # the newest: all keys in the cache are at or before it
+        inside_window = window is None or n_keys <= window
+        return self.padding is None and inside_window and (one_new_token or not self.causal)
+
+    def is_triangle(self, window: int | None) -> bool:
+        """Whether query t reads exactly keys 0 to t, known from the shapes alone."""
+        n_keys = self.k_pos.shape[-1]
+        inside_window = window is None or n_keys <= window
+        return self.causal and self.padding is None and inside_window and self.q_pos.shape[-1] == n_keys

@@ -1,0 +1,208 @@
+"""How order enters the model: none, sinusoidal, learned, RoPE, ALiBi.
+
+There are three seams, and each kind overrides only its own: `embed` (vectors added to the token embeddings),
+`rotate` (queries and keys turned by their positions) and `bias` (numbers added to the attention scores).
+
+Shapes: B batch, T query positions, S key positions, D d_model, H heads, Dh head size. A position tensor is [T]
+where every row of the batch has the same positions and [B T] where padding shifts them.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, PositiveFloat
+from torch import Tensor, nn
+
+from clearformer.config import Spec
+
+
+class Positions(nn.Module):
+    """Positions that leave no trace; the base whose seams the other kinds override."""
+
+    def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"] | None:
+        """Vectors to add to the token embeddings, or None."""
+        return None
+
+    def rotate(self, x: Float[Tensor, "B T H Dh"], pos: Int[Tensor, "*#B T"]) -> Float[Tensor, "B T H Dh"]:
+        """Queries or keys, turned by their positions."""
+        return x
+
+    def bias(
+        self, q_pos: Int[Tensor, "*#B T"], k_pos: Int[Tensor, "*#B S"]
+    ) -> Float[Tensor, "*#B H T S"] | None:
+        """Numbers to add to the attention scores, or None."""
+        return None
+
+
+class NoPositions(Spec):
+    """No positions: within what a token may read, order is unknown (lecture 000, section 6.2)."""
+
+    kind: Literal["none"] = "none"
+
+    def build(self, d_model: int, n_heads: int, d_head: int, max_seq_len: int) -> Positions:
+        return Positions()
+
+
+class Sinusoidal(Spec):
+    """PE(t, 2i) = sin(t / 10000^(2i/d)), PE(t, 2i+1) = cos(t / 10000^(2i/d)) (Vaswani et al. 2017, 3.5).
+
+    PE(t+k) is a linear function of PE(t): each pair of dimensions turns by a fixed angle.
+    """
+
+    kind: Literal["sinusoidal"] = "sinusoidal"
+
+    def build(self, d_model: int, n_heads: int, d_head: int, max_seq_len: int) -> Positions:
+        return SinusoidalPositions(d_model, max_seq_len)
+
+
+class Learned(Spec):
+    """One trained vector per position (GPT-2, BERT; lecture 004, section 4.2)."""
+
+    kind: Literal["learned"] = "learned"
+
+    def build(self, d_model: int, n_heads: int, d_head: int, max_seq_len: int) -> Positions:
+        return LearnedPositions(d_model, max_seq_len)
+
+
+class RoPE(Spec):
+    """Queries and keys turned by position-proportional angles (Su et al. 2021).
+
+    The score of a query at t and a key at s then depends on t - s alone. Dimension i is paired with i + n/2 (as
+    in Llama), not with its neighbour (as in the paper): the same rotation up to a fixed order of the dimensions.
+
+    Attributes:
+        theta: The base of the frequencies, theta^(-2i/n) radians a position.
+        fraction: The part of each head's n dimensions that is turned, from the first on (GPT-NeoX turns 0.25).
+    """
+
+    kind: Literal["rope"] = "rope"
+    theta: PositiveFloat = 10_000.0
+    fraction: float = Field(default=1.0, gt=0, le=1)
+
+    def rotated_dims(self, d_head: int) -> int:
+        return int(d_head * self.fraction)
+
+    def build(self, d_model: int, n_heads: int, d_head: int, max_seq_len: int) -> Positions:
+        return RotaryPositions(self.rotated_dims(d_head), self.theta, max_seq_len)
+
+
+class ALiBi(Spec):
+    """A penalty on the scores that grows with distance, at another slope for each head (Press et al. 2022)."""
+
+    kind: Literal["alibi"] = "alibi"
+
+    def build(self, d_model: int, n_heads: int, d_head: int, max_seq_len: int) -> Positions:
+        return LinearBiases(n_heads)
+
+
+Position = Annotated[NoPositions | Sinusoidal | Learned | RoPE | ALiBi, Field(discriminator="kind")]
+
+
+class ConstantTables(Positions):
+    """Positions made of constants: never saved, and float32 whatever the model is cast to.
+
+    Angles and distances rounded to bfloat16 would merge neighbouring positions, so a cast makes the tables anew.
+    """
+
+    def __init__(self, make: Callable[[torch.device | None], dict[str, Tensor]]) -> None:
+        super().__init__()
+        self._make = make
+        for name, table in make(None).items():
+            self.register_buffer(name, table, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        for name, table in self._buffers.items():
+            assert table is not None
+            self._buffers[name] = self._make(table.device)[name]
+        return self
+
+
+class SinusoidalPositions(ConstantTables):
+    """See `Sinusoidal`."""
+
+    table: Tensor
+
+    def __init__(self, d_model: int, max_seq_len: int) -> None:
+        super().__init__(lambda device: {"table": sinusoidal_table(d_model, max_seq_len, device)})
+
+    def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
+        return self.table[pos]
+
+
+class LearnedPositions(Positions):
+    """See `Learned`."""
+
+    def __init__(self, d_model: int, max_seq_len: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(max_seq_len, d_model))
+
+    def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
+        return self.weight[pos]
+
+
+class RotaryPositions(ConstantTables):
+    """See `RoPE`."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, n_rotated: int, theta: float, max_seq_len: int) -> None:
+        super().__init__(lambda device: rotary_tables(n_rotated, theta, max_seq_len, device))
+        self.n_rotated = n_rotated
+
+    def rotate(self, x: Float[Tensor, "B T H Dh"], pos: Int[Tensor, "*#B T"]) -> Float[Tensor, "B T H Dh"]:
+        cos, sin = (table[pos].unsqueeze(-2).to(x.dtype) for table in (self.cos, self.sin))  # [*B T 1 n/2]
+        first, second, rest = x.split(
+            [self.n_rotated // 2, self.n_rotated // 2, x.shape[-1] - self.n_rotated], -1
+        )
+        return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
+
+
+class LinearBiases(ConstantTables):
+    """See `ALiBi`."""
+
+    slopes: Tensor
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__(lambda device: {"slopes": torch.tensor(alibi_slopes(n_heads), device=device)})
+
+    def bias(self, q_pos: Int[Tensor, "*#B T"], k_pos: Int[Tensor, "*#B S"]) -> Float[Tensor, "*#B H T S"]:
+        distance = (q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)).abs()  # [*B T S]
+        return -self.slopes[:, None, None] * distance.unsqueeze(-3)
+
+
+def sinusoidal_table(d_model: int, max_seq_len: int, device: Any = None) -> Float[Tensor, "S D"]:
+    """The encodings of all positions, sines in the even dimensions and cosines in the odd ones."""
+    pos = torch.arange(max_seq_len, dtype=torch.float64, device=device)[:, None]
+    even = torch.arange(0, d_model, 2, dtype=torch.float64, device=device)
+    angles = pos / 10_000 ** (even / d_model)
+    pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)  # [S D/2 2]
+    return pairs.flatten(1)[:, :d_model].float()
+
+
+def rotary_tables(n_rotated: int, theta: float, max_seq_len: int, device: Any = None) -> dict[str, Tensor]:
+    """Cosines and sines of every position's angles, [S n/2].
+
+    In float32 from the first step: other implementations do the same, and an angle that is more exact than
+    theirs would differ from them at long positions.
+    """
+    exponents = torch.arange(0, n_rotated, 2, dtype=torch.float32, device=device) / n_rotated
+    angles = torch.outer(
+        torch.arange(max_seq_len, dtype=torch.float32, device=device), 1.0 / theta**exponents
+    )
+    return {"cos": angles.cos(), "sin": angles.sin()}
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """The slopes of ALiBi's heads: 2^(-8/n), 2^(-16/n), ... for n a power of two.
+
+    For other counts the paper's own code takes the slopes of the next lower power of two, and then every other
+    slope of the next higher one.
+    """
+    lower = 2 ** math.floor(math.log2(n_heads))
+    slopes = [2 ** (-8 * (i + 1) / lower) for i in range(lower)]
+    return slopes + [2 ** (-4 * (i + 1) / lower) for i in range(0, 2 * (n_heads - lower), 2)]

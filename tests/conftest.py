@@ -1,0 +1,27 @@
+"""Shared by all tests: shapes checked at run time, one thread, and where the data lies."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+# Every jaxtyping annotation of the model is checked against the tensors that the tests pass.
+install_import_hook("clearformer.model", "beartype.beartype")
+torch.set_num_threads(1)  # tests run side by side, one to a core
+
+
+@pytest.fixture
+def data_dir() -> Path:
+    """The folder of test data, or a skip that says how to name it."""
+    folder = os.environ.get("CLEARFORMER_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("CLEARFORMER_DATA names no folder: set it to the test data to run this test")
+    return Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Every test draws the same random numbers, in whatever order it runs."""
+    torch.manual_seed(0)
