@@ -26,7 +26,7 @@ from clearformer.model.masks import Mask
 from clearformer.model.norms import NoNorm, Norm
 from clearformer.model.positions import Positions
 
-Heads = tuple[Float[Tensor, "B T H Dh"], Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dh"]]
+Heads = tuple[Float[Tensor, "B T H Dh"], Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]
 
 
 # --- the formula ------------------------------------------------------------------------------------------

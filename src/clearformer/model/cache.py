@@ -3,22 +3,22 @@
 Shapes: B batch, T new positions, S all positions so far, K key/value heads, Dh head size.
 """
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
-class LayerCache(Protocol):
+class LayerCache(ABC):
     """What one layer keeps."""
 
+    @abstractmethod
     def select(self, rows: Int[Tensor, " N"]) -> None:
         """Keep the given rows of the batch, in that order (repeats allowed)."""
-        ...
 
 
-class KeyValueCache:
+class KeyValueCache(LayerCache):
     """Keys and values of every position so far, in buffers that grow by doubling."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class KeyValueCache:
             self._keys, self._values = self._keys[rows], self._values[rows]
 
 
-class LinearCache:
+class LinearCache(LayerCache):
     """Linear attention's whole memory of the past: sums over the keys read so far."""
 
     def __init__(self) -> None:

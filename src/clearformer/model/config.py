@@ -1,6 +1,6 @@
 """What a model is made of: its sizes, and one spec for each slot."""
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -53,7 +53,7 @@ class ModelConfig(Spec):
     logit_soft_cap: PositiveFloat | None = None
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> Self:
+    def _parts_fit(self) -> "ModelConfig":
         _, d_head = self.attention.heads(self.d_model)
         self._order_has_an_effect(d_head)
         if self.tie_embeddings and self.head_bias:

@@ -9,7 +9,7 @@ where every row of the batch has the same positions and [B T] where padding shif
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -113,7 +113,7 @@ class ConstantTables(Positions):
         for name, table in make(None).items():
             self.register_buffer(name, table, persistent=False)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ConstantTables":
         super()._apply(fn, recurse)
         for name, table in self._buffers.items():
             assert table is not None
