@@ -101,8 +101,10 @@ def _merge_field(field: FieldInfo, old: Any, new: Any, path: str) -> Any:
         if old is None and isinstance(field.default, Spec):
             old = explicit(field.default)
         return merge(field.annotation, old or {}, new, path + ".")
-    if new == NONE and _allows_none(field.annotation):
+    if new == NONE and _allows(type(None), field.annotation):
         return None
+    if isinstance(new, bool) and not _allows(bool, field.annotation):  # pydantic would take true for 1
+        raise ConfigError(f"{path} takes a value and is no switch; got {str(new).lower()}")
     return new
 
 
@@ -116,10 +118,10 @@ def _merge_slot(
     default_kind = getattr(field.default, "kind", next(iter(variants)))
     old_kind = old.get("kind", default_kind)
     kind = new.get("kind", old_kind)
-    if kind not in variants:
+    if not isinstance(kind, str) or kind not in variants:
         hint = did_you_mean(str(kind), variants)
         raise ConfigError(f"{path}.kind is one of {', '.join(variants)}; got {kind!r}{hint}")
-    if not old and kind == default_kind and isinstance(field.default, Spec):
+    if not old and isinstance(field.default, Spec):
         old = explicit(field.default)
     kept = {k: v for k, v in old.items() if k in variants[kind].model_fields}
     return merge(
@@ -127,8 +129,9 @@ def _merge_slot(
     )
 
 
-def _allows_none(annotation: Any) -> bool:
-    return get_origin(annotation) in (Union, types.UnionType) and type(None) in get_args(annotation)
+def _allows(value_type: type, annotation: Any) -> bool:
+    members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    return value_type in members
 
 
 def parse_override(text: str) -> dict[str, Any]:
@@ -162,6 +165,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: there is no such file") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; --config takes a TOML file") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a UTF-8 text file") from None
     except tomllib.TOMLDecodeError as error:

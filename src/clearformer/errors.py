@@ -48,6 +48,14 @@ class NonFiniteError(ClearformerError):
     """A loss or a gradient is not finite; the last good state is kept."""
 
 
+class Interrupted(ClearformerError):
+    """A signal ended the work; everything so far is kept. The exit status is 128 and the signal's number."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_status = 128 + signal_number
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate that `name` was most likely meant to be, or None where none is close."""
     matches = get_close_matches(name, list(candidates), n=1, cutoff=0.5)

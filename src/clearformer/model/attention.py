@@ -302,13 +302,12 @@ def causal_linear_attention(
     With a chunk of one position this is the recurrent form, with a chunk of all T the parallel one; the paper
     shows that they are equal.
     """
-    outer = q.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1]) if memory.outer is None else memory.outer
-    keys = q.new_zeros(*k.shape[:2], k.shape[-1]) if memory.keys is None else memory.keys
+    outer, keys = memory.sums(k, v)
     mixed = []
     for q_c, k_c, v_c in zip(q.split(CHUNK, 2), k.split(CHUNK, 2), v.split(CHUNK, 2), strict=True):
         scores = (q_c @ k_c.transpose(-2, -1)).tril()  # [B H C C]
-        total = scores.sum(-1, keepdim=True) + q_c @ keys.unsqueeze(-1)
-        mixed.append((scores @ v_c + q_c @ outer) / total.clamp_min(TINY))
+        total = scores.sum(-1, keepdim=True) + q_c @ keys.to(q.dtype).unsqueeze(-1)
+        mixed.append((scores @ v_c + q_c @ outer.to(q.dtype)) / total.clamp_min(TINY))
         outer = outer + k_c.transpose(-2, -1) @ v_c
         keys = keys + k_c.sum(2)
     memory.outer, memory.keys = outer, keys
@@ -448,7 +447,8 @@ class MultiHead(_HeadsSpec):
 class Linear(_HeadsSpec):
     """phi(q)^T phi(k) in place of exp(q^T k), so that sums over the past take the place of the past itself.
 
-    Time and memory grow with T and not with T² (Katharopoulos et al. 2020; lecture 004, section 4.7).
+    Time and memory grow with T and not with T² (Katharopoulos et al. 2020; lecture 004, section 4.7). RoPE turns
+    q and k before phi, so that a score depends on where both stand and not on their distance alone.
     """
 
     kind: Literal["linear"] = "linear"

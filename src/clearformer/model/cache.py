@@ -49,6 +49,19 @@ class LinearCache(LayerCache):
         self.outer: Tensor | None = None  # [B H Dh Dv], sum of phi(k) v^T
         self.keys: Tensor | None = None  # [B H Dh], sum of phi(k)
 
+    def sums(
+        self, keys: Float[Tensor, "B H T Dh"], values: Float[Tensor, "B H T Dv"]
+    ) -> tuple[Float[Tensor, "B H Dh Dv"], Float[Tensor, "B H Dh"]]:
+        """Both sums so far, zero at first.
+
+        In float32 at least: a sum in bfloat16 stops growing after a few hundred keys.
+        """
+        if self.outer is None or self.keys is None:
+            dtype = torch.promote_types(keys.dtype, torch.float32)
+            keys_sum = keys.new_zeros(*keys.shape[:2], keys.shape[-1], dtype=dtype)
+            return keys.new_zeros(*keys_sum.shape, values.shape[-1], dtype=dtype), keys_sum
+        return self.outer, self.keys
+
     def select(self, rows: Int[Tensor, " N"]) -> None:
         if self.outer is not None and self.keys is not None:
             self.outer, self.keys = self.outer[rows], self.keys[rows]
@@ -62,16 +75,19 @@ class Cache:
         self.length = 0
         self.padding: Bool[Tensor, "B S"] | None = None
 
-    def extend(self, n_new: int, padding: Bool[Tensor, "B T"] | None) -> Bool[Tensor, "B S"] | None:
-        """Count T new positions in; returns the padding of all positions so far, or None where there is none."""
-        if padding is not None or self.padding is not None:
-            known = padding if padding is not None else self.padding
-            assert known is not None
-            old = self.padding if self.padding is not None else known.new_ones(len(known), self.length)
-            new = padding if padding is not None else known.new_ones(len(known), n_new)
-            self.padding = torch.cat([old, new], dim=1)
+    def joined_padding(self, n_new: int, padding: Bool[Tensor, "B T"] | None) -> Bool[Tensor, "B S"] | None:
+        """The padding of the positions so far and of T new ones, or None where none is padding."""
+        known = self.padding if padding is None else padding
+        if known is None:
+            return None
+        old = known.new_ones(len(known), self.length) if self.padding is None else self.padding
+        new = known.new_ones(len(known), n_new) if padding is None else padding
+        return torch.cat([old, new], dim=1)
+
+    def extend(self, n_new: int, padding: Bool[Tensor, "B S"] | None) -> None:
+        """Count T new positions in, with the padding of all S."""
         self.length += n_new
-        return self.padding
+        self.padding = padding
 
     def select(self, rows: Int[Tensor, " N"]) -> None:
         """Keep the given rows of the batch, in that order (repeats allowed): beams, finished samples."""

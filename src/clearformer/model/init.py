@@ -49,6 +49,8 @@ class _InitSpec(Spec):
                 module.bias.zero_()
         elif isinstance(module, nn.Embedding):
             module.weight.normal_(0, self.embedding_std(module.embedding_dim))
+        elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
+            module.reset_parameters()
         elif isinstance(module, LearnedPositions):
             module.weight.normal_(0, self.embedding_std(module.weight.shape[1]))
 

@@ -9,7 +9,7 @@ where every row of the batch has the same positions and [B T] where padding shif
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -104,20 +104,20 @@ Position = Annotated[NoPositions | Sinusoidal | Learned | RoPE | ALiBi, Field(di
 class ConstantTables(Positions):
     """Positions made of constants: never saved, and float32 whatever the model is cast to.
 
-    Angles and distances rounded to bfloat16 would merge neighbouring positions, so a cast makes the tables anew.
+    Angles and distances rounded to bfloat16 would merge neighbouring positions, so a cast makes the tables anew
+    (on the CPU, for not every device has the float64 they begin in).
     """
 
-    def __init__(self, make: Callable[[torch.device | None], dict[str, Tensor]]) -> None:
+    def __init__(self, make: Callable[[], dict[str, Tensor]]) -> None:
         super().__init__()
         self._make = make
-        for name, table in make(None).items():
+        for name, table in make().items():
             self.register_buffer(name, table, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ConstantTables":
         super()._apply(fn, recurse)
-        for name, table in self._buffers.items():
-            assert table is not None
-            self._buffers[name] = self._make(table.device)[name]
+        for name, table in self._make().items():
+            setattr(self, name, table.to(getattr(self, name).device))
         return self
 
 
@@ -127,7 +127,7 @@ class SinusoidalPositions(ConstantTables):
     table: Tensor
 
     def __init__(self, d_model: int, max_seq_len: int) -> None:
-        super().__init__(lambda device: {"table": sinusoidal_table(d_model, max_seq_len, device)})
+        super().__init__(lambda: {"table": sinusoidal_table(d_model, max_seq_len)})
 
     def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
         return self.table[pos]
@@ -151,7 +151,7 @@ class RotaryPositions(ConstantTables):
     sin: Tensor
 
     def __init__(self, n_rotated: int, theta: float, max_seq_len: int) -> None:
-        super().__init__(lambda device: rotary_tables(n_rotated, theta, max_seq_len, device))
+        super().__init__(lambda: rotary_tables(n_rotated, theta, max_seq_len))
         self.n_rotated = n_rotated
 
     def rotate(self, x: Float[Tensor, "B T H Dh"], pos: Int[Tensor, "*#B T"]) -> Float[Tensor, "B T H Dh"]:
@@ -168,32 +168,30 @@ class LinearBiases(ConstantTables):
     slopes: Tensor
 
     def __init__(self, n_heads: int) -> None:
-        super().__init__(lambda device: {"slopes": torch.tensor(alibi_slopes(n_heads), device=device)})
+        super().__init__(lambda: {"slopes": torch.tensor(alibi_slopes(n_heads))})
 
     def bias(self, q_pos: Int[Tensor, "*#B T"], k_pos: Int[Tensor, "*#B S"]) -> Float[Tensor, "*#B H T S"]:
         distance = (q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)).abs()  # [*B T S]
         return -self.slopes[:, None, None] * distance.unsqueeze(-3)
 
 
-def sinusoidal_table(d_model: int, max_seq_len: int, device: Any = None) -> Float[Tensor, "S D"]:
+def sinusoidal_table(d_model: int, max_seq_len: int) -> Float[Tensor, "S D"]:
     """The encodings of all positions, sines in the even dimensions and cosines in the odd ones."""
-    pos = torch.arange(max_seq_len, dtype=torch.float64, device=device)[:, None]
-    even = torch.arange(0, d_model, 2, dtype=torch.float64, device=device)
+    pos = torch.arange(max_seq_len, dtype=torch.float64)[:, None]
+    even = torch.arange(0, d_model, 2, dtype=torch.float64)
     angles = pos / 10_000 ** (even / d_model)
     pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)  # [S D/2 2]
     return pairs.flatten(1)[:, :d_model].float()
 
 
-def rotary_tables(n_rotated: int, theta: float, max_seq_len: int, device: Any = None) -> dict[str, Tensor]:
+def rotary_tables(n_rotated: int, theta: float, max_seq_len: int) -> dict[str, Tensor]:
     """Cosines and sines of every position's angles, [S n/2].
 
     In float32 from the first step: other implementations do the same, and an angle that is more exact than
     theirs would differ from them at long positions.
     """
-    exponents = torch.arange(0, n_rotated, 2, dtype=torch.float32, device=device) / n_rotated
-    angles = torch.outer(
-        torch.arange(max_seq_len, dtype=torch.float32, device=device), 1.0 / theta**exponents
-    )
+    exponents = torch.arange(0, n_rotated, 2, dtype=torch.float32) / n_rotated
+    angles = torch.outer(torch.arange(max_seq_len, dtype=torch.float32), 1.0 / theta**exponents)
     return {"cos": angles.cos(), "sin": angles.sin()}
 
 

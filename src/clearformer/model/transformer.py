@@ -112,15 +112,17 @@ class Decoder(nn.Module):
         x = self.hook_embed(x)
         vectors = self.position.embed(pos)
         if vectors is not None:
-            x = x + self.hook_pos_embed(vectors)
+            x = x + self.hook_pos_embed(vectors.to(x.dtype).expand_as(x))
         return F.dropout(self.ln_embed(x), self.config.dropout, self.training)
 
     def _mask(self, tokens: Tensor, padding: Tensor | None, cache: Cache | None) -> Mask:
         n_new = tokens.shape[1]
         n_before = cache.length if cache else 0
         if cache:
-            padding = cache.extend(n_new, padding)
+            padding = cache.joined_padding(n_new, padding)
         self._refuse_too_long(n_before + n_new, padding)
+        if cache:
+            cache.extend(n_new, padding)
         if padding is None:
             k_pos = torch.arange(n_before + n_new, device=tokens.device)
         else:

@@ -1,0 +1,121 @@
+"""The order a split is drawn in: which window of it is row r of the batch of step s.
+
+Both orders are pure functions of (seed, step, row): nothing is carried from one step to the next, so a run that
+resumes needs no state of its data, and any number of processes that each ask for some rows of a batch see
+together what one process sees. Random numbers come from Philox, a generator that computes its n-th block of
+numbers from a key and n alone: the key is the seed, the place in the sequence is the step (or the epoch).
+"""
+
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from clearformer.data.shards import Split
+from clearformer.errors import DataError
+
+ALL_ROWS = slice(None)
+
+
+class RandomCrops:
+    """Every row starts anywhere, as the lectures draw them (lecture 000): uniform over all n - T places."""
+
+    stream = 0
+
+    def __init__(self, n_tokens: int, batch_size: int, seq_len: int, seed: int):
+        self._n_places = n_tokens - seq_len
+        self._batch_size = batch_size
+        self._seed = seed
+
+    def starts(self, step: int) -> np.ndarray:
+        """The first token of each row of a step, [B] int64."""
+        return _generator(self._seed, self.stream, step).integers(self._n_places, size=self._batch_size)
+
+
+class ShuffledWindows:
+    """The text laid out in windows, T tokens apart; an epoch is each of them once, and each has its own order.
+
+    Row r of step s is number sB + r of the sequence of all epochs, so a batch may reach into the next one. Fewer
+    than T tokens at the end of the text are in no window.
+    """
+
+    stream = 1
+
+    def __init__(self, n_tokens: int, batch_size: int, seq_len: int, seed: int):
+        self._n_windows = (n_tokens - 1) // seq_len
+        self._batch_size = batch_size
+        self._seq_len = seq_len
+        self._seed = seed
+        # Two epochs are kept, as a batch can lie in both; the cache only saves time.
+        self._shuffled = lru_cache(maxsize=2)(self._shuffle)
+
+    def starts(self, step: int) -> np.ndarray:
+        """The first token of each row of a step, [B] int64."""
+        first = step * self._batch_size
+        epochs, places = np.divmod(np.arange(first, first + self._batch_size), self._n_windows)
+        windows = np.empty(self._batch_size, np.int64)
+        for epoch in np.unique(epochs):
+            rows = epochs == epoch
+            windows[rows] = self._shuffled(int(epoch))[places[rows]]
+        return windows * self._seq_len
+
+    def _shuffle(self, epoch: int) -> np.ndarray:
+        windows = np.arange(self._n_windows, dtype=np.uint32)
+        return _generator(self._seed, self.stream, epoch).permutation(windows)
+
+
+ORDERS = {"random": RandomCrops, "epochs": ShuffledWindows}
+
+
+class Batches:
+    """Batches of one split in one order.
+
+    Args:
+        split: where the tokens are.
+        order: `random` (`RandomCrops`) or `epochs` (`ShuffledWindows`).
+        batch_size: B, rows in a whole batch.
+        seq_len: T, input tokens in a row.
+        seed: 0 or more, below 2^64.
+
+    Raises:
+        DataError: the split is shorter than one row and its last target.
+    """
+
+    def __init__(
+        self, split: Split, order: Literal["random", "epochs"], batch_size: int, seq_len: int, seed: int
+    ):
+        if len(split) < seq_len + 1:
+            fix = f"set model.max_seq_len={len(split) - 1} or less" if len(split) > 1 else ""
+            raise DataError(
+                f"the {split.name} split has {len(split)} tokens, and model.max_seq_len={seq_len} needs "
+                f"{seq_len + 1} (the last is a target only): {fix}{', or ' if fix else ''}give a longer text"
+            )
+        self.split = split
+        self.batch_size = batch_size
+        self.seq_len = seq_len
+        self._order = ORDERS[order](len(split), batch_size, seq_len, seed)
+
+    @property
+    def tokens_per_epoch(self) -> int:
+        """Targets in one pass over the split in windows of `seq_len`."""
+        return (len(self.split) - 1) // self.seq_len * self.seq_len
+
+    def epochs(self, steps: int) -> float:
+        """How many times over the split `steps` batches are, counted in targets."""
+        return steps * self.batch_size * self.seq_len / self.tokens_per_epoch
+
+    def batch(self, step: int, rows: slice = ALL_ROWS) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of a step, each [B T] int64; the targets are the inputs one token on.
+
+        Args:
+            step: 0 or more.
+            rows: those of the whole batch that are wanted.
+        """
+        starts = self._order.starts(step)[rows]
+        windows = self.split.windows(starts, self.seq_len + 1)
+        return np.ascontiguousarray(windows[:, :-1]), np.ascontiguousarray(windows[:, 1:])
+
+
+def _generator(seed: int, stream: int, place: int) -> np.random.Generator:
+    """Numbers that depend on these three alone; each place has 2^64 blocks of its own."""
+    return np.random.Generator(np.random.Philox(key=seed + (stream << 64), counter=place << 64))

@@ -1,0 +1,51 @@
+"""Which text is read, how it is split, and the order it is drawn in."""
+
+from fractions import Fraction
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from clearformer.config import Spec
+
+
+class DataConfig(Spec):
+    """Section `data` of a run.
+
+    `name` is a built-in text, `path` a file or a folder; with neither, the text is pydoc. `field` is the one
+    that holds the text in JSONL. `val_fraction` and `test_fraction` are cut, in this order, from the end of
+    the text; at 0 there is no such split.
+    """
+
+    name: str | None = None
+    path: str | None = None
+    field: str = "text"
+    order: Literal["random", "epochs"] = "random"
+    val_fraction: float = Field(default=0.1, ge=0, lt=1)
+    test_fraction: float = Field(default=0.0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.name is not None and self.path is not None:
+            raise ValueError(
+                f"name={self.name!r} and path={self.path!r} are both set: keep one, and set the other to none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _something_to_train_on(self) -> Self:
+        if self.train_fraction <= 0:
+            raise ValueError(
+                f"val_fraction={self.val_fraction} and test_fraction={self.test_fraction} leave nothing "
+                "to train on: their sum must be less than 1"
+            )
+        return self
+
+    @property
+    def train_fraction(self) -> Fraction:
+        """What the other splits leave, exactly as the decimals are written."""
+        return 1 - exact(self.val_fraction) - exact(self.test_fraction)
+
+
+def exact(fraction: float) -> Fraction:
+    """The decimal a user wrote, without binary rounding: 0.1 is 1/10."""
+    return Fraction(repr(fraction))

@@ -1,0 +1,151 @@
+"""Files to documents: UTF-8 text, JSON lines, and gzip of either, in bounded memory.
+
+Text is taken as it is: no newline is converted and nothing is stripped. A plain file is one document, a JSONL
+file one a line. Of a plain file no more than a block is held at a time, however long its lines; of a JSONL
+file no more than a line.
+"""
+
+import codecs
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, NoReturn, cast
+
+from clearformer.errors import DataError, did_you_mean
+
+BLOCK_BYTES = 1 << 20
+GZIP_MAGIC = b"\x1f\x8b"
+JSONL_SUFFIXES = (".jsonl", ".ndjson")
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+class Chunk(NamedTuple):
+    """A stretch of a document's text; the last one says so and may be empty."""
+
+    text: str
+    ends_document: bool
+
+
+def read_documents(path: Path, field: str) -> Iterator[Chunk]:
+    """A file's documents in order, as chunks; empty documents are left out.
+
+    Gzip is told by its first bytes, JSONL by the name (`.jsonl`, `.ndjson`, and these with `.gz`).
+
+    Raises:
+        DataError: the file cannot be read, is no UTF-8 text, or has a line that does not hold `field`.
+    """
+    with _opened(path) as file:
+        if path.name.lower().removesuffix(".gz").endswith(JSONL_SUFFIXES):
+            yield from _json_lines(path, file, field)
+        else:
+            yield from _plain_text(path, file)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file's text, with what can go wrong while they are read told in one line."""
+    try:
+        with path.open("rb") as raw:
+            if raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
+                raw.seek(0)
+                with gzip.open(raw) as unpacked, io.BufferedReader(unpacked, BLOCK_BYTES) as buffered:
+                    yield cast(BinaryIO, buffered)
+            else:
+                raw.seek(0)
+                yield raw
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: a damaged gzip file ({error}): fetch or pack it again") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _plain_text(path: Path, file: BinaryIO) -> Iterator[Chunk]:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    n_bytes = n_newlines = 0
+    while block := file.read(BLOCK_BYTES):
+        _refuse_binary(path, block, n_bytes)
+        try:
+            text = decoder.decode(block)
+        except UnicodeDecodeError as error:
+            # The decoder puts the start of a cut character, kept from the last block, before this one.
+            at = error.start - (len(error.object) - len(block))
+            _refuse_encoding(path, error, n_newlines + block.count(b"\n", 0, max(at, 0)) + 1, n_bytes + at)
+        if text:
+            yield Chunk(text, ends_document=False)
+        n_bytes += len(block)
+        n_newlines += block.count(b"\n")
+    try:
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        _refuse_encoding(path, error, n_newlines + 1, n_bytes - len(error.object))
+    if n_bytes:
+        yield Chunk("", ends_document=True)
+
+
+def _json_lines(path: Path, file: BinaryIO, field: str) -> Iterator[Chunk]:
+    offset = 0
+    for number, line in enumerate(file, start=1):
+        _refuse_binary(path, line, offset)
+        try:
+            content = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            _refuse_encoding(path, error, number, offset + error.start)
+        offset += len(line)
+        if content.strip():
+            yield from _in_blocks(_text_field(f"{path}, line {number}", content, field))
+
+
+def _in_blocks(document: str) -> Iterator[Chunk]:
+    for start in range(0, len(document), BLOCK_BYTES):
+        stop = start + BLOCK_BYTES
+        yield Chunk(document[start:stop], ends_document=stop >= len(document))
+
+
+def _text_field(where: str, line: str, field: str) -> str:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{where}: not JSON ({error.msg}, column {error.colno}); a JSONL file has one object a line"
+        ) from None
+    except (RecursionError, ValueError) as error:
+        raise DataError(f"{where}: JSON that cannot be read ({error})") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: no JSON object; each line is one, such as {{{json.dumps(field)}: ...}}")
+    if field not in record:
+        hint = did_you_mean(field, record) or f"; it has {', '.join(map(repr, record)) or 'none'}"
+        raise DataError(f"{where}: no field {field!r}{hint} (data.field=NAME says which one holds the text)")
+    text = record[field]
+    if not isinstance(text, str):
+        raise DataError(f"{where}: field {field!r} is not text but {json.dumps(text)[:40]}")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{where}: field {field!r} has half of a surrogate pair ({text[error.start]!a}), "
+                "which is no character: take it out"
+            ) from None
+    return text
+
+
+def _refuse_binary(path: Path, block: bytes, offset: int) -> None:
+    if offset == 0 and block.startswith(UTF16_MARKS):
+        raise DataError(f"{path}: UTF-16 text; clearformer reads UTF-8: iconv -f UTF-16 -t UTF-8 converts it")
+    at = block.find(b"\0")
+    if at >= 0:
+        raise DataError(
+            f"{path}: looks binary (a NUL byte at offset {offset + at}); clearformer reads UTF-8 text"
+        )
+
+
+def _refuse_encoding(path: Path, error: UnicodeDecodeError, line: int, offset: int) -> NoReturn:
+    byte = error.object[error.start]
+    raise DataError(
+        f"{path}, line {line}: not UTF-8 (byte 0x{byte:02x} at offset {offset}: {error.reason}); "
+        "if it is Latin-1, iconv -f LATIN1 -t UTF-8 converts it"
+    ) from None

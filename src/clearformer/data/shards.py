@@ -1,0 +1,261 @@
+"""Tokens on disk: flat little-endian files, read through memory maps, beside a manifest that describes them.
+
+    manifest.json        version, dtype, source, tokeniser, and for each split its sizes and its shards
+    train-00000.bin ...  the tokens of a split in order, nothing else
+
+A shard is what `numpy.memmap(path, dtype)` reads. The dtype is uint16 where every token fits, else uint32.
+"""
+
+import hashlib
+import json
+import mmap
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+
+from clearformer.data.cache import sync
+from clearformer.errors import ClearformerError
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+SHARD_TOKENS = 100_000_000
+BUFFERED_TOKENS = 1 << 20
+# Pages once read stay in the process's resident memory; past this much they are given back to the system,
+# which keeps them in its own cache as long as it has room.
+RESIDENT_BYTES = 128 << 20
+# What the system maps around a page that is read.
+PAGE_NEIGHBOURHOOD_BYTES = 64 << 10
+LARGEST_TOKEN_BYTES = 4
+
+
+class ShardError(ClearformerError):
+    """Prepared tokens are damaged or incomplete."""
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    """The smallest type that holds every token."""
+    return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
+
+
+class ShardWriter:
+    """Writes one split's tokens, in order, as shards of at most `shard_tokens`."""
+
+    def __init__(self, folder: Path, split: str, dtype: np.dtype, shard_tokens: int = SHARD_TOKENS):
+        self.n_tokens = 0
+        self.shards: list[dict[str, Any]] = []
+        self._folder, self._split, self._dtype, self._shard_tokens = folder, split, dtype, shard_tokens
+        self._waiting: list[np.ndarray] = []
+        self._n_waiting = 0
+        self._file: BinaryIO | None = None
+        self._digest = hashlib.sha256()
+        self._n_in_shard = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._flush()
+            self._end_shard()
+        elif self._file:
+            self._file.close()
+
+    def add(self, ids: np.ndarray) -> None:
+        """Appends tokens to the split."""
+        self._waiting.append(ids.astype(self._dtype))
+        self._n_waiting += len(ids)
+        self.n_tokens += len(ids)
+        if self._n_waiting >= BUFFERED_TOKENS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        tokens = np.concatenate(self._waiting)
+        self._waiting, self._n_waiting = [], 0
+        while len(tokens):
+            if self._n_in_shard == self._shard_tokens:
+                self._end_shard()
+            now, tokens = np.split(tokens, [self._shard_tokens - self._n_in_shard])
+            self._write(now)
+
+    def _write(self, tokens: np.ndarray) -> None:
+        if self._file is None:
+            self._file = (self._folder / f"{self._split}-{len(self.shards):05d}.bin").open("wb")
+            self._digest = hashlib.sha256()
+        content = tokens.tobytes()
+        self._file.write(content)
+        self._digest.update(content)
+        self._n_in_shard += len(tokens)
+
+    def _end_shard(self) -> None:
+        if self._file is None:
+            return
+        with self._file as file:
+            file.flush()
+            sync(file.fileno())
+        name = Path(file.name).name
+        self.shards.append({"file": name, "n_tokens": self._n_in_shard, "sha256": self._digest.hexdigest()})
+        self._file, self._n_in_shard = None, 0
+
+
+class Split:
+    """One split's tokens: `len()` of them, read by position.
+
+    Args:
+        name: train, val or test.
+        shards: its tokens in order, as 1-D arrays one after the other.
+        n_chars: characters of text it was made from.
+        n_bytes: the same in UTF-8.
+    """
+
+    def __init__(self, name: str, shards: Sequence[np.ndarray], n_chars: int, n_bytes: int):
+        self.name = name
+        self.n_chars = n_chars
+        self.n_bytes = n_bytes
+        self._shards = list(shards)
+        self._ends = np.cumsum([len(shard) for shard in self._shards], dtype=np.int64)
+        self.n_tokens = int(self._ends[-1])
+
+    def __len__(self) -> int:
+        return self.n_tokens
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Tokens `start` up to `stop` as int64.
+
+        Raises:
+            IndexError: they do not all exist.
+        """
+        return self.windows(np.array([start]), stop - start)[0]
+
+    def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
+        """The `length` tokens from each start, [B length] int64.
+
+        Raises:
+            IndexError: some of them do not exist.
+        """
+        if length < 0 or (len(starts) and (starts.min() < 0 or starts.max() + length > self.n_tokens)):
+            raise IndexError(f"the {self.name} split has {self.n_tokens} tokens; asked for some beyond them")
+        out = np.empty((len(starts), length), np.int64)
+        for row, start in zip(out, starts.tolist(), strict=True):
+            self._copy(start, row)
+        return out
+
+    def _copy(self, start: int, row: np.ndarray) -> None:
+        index = int(np.searchsorted(self._ends, start, side="right"))
+        done = 0
+        while done < len(row):
+            offset = start + done - (int(self._ends[index - 1]) if index else 0)
+            part = self._shards[index][offset : offset + len(row) - done]
+            row[done : done + len(part)] = part
+            done += len(part)
+            index += 1
+
+
+class MappedSplit(Split):
+    """A split whose shards are memory-mapped files, of which only a bounded part stays resident.
+
+    Args:
+        folder: where the shards are.
+        name: the split.
+        entry: its entry in the manifest.
+        dtype: of the shards.
+    """
+
+    def __init__(self, folder: Path, name: str, entry: Mapping[str, Any], dtype: np.dtype):
+        self._maps = [_map(folder / shard["file"]) for shard in entry["shards"]]
+        self._may_outgrow = sum(map(len, self._maps)) > RESIDENT_BYTES
+        self._touched_bytes = 0
+        super().__init__(
+            name, [np.frombuffer(mapped, dtype) for mapped in self._maps], entry["n_chars"], entry["n_bytes"]
+        )
+
+    def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
+        out = super().windows(starts, length)
+        if self._may_outgrow:
+            self._touched_bytes += len(starts) * PAGE_NEIGHBOURHOOD_BYTES + out.size * LARGEST_TOKEN_BYTES
+            if self._touched_bytes > RESIDENT_BYTES:
+                self._give_back_pages()
+        return out
+
+    def _give_back_pages(self) -> None:
+        self._touched_bytes = 0
+        if sys.platform != "win32":
+            for mapped in self._maps:
+                mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _map(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Writes the manifest; last of all, as it says what is there."""
+    with (folder / MANIFEST).open("w", encoding="utf-8") as file:
+        json.dump(manifest, file, ensure_ascii=False, indent=1)
+        file.flush()
+        sync(file.fileno())
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a prepared text, every shard it names being there at its full size.
+
+    Raises:
+        ShardError: the manifest cannot be used, or a shard is missing or of the wrong size.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        version, itemsize = manifest["version"], np.dtype(manifest["dtype"]).itemsize
+        sizes = [(_shard_path(folder, shard), shard["n_tokens"] * itemsize) for shard in _shards_of(manifest)]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ShardError(f"{path}: not a manifest of prepared tokens ({error!r})") from None
+    if version != FORMAT_VERSION:
+        raise ShardError(f"{path}: version {version} of the format; this clearformer reads {FORMAT_VERSION}")
+    for shard, size in sizes:
+        found = shard.stat().st_size if shard.is_file() else None
+        if found != size:
+            problem = "missing" if found is None else f"damaged: {found} bytes of {size}"
+            raise ShardError(f"{shard}: {problem}")
+    return manifest
+
+
+def check_contents(folder: Path, manifest: Mapping[str, Any]) -> int:
+    """Reads every shard, and gives the number of those read.
+
+    Raises:
+        ShardError: one whose SHA-256 is not the manifest's.
+    """
+    n_shards = 0
+    for shard in _shards_of(manifest):
+        path = _shard_path(folder, shard)
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != shard["sha256"]:
+                raise ShardError(f"{path}: damaged: its SHA-256 is not the manifest's")
+        n_shards += 1
+    return n_shards
+
+
+def open_splits(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Split]:
+    """The splits of a prepared text, mapped read-only."""
+    dtype = np.dtype(manifest["dtype"])
+    return {name: MappedSplit(folder, name, entry, dtype) for name, entry in manifest["splits"].items()}
+
+
+def _shards_of(manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for entry in manifest["splits"].values():
+        yield from entry["shards"]
+
+
+def _shard_path(folder: Path, shard: Mapping[str, Any]) -> Path:
+    name = shard["file"]
+    if Path(name).name != name:
+        raise ValueError(f"shard {name!r} lies outside the folder")
+    return folder / name

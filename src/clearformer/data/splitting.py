@@ -1,0 +1,102 @@
+"""Documents to pieces: cut at exact characters into splits, and small enough to be encoded one at a time."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import floor
+from typing import NamedTuple
+
+from clearformer.data.config import DataConfig, exact
+from clearformer.data.reading import Chunk
+from clearformer.errors import DataError
+
+# A tokeniser's own notes take many times the size of what it encodes at once.
+PIECE_CHARS = 1 << 20
+
+
+class Piece(NamedTuple):
+    """A stretch of one document in one split, whose tokens do not depend on what is around it."""
+
+    split: str
+    text: str
+    starts_document: bool
+    ends_document: bool
+
+
+def split_stops(n_chars: int, config: DataConfig) -> dict[str, int]:
+    """For each split, in order, the character of the text before which it ends.
+
+    Training text ends at floor(n (1 - val - test)), validation text at floor(n (1 - test)), test text at n, with
+    the fractions as exact decimals. A split whose fraction is 0 is not there.
+
+    Raises:
+        DataError: a split would be empty.
+    """
+    stops = {
+        "train": floor(n_chars * config.train_fraction),
+        "val": floor(n_chars * (1 - exact(config.test_fraction))),
+        "test": n_chars,
+    }
+    absent = [name for name in ("val", "test") if getattr(config, f"{name}_fraction") == 0]
+    start = 0
+    for name, stop in stops.items():
+        if stop == start and name not in absent:
+            raise DataError(
+                f"the {name} split would be empty: the text has {n_chars} characters, with "
+                f"data.val_fraction={config.val_fraction} and data.test_fraction={config.test_fraction}; "
+                "give a longer text or other fractions (0 for no such split)"
+            )
+        start = stop
+    return {name: stop for name, stop in stops.items() if name not in absent}
+
+
+def split_into_pieces(
+    chunks: Iterable[Chunk], stops: Mapping[str, int], piece_chars: int = PIECE_CHARS
+) -> Iterator[Piece]:
+    """The text as pieces of about `piece_chars`; what lies beyond the last stop is left out.
+
+    A document is divided where a split ends, else before a space or a newline: no word-based tokeniser has a
+    token across that place, so that the tokens are those of the undivided text. Only a stretch of `piece_chars`
+    without either is cut where it stands.
+    """
+    waiting, waiting_split, starts_document = "", "", True
+    for split, text, ends_document in _cut_at(stops, chunks):
+        if waiting and split != waiting_split:
+            yield Piece(waiting_split, waiting, starts_document, ends_document=False)
+            waiting, starts_document = "", False
+        waiting, waiting_split = waiting + text, split
+        while len(waiting) > piece_chars:
+            cut = _before_a_space(waiting, piece_chars)
+            yield Piece(split, waiting[:cut], starts_document, ends_document=False)
+            waiting, starts_document = waiting[cut:], False
+        if ends_document:
+            yield Piece(split, waiting, starts_document, ends_document=True)
+            waiting, starts_document = "", True
+    if waiting:
+        yield Piece(waiting_split, waiting, starts_document, ends_document=False)
+
+
+def _cut_at(stops: Mapping[str, int], chunks: Iterable[Chunk]) -> Iterator[tuple[str, str, bool]]:
+    """Each chunk with its split, cut where one ends; the end of a document goes with its last character."""
+    remaining_stops = iter(stops.items())
+    split, stop = next(remaining_stops)
+    at = 0
+    for text, ends_document in chunks:
+        rest = text
+        while len(rest) > stop - at:
+            now, rest = rest[: stop - at], rest[stop - at :]
+            if now:
+                yield split, now, False
+            at = stop
+            following = next(remaining_stops, None)
+            if following is None:
+                return
+            split, stop = following
+        at += len(rest)
+        yield split, rest, ends_document
+
+
+def _before_a_space(text: str, limit: int) -> int:
+    """The last place within `limit` between a character that is no white space and a space or newline."""
+    cut = max(text.rfind(" ", 0, limit), text.rfind("\n", 0, limit))
+    while cut > 0 and text[cut - 1].isspace():
+        cut -= 1
+    return cut if cut > 0 else limit

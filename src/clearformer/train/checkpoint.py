@@ -1,0 +1,175 @@
+"""Checkpoints: complete or not there, and checked before they are used.
+
+    checkpoints/step-00001000/
+        model.safetensors       the weights to use (the moving average, where the run keeps one)
+        optimizer.safetensors   the optimisers' state, and the raw weights beside an average
+        state.json              where the run stood
+        manifest.json           size and SHA-256 of the three
+    checkpoints/latest, best    links to two of them, for people; resuming looks at the manifests
+
+A checkpoint is written into a folder beside, synced, and renamed.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from clearformer.errors import CheckpointError
+from clearformer.files import discard, folder_made_whole, remove_abandoned, sync
+
+logger = logging.getLogger(__name__)
+
+MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands.
+
+    Attributes:
+        step: Steps done.
+        seconds: Seconds of training (steps alone).
+        tokens: Targets trained on.
+        val_loss: Of this state on the whole held-out split, in nats per token; None where there is no split.
+        best_step: The step with the lowest held-out loss so far, among those that became checkpoints.
+        best_val_loss: That loss.
+    """
+
+    step: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    val_loss: float | None = None
+    best_step: int | None = None
+    best_val_loss: float | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint's contents."""
+
+    progress: Progress
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+
+
+def step_folder(checkpoints: Path, step: int) -> Path:
+    """Where the checkpoint of a step is, or will be."""
+    return checkpoints / f"step-{step:08d}"
+
+
+def save_checkpoint(checkpoints: Path, checkpoint: Checkpoint) -> Path:
+    """Write one checkpoint; where that step's is there already and whole, it stays.
+
+    Raises:
+        DiskError: the disk is full or may not be written; earlier checkpoints are untouched.
+    """
+    final = step_folder(checkpoints, checkpoint.progress.step)
+    if final.exists():
+        with contextlib.suppress(CheckpointError):
+            verify(final)
+            return final
+        discard(final)
+    remove_abandoned(checkpoints, after_seconds=0)  # a run writes its checkpoints alone
+    with folder_made_whole(final) as folder:
+        save_file(checkpoint.model, folder / MODEL)
+        save_file(checkpoint.optimizer, folder / OPTIMIZER)
+        (folder / STATE).write_text(json.dumps(asdict(checkpoint.progress), indent=1) + "\n")
+        manifest = {name: describe(folder / name) for name in (MODEL, OPTIMIZER, STATE)}
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+        for path in folder.iterdir():
+            with path.open("rb") as file:
+                sync(file.fileno())
+    return final
+
+
+def describe(path: Path) -> dict[str, int | str]:
+    """A file's size in bytes and its SHA-256."""
+    with path.open("rb") as file:
+        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def verify(folder: Path) -> None:
+    """Compare a checkpoint's files with its manifest.
+
+    Raises:
+        CheckpointError: a file is missing or is not what was written; the message names it.
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        expected = {name: dict(manifest[name]) for name in (MODEL, OPTIMIZER, STATE)}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder}: damaged: {MANIFEST} is missing or no manifest ({error})") from None
+    for name, wanted in expected.items():
+        try:
+            found = describe(folder / name)
+        except OSError as error:
+            raise CheckpointError(f"{folder / name}: damaged: cannot be read ({error.strerror})") from None
+        if found != wanted:
+            what = "size" if found["size"] != wanted.get("size") else "contents"
+            raise CheckpointError(f"{folder / name}: damaged: its {what} is not what the manifest says")
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """A checkpoint's contents, verified.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    verify(folder)
+    try:
+        progress = Progress(**json.loads((folder / STATE).read_text()))
+        return Checkpoint(progress, load_file(folder / MODEL), load_file(folder / OPTIMIZER))
+    except (OSError, ValueError, TypeError, SafetensorError) as error:
+        raise CheckpointError(f"{folder}: damaged: {error}") from None
+
+
+def list_checkpoints(checkpoints: Path) -> list[Path]:
+    """The checkpoint folders, newest first; whole or not."""
+    return sorted(checkpoints.glob("step-????????"), reverse=True)
+
+
+def newest_whole(checkpoints: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole; None where there is no checkpoint. Damaged ones are named in the log.
+
+    Raises:
+        CheckpointError: there are checkpoints, and all of them are damaged.
+    """
+    damage = None
+    for folder in list_checkpoints(checkpoints):
+        try:
+            return load_checkpoint(folder)
+        except CheckpointError as error:
+            logger.warning("%s; looking for an earlier one", error)
+            damage = damage or error
+    if damage:
+        raise CheckpointError(f"{damage}; there is no whole one: delete {checkpoints} to begin anew")
+    return None
+
+
+def prune(checkpoints: Path, keep: int, best_step: int | None) -> None:
+    """Delete all but the newest `keep` checkpoints and the best."""
+    spared = {} if best_step is None else {step_folder(checkpoints, best_step)}
+    for folder in list_checkpoints(checkpoints)[keep:]:
+        if folder not in spared:
+            discard(folder)
+
+
+def link(checkpoints: Path, names: Mapping[str, int | None]) -> None:
+    """Point `latest` and `best` at their steps' folders; where links cannot be made, none is."""
+    for name, step in names.items():
+        if step is None:
+            continue
+        fresh = checkpoints / f".{name}-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(step_folder(checkpoints, step).name)
+            fresh.replace(checkpoints / name)

@@ -1,0 +1,94 @@
+"""What a run is made of."""
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from clearformer.config import Spec
+from clearformer.data import DataConfig
+from clearformer.errors import ConfigError
+from clearformer.model.config import ModelConfig
+from clearformer.text import CharTokenizerSpec, TokenizerConfig
+from clearformer.train.optimizers import AdamW, OptimizerSpec
+from clearformer.train.schedules import Cosine, Schedule
+
+
+class TrainConfig(Spec):
+    """How a model is trained.
+
+    Attributes:
+        batch_size: Texts of `model.max_seq_len` tokens in one step, over all processes.
+        accumulate: Parts that a batch is split into, so that less memory is needed for the same step.
+        max_steps: The run ends after this many steps ...
+        max_seconds: ... or after this many seconds of training, whichever comes first. Start, compilation,
+            evaluation and checkpoints do not count.
+        lr: The learning rate at the schedule's factor 1.
+        clip: The largest norm of all gradients together; larger ones are scaled down to it.
+        ema: The decay of a moving average of the weights, which is then what is evaluated and kept.
+        eval_every: Steps between evaluations of the whole held-out split (and of the last step always).
+        checkpoint_every: Steps between checkpoints; `none` writes only the last.
+        keep: How many checkpoints stay; the best one and the last stay besides.
+        sample_every: Steps between samples printed on the way; `none` prints none.
+        dtype: Of the matrix products; weights stay float32. `auto` takes bfloat16 where it is faster.
+        compile: Whether torch.compile is used; `auto` where it pays within the run.
+        deterministic: Whether only deterministic kernels are used (on a GPU; a CPU's are).
+    """
+
+    batch_size: PositiveInt = 32
+    accumulate: PositiveInt = 1
+    max_steps: PositiveInt | None = None
+    max_seconds: PositiveFloat | None = None
+    lr: PositiveFloat = 1e-3
+    optimizer: OptimizerSpec = AdamW()
+    schedule: Schedule = Cosine()
+    warmup_steps: NonNegativeInt = 0
+    clip: PositiveFloat | None = 1.0
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    ema: float | None = Field(default=None, gt=0, lt=1)
+    eval_every: PositiveInt = 250
+    log_every: PositiveInt = 10
+    checkpoint_every: PositiveInt | None = 1000
+    keep: PositiveInt = 2
+    sample_every: PositiveInt | None = None
+    sample_prompt: str = "\n"
+    sample_tokens: PositiveInt = 200
+    sample_temperature: NonNegativeFloat = 0.8
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: Literal["auto"] | bool = "auto"
+    deterministic: bool = False
+    tensorboard: bool = False
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> "TrainConfig":
+        if self.max_steps is None and self.max_seconds is None:
+            raise ConfigError("train.max_steps: a run needs an end; set train.max_steps or train.max_seconds")
+        if self.batch_size % self.accumulate:
+            raise ConfigError(
+                f"train.accumulate: {self.accumulate} parts do not divide train.batch_size={self.batch_size}"
+            )
+        return self
+
+
+class RunConfig(Spec):
+    """A whole run: with the seed, all that decides its result on one machine."""
+
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    tokenizer: TokenizerConfig = CharTokenizerSpec()
+    train: TrainConfig = TrainConfig(max_steps=1000)
+
+    def with_vocabulary(self, vocab_size: int) -> "RunConfig":
+        """This run with the tokeniser's vocabulary as the model's.
+
+        Raises:
+            ConfigError: the model was given another one.
+        """
+        given = self.model.vocab_size
+        if given is not None and given != vocab_size:
+            raise ConfigError(
+                f"model.vocab_size: {given} does not fit the tokenizer's {vocab_size} tokens; "
+                f"leave it out, and it is taken from the tokenizer"
+            )
+        return self.replace(model=self.model.replace(vocab_size=vocab_size))

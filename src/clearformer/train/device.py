@@ -1,0 +1,102 @@
+"""What a run computes on, and how: the device, the type of its matrix products, compilation."""
+
+import contextlib
+import logging
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import torch
+
+from clearformer.errors import ConfigError
+from clearformer.train.config import TrainConfig
+
+logger = logging.getLogger(__name__)
+
+BFLOAT16_MUST_GAIN = 1.3  # below this, its coarser numbers are not worth it
+COMPILE_SECONDS = 40.0  # what compiling a small model's forward and backward took on two CPU cores
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of a run: the named one, or the best there is.
+
+    Raises:
+        ConfigError: the named one is not there.
+    """
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(device for device, there in available.items() if there)
+    if not available[name]:
+        here = ", ".join(device for device, there in available.items() if there)
+        raise ConfigError(f"train.device: this machine has no {name}; it has {here}")
+    return torch.device(name)
+
+
+def resolve_dtype(name: str, device: torch.device) -> str:
+    """The type of the matrix products: the named one, or bfloat16 where it is measured to be faster."""
+    if name != "auto":
+        return name
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    gain = _product_seconds(torch.float32, device) / _product_seconds(torch.bfloat16, device)
+    chosen = "bfloat16" if gain >= BFLOAT16_MUST_GAIN else "float32"
+    logger.info("matrix products in bfloat16 run %.1f times as fast as in float32 here: %s", gain, chosen)
+    return chosen
+
+
+def _product_seconds(dtype: torch.dtype, device: torch.device, size: int = 512, repeats: int = 7) -> float:
+    a = torch.rand(size, size, device=device).to(dtype)
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        float((a @ a)[0, 0])  # reading a number waits for the device
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[2:])
+
+
+def resolve_compile(setting: str | bool, config: TrainConfig, device: torch.device) -> bool:
+    """Whether to compile: as asked, or where there is a compiler and the run is long enough to gain by it.
+
+    Raises:
+        ConfigError: it was asked for, and there is no compiler.
+    """
+    compiler = _compiler_at_hand(device)
+    if setting is True and not compiler:
+        raise ConfigError("train.compile: there is no C++ compiler here (g++ or clang++); install one, or set false")
+    if setting != "auto":
+        return bool(setting)
+    if not compiler or device.type == "mps":
+        logger.info("not compiling: no compiler for this device")
+        return False
+    long_enough = config.max_seconds is None or config.max_seconds >= COMPILE_SECONDS
+    return long_enough and (config.max_steps is None or config.max_steps >= 1000)
+
+
+def _compiler_at_hand(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.utils._triton.has_triton()  # type: ignore[attr-defined]
+    return any(shutil.which(name) for name in ("g++", "clang++", "cl"))
+
+
+def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]:
+    """Matrix products in `dtype` inside a `with` block; weights and sums stay float32."""
+    if dtype == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=getattr(torch, dtype))
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all it was given (a CPU has)."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def make_deterministic(device: torch.device) -> Callable[[], None]:
+    """Use deterministic kernels only; returns what undoes it."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=device.type == "mps")
+    return lambda: torch.use_deterministic_algorithms(before)

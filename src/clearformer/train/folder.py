@@ -1,0 +1,126 @@
+"""A run's folder: its configuration, tokeniser, environment, metrics and checkpoints."""
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clearformer.config import read_toml, resolve, to_toml
+from clearformer.errors import RunError
+from clearformer.files import disk_errors, write_file
+from clearformer.text import Tokenizer, load_tokenizer
+from clearformer.train.config import RunConfig
+
+
+class RunFolder:
+    """The files of one run, by their names."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.toml"
+        self.tokenizer_file = path / "tokenizer.json"
+        self.env_file = path / "env.json"
+        self.metrics_file = path / "metrics.jsonl"
+        self.checkpoints = path / "checkpoints"
+
+    def create(self, config: RunConfig, tokenizer: Tokenizer) -> None:
+        """Begin a run's folder; config.toml comes last, so a folder that has it is complete.
+
+        Raises:
+            DiskError: it cannot be written.
+        """
+        with disk_errors(self.path):
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+        write_file(self.tokenizer_file, tokenizer.to_json().encode())
+        write_file(self.env_file, (json.dumps(environment(), indent=1) + "\n").encode())
+        self.write_config(config)
+
+    def write_config(self, config: RunConfig) -> None:
+        write_file(self.config_file, to_toml(config).encode())
+
+    def read_config(self) -> RunConfig:
+        """The run's configuration.
+
+        Raises:
+            RunError: this is no run's folder.
+            ConfigError: config.toml is not what a run writes.
+        """
+        if not self.config_file.is_file():
+            raise RunError(f"{self.path} is no run's folder: it has no config.toml")
+        return resolve(RunConfig, read_toml(self.config_file))
+
+    def read_tokenizer(self) -> Tokenizer:
+        return load_tokenizer(self.tokenizer_file)
+
+
+class Metrics:
+    """metrics.jsonl: one JSON object a line, whole lines only."""
+
+    def __init__(self, path: Path, up_to_step: int) -> None:
+        """Open for appending, without the lines after `up_to_step` (a run that resumes makes them again)."""
+        self._path = path
+        kept = [line for line in read_metrics(path) if line["step"] <= up_to_step]
+        write_file(path, b"".join(_json_line(line) for line in kept))
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Add one line.
+
+        Raises:
+            DiskError: it cannot be written.
+        """
+        with disk_errors(self._path), self._path.open("ab", buffering=0) as file:
+            file.write(_json_line(line))
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl; a last line that was cut off is left out."""
+    if not path.is_file():
+        return []
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return [json.loads(line) for line in lines]
+
+
+def _json_line(line: Mapping[str, Any]) -> bytes:
+    return json.dumps(dict(line), allow_nan=False).encode() + b"\n"
+
+
+def environment() -> dict[str, Any]:
+    """What a result depends on besides its configuration: versions, machine, command."""
+    packages = ("clearformer", "torch", "numpy", "tokenizers", "safetensors")
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": processor_name(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "versions": {name: version_of(name) for name in packages},
+    }
+
+
+def version_of(package: str) -> str | None:
+    """An installed package's version; None where it runs from a bare checkout."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def processor_name() -> str:
+    """The processor's model, as the system names it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,439 @@
+"""Training, from a configuration to a trained model in its run's folder.
+
+`train` is the table of contents; a `Training` holds what changes from step to step.
+
+A step is a pure function of the weights, the optimisers' state, the seed and its own number: the batch and the
+dropout of step s are drawn from (seed, s). So what a checkpoint holds is all that is needed to go on exactly.
+"""
+
+import copy
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearformer.data import Batches, Dataset, prepare
+from clearformer.errors import CheckpointError, Interrupted, NonFiniteError
+from clearformer.evaluate import Evaluation, evaluate_split
+from clearformer.generate import generate
+from clearformer.model import Decoder, build
+from clearformer.train.checkpoint import (
+    Checkpoint,
+    Progress,
+    link,
+    newest_whole,
+    prune,
+    save_checkpoint,
+)
+from clearformer.train.config import RunConfig, TrainConfig
+from clearformer.train.device import (
+    autocast,
+    make_deterministic,
+    resolve_compile,
+    resolve_device,
+    resolve_dtype,
+    synchronize,
+)
+from clearformer.train.folder import Metrics, RunFolder
+from clearformer.train.interrupts import Interrupts
+from clearformer.train.nonfinite import first_nonfinite_module
+from clearformer.train.objective import next_token_loss
+from clearformer.train.processes import Processes
+from clearformer.train.report import Reporter
+from clearformer.train.schedules import lr_factor
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to: the model to use, its evaluation on the held-out text, and where it stands."""
+
+    model: Decoder
+    dataset: Dataset
+    progress: Progress
+    evaluation: Evaluation | None
+
+
+def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool = False) -> Outcome:
+    """Train a model as `config` says, keeping everything in `folder`.
+
+    Args:
+        config: The run's configuration; when resuming, that of the run's folder.
+        folder: Where the run is kept. A new run begins the folder; a resumed one goes on from its newest whole
+            checkpoint, and from the start where it has none.
+        reporter: Told of everything on the way.
+        resume: Whether the folder's run goes on.
+
+    Raises:
+        Interrupted: SIGINT or SIGTERM came; the step was finished and saved.
+        NonFiniteError: a loss or gradient was not finite; the state before it was saved.
+        DiskError: the folder cannot be written; earlier checkpoints are whole.
+        CheckpointError: all checkpoints are damaged.
+        DataError, ConfigError: the text and the configuration do not go together.
+    """
+    device = resolve_device(config.train.device)
+    processes = Processes.join(device)
+    if resume:
+        dataset = prepare(config.data, folder.read_tokenizer())
+    else:
+        dataset = prepare(config.data, config.tokenizer)
+        config = settle(config, dataset, device)
+    batches = Batches(
+        dataset.splits["train"], config.data.order, config.train.batch_size, config.model.max_seq_len, config.seed
+    )
+    if not resume and processes.is_main:
+        folder.create(config, dataset.tokenizer)
+    training = Training(config, folder, dataset, batches, device, processes, reporter)
+    training.restore()
+    with Interrupts() as interrupts:
+        training.run(interrupts)
+    return Outcome(training.weights_to_use, dataset, training.progress, training.evaluation)
+
+
+def settle(config: RunConfig, dataset: Dataset, device: torch.device) -> RunConfig:
+    """The configuration with everything decided that was left open: what config.toml keeps.
+
+    A resumed run must not decide anew, or it would not be the same run.
+    """
+    config = config.with_vocabulary(dataset.tokenizer.vocab_size)
+    dtype = resolve_dtype(config.train.dtype, device)
+    compiled = resolve_compile(config.train.compile, config.train, device)
+    return config.replace(train=config.train.replace(dtype=dtype, compile=compiled))
+
+
+class Training:
+    """A run under way."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        dataset: Dataset,
+        batches: Batches,
+        device: torch.device,
+        processes: Processes,
+        reporter: Reporter,
+    ) -> None:
+        self.config, self.folder, self.dataset, self.batches = config, folder, dataset, batches
+        self.device, self.processes = device, processes
+        self.reporter = reporter if processes.is_main else Reporter()
+        self.rows = processes.rows(config.train.batch_size)
+        torch.manual_seed(config.seed)
+        self.model = build(config.model).to(device)
+        self.average = copy.deepcopy(self.model).eval() if config.train.ema else None
+        self.optimizers = config.train.optimizer.build(self.model, config.train.lr)
+        self.progress = Progress()
+        self.evaluation: Evaluation | None = None
+        self.compute_loss: Callable[[Tensor, Tensor], Tensor] = self.loss_of_batch
+
+    @property
+    def settings(self) -> TrainConfig:
+        return self.config.train
+
+    @property
+    def weights_to_use(self) -> Decoder:
+        """The model that is evaluated and kept: the moving average, where there is one."""
+        return self.model if self.average is None else self.average
+
+    # --- the course of a run --------------------------------------------------------------------------------
+
+    def run(self, interrupts: Interrupts) -> None:
+        """Step after step until the run's end, with all that happens between."""
+        undo = make_deterministic(self.device) if self.settings.deterministic else lambda: None
+        metrics = Metrics(self.folder.metrics_file, self.progress.step) if self.processes.is_main else None
+        board = open_tensorboard(self.folder, self.progress.step) if self.settings.tensorboard and metrics else None
+        self.prepare_steps()
+        self.reporter.begin(self.config, self.progress)
+        try:
+            window = self.progress
+            while not self.finished():
+                loss, norm, lr = self.step()
+                line: dict[str, Any] = {}
+                if self.due(self.settings.log_every):
+                    line = self.describe_step(loss, norm, lr, since=window)
+                    window = self.progress
+                if self.due(self.settings.eval_every) or self.due(self.settings.checkpoint_every):
+                    line = line or self.describe_step(loss, norm, lr, since=window)
+                    line |= self.evaluate()
+                if line and metrics:
+                    metrics.append(line)
+                    write_to_board(board, line)
+                self.reporter.stepped(self.progress, line)
+                if self.settings.sample_every and self.progress.step % self.settings.sample_every == 0:
+                    self.reporter.sampled(self.sample())
+                stop = int(self.processes.agree(interrupts.received or 0))
+                if stop or self.due(self.settings.checkpoint_every):
+                    self.save()
+                if stop:
+                    raise Interrupted(
+                        f"stopped at step {self.progress.step}; everything so far is kept in {self.folder.path}, "
+                        f"and the same command with --resume goes on from there",
+                        stop,
+                    )
+            self.evaluate_if_stale()
+        finally:
+            self.reporter.end()
+            if board:
+                board.close()
+            undo()
+
+    def finished(self) -> bool:
+        return self.part_done() >= 1
+
+    def part_done(self, without_steps: int = 0) -> float:
+        """The part of the run that is done, by the nearer of its limits; leaving out the first steps if asked."""
+        by_steps = by_seconds = 0.0
+        if self.settings.max_steps is not None:
+            done, length = self.progress.step - without_steps, self.settings.max_steps - without_steps
+            by_steps = done / length if length > 0 else 1.0
+        if self.settings.max_seconds is not None:
+            by_seconds = self.progress.seconds / self.settings.max_seconds
+        return min(1.0, max(by_steps, by_seconds))
+
+    def due(self, every: int | None) -> bool:
+        """Whether something that happens every so many steps, and after the last, happens now."""
+        return self.finished() or (every is not None and self.progress.step % every == 0)
+
+    # --- one step -------------------------------------------------------------------------------------------
+
+    def prepare_steps(self) -> None:
+        """Compile the step where the run does so, outside the time that counts as training."""
+        if not self.settings.compile or self.finished():
+            return
+        start = time.perf_counter()
+        self.reporter.say("compiling the step (train.compile=false leaves this out)")
+        self.compute_loss = torch.compile(self.loss_of_batch)
+        inputs, targets = self.part_of_batch(0, 0)
+        self.compute_loss(inputs, targets).backward()
+        self.model.zero_grad()
+        self.reporter.say(f"compiled in {time.perf_counter() - start:.0f} s")
+
+    def step(self) -> tuple[float, float, float]:
+        """One step of the optimisers; returns the batch's loss, its gradient's norm and the learning rate."""
+        start = time.perf_counter()
+        step = self.progress.step
+        loss = self.gradients(step)
+        norm = self.clip_gradients()
+        if not (torch.isfinite(loss) and torch.isfinite(norm)):
+            self.refuse_nonfinite(step, loss)
+        lr = self.set_learning_rates(step)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        self.update_average(step)
+        synchronize(self.device)
+        seconds = self.processes.agree(self.progress.seconds + time.perf_counter() - start)
+        tokens = self.progress.tokens + self.settings.batch_size * self.config.model.max_seq_len
+        self.progress = replace(self.progress, step=step + 1, seconds=seconds, tokens=tokens, val_loss=None)
+        return float(loss), float(norm), lr
+
+    def gradients(self, step: int) -> Tensor:
+        """Leave the batch's gradients in the parameters; returns its loss."""
+        torch.manual_seed(self.dropout_seed(step))
+        total = torch.zeros((), device=self.device)
+        for part in range(self.settings.accumulate):
+            loss = self.compute_loss(*self.part_of_batch(step, part)) / self.settings.accumulate
+            loss.backward()
+            total += loss.detach()
+        self.processes.average([p.grad for p in self.model.parameters() if p.grad is not None] + [total])
+        return total
+
+    def dropout_seed(self, step: int) -> int:
+        """Dropout is drawn anew for each step and process, from the seed and the step alone."""
+        place = step * self.processes.count + self.processes.rank
+        return (self.config.seed * 1_000_003 + place) % 2**63
+
+    def part_of_batch(self, step: int, part: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets [B T] of one part of this process's rows."""
+        size = (self.rows.stop - self.rows.start) // self.settings.accumulate
+        start = self.rows.start + part * size
+        inputs, targets = self.batches.batch(step, slice(start, start + size))
+        return torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
+
+    def loss_of_batch(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The objective, with the matrix products in the run's type."""
+        with autocast(self.device, self.settings.dtype):
+            logits = self.model(inputs)
+            return next_token_loss(logits, targets, self.settings.label_smoothing)
+
+    def clip_gradients(self) -> Tensor:
+        """Scale all gradients down together where their norm is too large; returns the norm before."""
+        limit = float("inf") if self.settings.clip is None else self.settings.clip
+        return nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+
+    def set_learning_rates(self, step: int) -> float:
+        """Move every group to its rate at this step; returns train.lr's."""
+        progress = self.part_done(without_steps=self.settings.warmup_steps)
+        factor = lr_factor(self.settings.schedule, step, self.settings.warmup_steps, max(0.0, progress))
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak_lr"] * factor
+        return self.settings.lr * factor
+
+    @torch.no_grad()
+    def update_average(self, step: int) -> None:
+        """Move the average a little towards the weights; in the first steps more, so that they do not weigh on it."""
+        if self.average is None or self.settings.ema is None:
+            return
+        decay = min(self.settings.ema, (1 + step) / (10 + step))
+        averages, weights = list(self.average.parameters()), list(self.model.parameters())
+        torch._foreach_lerp_(averages, weights, 1 - decay)
+
+    def refuse_nonfinite(self, step: int, loss: Tensor) -> None:
+        """Keep the last good state and stop before the update."""
+        self.model.zero_grad()
+        torch.manual_seed(self.dropout_seed(step))
+        where = first_nonfinite_module(self.model, lambda: self.loss_of_batch(*self.part_of_batch(step, 0)))
+        self.model.zero_grad()
+        self.save()
+        what = "gradient" if torch.isfinite(loss) else "loss"
+        raise NonFiniteError(
+            f"step {step + 1}: the {what} is not finite; first in {where}. The state before this step is kept in "
+            f"{self.folder.path}; a lower train.lr or a smaller train.clip may help"
+        )
+
+    # --- between steps --------------------------------------------------------------------------------------
+
+    def describe_step(self, loss: float, norm: float, lr: float, since: Progress) -> dict[str, Any]:
+        """A step's line in metrics.jsonl."""
+        seconds = self.progress.seconds - since.seconds
+        return {
+            "step": self.progress.step,
+            "tokens": self.progress.tokens,
+            "seconds": round(self.progress.seconds, 4),
+            "loss": loss,
+            "lr": lr,
+            "grad_norm": norm,
+            "tokens_per_second": round((self.progress.tokens - since.tokens) / max(seconds, 1e-9), 1),
+        }
+
+    def evaluate(self) -> dict[str, float]:
+        """Read the whole held-out split; returns what a metrics line says of it."""
+        split = self.dataset.splits.get("val")
+        if split is None:
+            return {}
+        with autocast(self.device, self.settings.dtype):
+            self.evaluation = evaluate_split(
+                self.weights_to_use, split, context=self.config.model.max_seq_len, stride=self.config.model.max_seq_len
+            )
+        self.progress = replace(self.progress, val_loss=self.evaluation.loss)
+        return {"val_loss": self.evaluation.loss}
+
+    def evaluate_if_stale(self) -> None:
+        """Evaluate, unless the last evaluation was of this very state (a finished run that is resumed has none)."""
+        if self.evaluation is None:
+            self.evaluate()
+
+    def sample(self) -> str:
+        """A text by the model so far; the same one for the same state."""
+        [sample] = generate(
+            _Run(self.weights_to_use, self.dataset.tokenizer),
+            self.settings.sample_prompt,
+            max_new_tokens=self.settings.sample_tokens,
+            temperature=self.settings.sample_temperature,
+            seed=self.config.seed,
+        )
+        return sample.text
+
+    # --- checkpoints ----------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint of this state, and delete those that are no longer wanted."""
+        if not self.processes.is_main:
+            return
+        self.progress = self.with_best(self.progress)
+        save_checkpoint(
+            self.folder.checkpoints,
+            Checkpoint(self.progress, weights_of(self.weights_to_use), self.optimizer_tensors()),
+        )
+        link(self.folder.checkpoints, {"latest": self.progress.step, "best": self.progress.best_step})
+        prune(self.folder.checkpoints, self.settings.keep, self.progress.best_step)
+
+    def with_best(self, progress: Progress) -> Progress:
+        """The progress with this state as the best, where it is."""
+        loss, best = progress.val_loss, progress.best_val_loss
+        if loss is None or (best is not None and best <= loss):
+            return progress
+        return replace(progress, best_step=progress.step, best_val_loss=loss)
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """All that the next step needs besides the weights to use, by name."""
+        names = {p: name for name, p in self.model.named_parameters()}
+        tensors = {
+            f"{names[p]}.{key}": value.contiguous().cpu()
+            for optimizer in self.optimizers
+            for p, state in optimizer.state.items()
+            for key, value in state.items()
+        }
+        if self.average is not None:
+            tensors |= {f"{name}.weight_now": value for name, value in weights_of(self.model).items()}
+        return tensors
+
+    def restore(self) -> None:
+        """Take up the newest whole checkpoint, where there is one."""
+        checkpoint = newest_whole(self.folder.checkpoints)
+        if checkpoint is None:
+            return
+        self.progress = checkpoint.progress
+        try:
+            load_weights(self.weights_to_use, checkpoint.model)
+            if self.average is not None:
+                suffix = ".weight_now"
+                now = {n.removesuffix(suffix): t for n, t in checkpoint.optimizer.items() if n.endswith(suffix)}
+                load_weights(self.model, now)
+            self.load_optimizer_tensors(checkpoint.optimizer)
+        except (KeyError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{self.folder.checkpoints}: the checkpoint of step {self.progress.step} does not fit config.toml: {error}"
+            ) from None
+        self.reporter.say(f"going on from step {self.progress.step}")
+
+    def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        parameters = dict(self.model.named_parameters())
+        owner = {p: optimizer for optimizer in self.optimizers for g in optimizer.param_groups for p in g["params"]}
+        for full_name, tensor in tensors.items():
+            name, _, key = full_name.rpartition(".")
+            if key == "weight_now":
+                continue
+            parameter = parameters[name]
+            # Adam counts its steps on the CPU unless it is fused on a GPU; torch moves them as it needs.
+            owner[parameter].state[parameter][key] = tensor.to(parameter.device)
+
+
+@dataclass(frozen=True)
+class _Run:
+    model: Decoder
+    tokenizer: Any
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of a model's weights on the CPU, by name."""
+    return {name: value.detach().contiguous().cpu() for name, value in model.state_dict().items()}
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Set a model's weights; raises RuntimeError where names or shapes differ."""
+    model.load_state_dict(weights, strict=True)
+
+
+def open_tensorboard(folder: RunFolder, step: int) -> Any:
+    """A writer of TensorBoard's files into the run's folder.
+
+    Raises:
+        ConfigError: TensorBoard is not installed.
+    """
+    from clearformer.errors import ConfigError
+
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError("train.tensorboard: TensorBoard is not installed; pip install 'clearformer[tensorboard]'") from None
+    return SummaryWriter(str(folder.path / "tensorboard"), purge_step=step + 1)
+
+
+def write_to_board(board: Any, line: Mapping[str, float]) -> None:
+    if board:
+        for name, value in line.items():
+            if name != "step":
+                board.add_scalar(name, value, line["step"])

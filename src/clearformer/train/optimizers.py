@@ -1,0 +1,168 @@
+"""What turns gradients into steps: Adam, AdamW, Muon.
+
+A spec builds a list of torch optimisers that are stepped together; each parameter group carries `peak_lr`, its
+learning rate at the schedule's factor 1.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from clearformer.config import Spec
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class _AdamSpec(Spec):
+    """Moving averages of the gradient and of its square: m / (sqrt(v) + eps), both corrected for their start."""
+
+    states_per_parameter: ClassVar[int] = 2
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    eps: PositiveFloat = 1e-8
+    weight_decay: NonNegativeFloat = 0.0
+
+
+class Adam(_AdamSpec):
+    """Adam (Kingma and Ba 2015); its weight decay is added to the gradient."""
+
+    kind: Literal["adam"] = "adam"
+
+    def build(self, model: nn.Module, lr: float) -> list[Optimizer]:
+        groups = decay_groups(model.parameters(), lr, self.weight_decay)
+        return [torch.optim.Adam(groups, betas=self.betas, eps=self.eps, fused=True)]
+
+
+class AdamW(_AdamSpec):
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019)."""
+
+    kind: Literal["adamw"] = "adamw"
+    weight_decay: NonNegativeFloat = 0.1
+
+    def build(self, model: nn.Module, lr: float) -> list[Optimizer]:
+        groups = decay_groups(model.parameters(), lr, self.weight_decay)
+        return [torch.optim.AdamW(groups, betas=self.betas, eps=self.eps, fused=True)]
+
+
+class Muon(Spec):
+    """Muon for the blocks' matrices (Jordan et al. 2024), AdamW for embeddings, head, norms and biases.
+
+    `train.lr` is the matrices' rate and `adam_lr` that of the rest; the schedule moves both.
+
+    Attributes:
+        momentum: Of the moving average that is made orthogonal (Nesterov's form).
+        weight_decay: Of the matrices, apart from the gradient; the rest has none.
+        iterations: Newton-Schulz iterations for each step.
+    """
+
+    kind: Literal["muon"] = "muon"
+    states_per_parameter: ClassVar[int] = 1
+    momentum: Beta = 0.95
+    weight_decay: NonNegativeFloat = 0.0
+    iterations: PositiveInt = 5
+    adam_lr: PositiveFloat = 3e-3
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    eps: PositiveFloat = 1e-10
+
+    def build(self, model: nn.Module, lr: float) -> list[Optimizer]:
+        named = list(model.named_parameters())
+        matrices = [p for name, p in named if is_block_matrix(name, p)]
+        rest = [p for name, p in named if not is_block_matrix(name, p)]
+        adamw = torch.optim.AdamW(
+            [{"params": rest, "lr": self.adam_lr, "peak_lr": self.adam_lr}],
+            betas=self.betas,
+            eps=self.eps,
+            weight_decay=0.0,
+            fused=True,
+        )
+        if not matrices:
+            return [adamw]
+        muon = MuonOptimizer(matrices, lr, self.momentum, self.weight_decay, self.iterations)
+        return [muon, adamw]
+
+
+OptimizerSpec = Annotated[Adam | AdamW | Muon, Field(discriminator="kind")]
+
+
+def decay_groups(parameters: Iterable[nn.Parameter], lr: float, weight_decay: float) -> list[dict[str, Any]]:
+    """Two parameter groups: matrices, which decay, and vectors (biases, norms), which do not."""
+    parameters = list(parameters)
+    groups = [
+        ([p for p in parameters if p.dim() >= 2], weight_decay),
+        ([p for p in parameters if p.dim() < 2], 0.0),
+    ]
+    return [
+        {"params": members, "lr": lr, "peak_lr": lr, "weight_decay": decay} for members, decay in groups if members
+    ]
+
+
+def is_block_matrix(name: str, parameter: nn.Parameter) -> bool:
+    """Whether a parameter is a matrix inside a block, and so Muon's to train."""
+    return "blocks." in name and parameter.dim() == 2
+
+
+class MuonOptimizer(Optimizer):
+    """Momentum whose matrix is replaced by the nearest orthogonal one before the step (Jordan et al. 2024)."""
+
+    def __init__(
+        self,
+        parameters: list[nn.Parameter],
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        iterations: int,
+    ) -> None:
+        super().__init__(parameters, {"lr": lr, "peak_lr": lr})
+        self.momentum, self.weight_decay, self.iterations = momentum, weight_decay, iterations
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for members in by_shape(group["params"]):
+                self._step_together(members, group["lr"])
+
+    def _step_together(self, parameters: list[nn.Parameter], lr: float) -> None:
+        """One step of all matrices of one shape: one batched product for many is faster than many alone."""
+        gradients = torch.stack([p.grad for p in parameters if p.grad is not None])
+        averages = [self._average(p) for p in parameters]
+        torch._foreach_lerp_(averages, list(gradients.unbind()), 1 - self.momentum)
+        updates = orthogonalize(torch.lerp(gradients, torch.stack(averages), self.momentum), self.iterations)
+        # A step of unit spectral norm is scaled so that tall matrices move as far as wide ones do.
+        scale = max(1.0, parameters[0].shape[0] / parameters[0].shape[1]) ** 0.5
+        torch._foreach_mul_(parameters, 1 - lr * self.weight_decay)
+        torch._foreach_add_(parameters, list(updates.to(parameters[0].dtype).unbind()), alpha=-lr * scale)
+
+    def _average(self, parameter: nn.Parameter) -> Tensor:
+        state = self.state[parameter]
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(parameter)
+        return state["momentum"]
+
+
+def by_shape(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Parameters that have a gradient, grouped by shape."""
+    groups: dict[torch.Size, list[nn.Parameter]] = {}
+    for p in parameters:
+        if p.grad is not None:
+            groups.setdefault(p.shape, []).append(p)
+    return list(groups.values())
+
+
+def orthogonalize(matrices: Tensor, iterations: int) -> Tensor:
+    """U V^T of each matrix's U S V^T, nearly: singular values are brought to about 1 by Newton-Schulz.
+
+    The quintic's coefficients are Jordan's, chosen for a steep slope at 0: five steps take any singular value
+    between 0.01 and 1 to between 0.7 and 1.2. In bfloat16, which is accurate enough for that.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrices.bfloat16()
+    wide = x.shape[-2] <= x.shape[-1]
+    x = x if wide else x.mT
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x if wide else x.mT

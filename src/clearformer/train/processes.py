@@ -1,0 +1,66 @@
+"""Several processes that train one model (`torchrun`): each takes some rows of every batch.
+
+The batch, its order and the step are those of one process; gradients are averaged before the step.
+"""
+
+import os
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from clearformer.errors import ConfigError
+
+
+class Processes:
+    """This process among those of the run; one alone where torchrun did not start it."""
+
+    def __init__(self, rank: int = 0, count: int = 1) -> None:
+        self.rank, self.count = rank, count
+
+    @classmethod
+    def join(cls, device: torch.device) -> "Processes":
+        """Meet the other processes that torchrun started, if any."""
+        count = int(os.environ.get("WORLD_SIZE", "1"))
+        if count == 1:
+            return cls()
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        return cls(dist.get_rank(), count)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes the files and speaks to the user."""
+        return self.rank == 0
+
+    def rows(self, batch_size: int) -> slice:
+        """This process's rows of a batch.
+
+        Raises:
+            ConfigError: the batch does not divide.
+        """
+        if batch_size % self.count:
+            raise ConfigError(f"train.batch_size: {batch_size} rows do not divide among {self.count} processes")
+        share = batch_size // self.count
+        return slice(self.rank * share, (self.rank + 1) * share)
+
+    def average(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by its mean over all processes."""
+        if self.count == 1:
+            return
+        tensors = list(tensors)
+        flat = torch.cat([t.reshape(-1) for t in tensors])
+        dist.all_reduce(flat)
+        flat /= self.count
+        for tensor, mean in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+            tensor.copy_(mean.view_as(tensor))
+
+    def agree(self, value: float) -> float:
+        """The first process's value, in every process (a clock, a signal)."""
+        if self.count == 1:
+            return value
+        shared = torch.tensor([value], dtype=torch.float64)
+        shared = shared.cuda() if dist.get_backend() == "nccl" else shared
+        dist.broadcast(shared, 0)
+        return float(shared)

@@ -1,0 +1,26 @@
+"""What a run tells while it goes on; the command line shows it, a library's user may ignore it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from clearformer.train.checkpoint import Progress
+from clearformer.train.config import RunConfig
+
+
+class Reporter:
+    """Told of everything, shows nothing; the base of those that do."""
+
+    def say(self, message: str) -> None:
+        """A sentence about what is done and why."""
+
+    def begin(self, config: RunConfig, progress: Progress) -> None:
+        """Training begins, or goes on from `progress`."""
+
+    def stepped(self, progress: Progress, metrics: Mapping[str, Any]) -> None:
+        """A step is done. `metrics` is its line in metrics.jsonl, empty where the step has none."""
+
+    def sampled(self, text: str) -> None:
+        """A sample of the model so far."""
+
+    def end(self) -> None:
+        """Training is over, for whatever reason."""

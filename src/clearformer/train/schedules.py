@@ -1,0 +1,66 @@
+"""How the learning rate moves: constant, inverse square root, cosine, warm-up-stable-decay.
+
+Each schedule gives the factor by which `train.lr` is multiplied. All begin with `train.warmup_steps` steps of
+linear warm-up. `progress` is the part of the run after the warm-up that is done, from 0 to 1, by steps or by
+seconds of training, whichever limit is nearer; so a run of fixed time decays as a run of fixed length does.
+"""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from clearformer.config import Spec
+
+
+class Constant(Spec):
+    """The same rate from the warm-up to the end (lecture 000, section 4: Adam at 3e-4)."""
+
+    kind: Literal["constant"] = "constant"
+
+    def after_warmup(self, step: int, warmup_steps: int, progress: float) -> float:
+        return 1.0
+
+
+class InverseSqrt(Spec):
+    """sqrt(warmup / step) after the warm-up (Vaswani et al. 2017, 5.3; lecture 004, section 4.8).
+
+    With train.lr = (d_model * warmup_steps)^-0.5 this is the paper's schedule exactly.
+    """
+
+    kind: Literal["inverse_sqrt"] = "inverse_sqrt"
+
+    def after_warmup(self, step: int, warmup_steps: int, progress: float) -> float:
+        return math.sqrt(max(warmup_steps, 1) / (step + 1))
+
+
+class Cosine(Spec):
+    """Half a cosine from 1 down to `final` (Loshchilov and Hutter 2017; lecture 004, section 4.8)."""
+
+    kind: Literal["cosine"] = "cosine"
+    final: float = Field(default=0.1, ge=0, le=1)
+
+    def after_warmup(self, step: int, warmup_steps: int, progress: float) -> float:
+        return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+class WarmupStableDecay(Spec):
+    """1 until the last `decay` part of the run, then a straight line down to `final` (Hu et al. 2024)."""
+
+    kind: Literal["wsd"] = "wsd"
+    decay: float = Field(default=0.4, gt=0, le=1)
+    final: float = Field(default=0.0, ge=0, le=1)
+
+    def after_warmup(self, step: int, warmup_steps: int, progress: float) -> float:
+        remaining = min(1.0, (1 - progress) / self.decay)
+        return self.final + (1 - self.final) * remaining
+
+
+Schedule = Annotated[Constant | InverseSqrt | Cosine | WarmupStableDecay, Field(discriminator="kind")]
+
+
+def lr_factor(schedule: Schedule, step: int, warmup_steps: int, progress: float) -> float:
+    """The factor of the learning rate for step `step`, counted from 0."""
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    return schedule.after_warmup(step, warmup_steps, progress)
