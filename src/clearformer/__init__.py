@@ -37,6 +37,5 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'clearformer' has no attribute {name!r}")
-    value = getattr(import_module(_PUBLIC[name]), name)
-    globals()[name] = value  # the package of the same name (`clearformer.generate`) must not take its place
-    return value
+    module = import_module(_PUBLIC[name])
+    return module if name == "generate" else getattr(module, name)  # that package is itself callable

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from clearformer.config import explicit, parse_override, read_toml, resolve
+from clearformer.config import NONE, explicit, parse_override, read_toml, resolve
 from clearformer.data import DataConfig
 from clearformer.errors import ConfigError, did_you_mean
 from clearformer.model.attention import MultiHead
@@ -62,7 +63,13 @@ def lecture() -> RunConfig:
         ),
         data=DataConfig(name="shakespeare"),
         train=TrainConfig(
-            batch_size=64, max_steps=10_000, lr=3e-4, optimizer=Adam(), schedule=Constant(), clip=None, eval_every=500
+            batch_size=64,
+            max_steps=10_000,
+            lr=3e-4,
+            optimizer=Adam(),
+            schedule=Constant(),
+            clip=None,
+            eval_every=500,
         ),
     )
 
@@ -194,4 +201,13 @@ def resolve_run(arguments: list[str], config_file: Path | None) -> RunConfig:
     if config_file is not None:
         layers.append(read_toml(config_file))
     layers += [parse_override(text) for text in overrides]
-    return resolve(RunConfig, *layers)
+    return resolve(RunConfig, *map(_one_text, layers))
+
+
+def _one_text(layer: dict[str, Any]) -> dict[str, Any]:
+    """A layer that names one text, so that it takes the place of the text of an earlier layer."""
+    data = layer.get("data")
+    for given, other in (("name", "path"), ("path", "name")):
+        if isinstance(data, dict) and given in data and other not in data:
+            return layer | {"data": data | {other: NONE}}
+    return layer

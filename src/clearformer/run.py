@@ -49,7 +49,9 @@ def find_run(name_or_path: str | Path) -> RunFolder:
             return RunFolder(path)
     names = [folder.path.name for folder in list_runs()]
     hint = did_you_mean(str(name_or_path), names) or (f"; there are {', '.join(names[:8])}" if names else "")
-    raise RunError(f"there is no run {str(name_or_path)!r}: no config.toml in {runs_folder() / name_or_path}{hint}")
+    raise RunError(
+        f"there is no run {str(name_or_path)!r}: no config.toml in {runs_folder() / name_or_path}{hint}"
+    )
 
 
 def new_run(name: str) -> RunFolder:
@@ -99,7 +101,9 @@ def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "au
         model.load_state_dict(load_file(path / MODEL))
     except (RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"{path / MODEL} does not fit {folder.config_file}: {error}") from None
-    return Run(folder, config, model.to(where).eval(), tokenizer, int(path.resolve().name.removeprefix("step-")))
+    return Run(
+        folder, config, model.to(where).eval(), tokenizer, int(path.resolve().name.removeprefix("step-"))
+    )
 
 
 def find_checkpoint(folder: RunFolder, which: str) -> Path:

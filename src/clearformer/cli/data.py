@@ -12,7 +12,7 @@ import typer
 
 from clearformer.config import Spec, parse_override, resolve
 from clearformer.data import BUILT_IN, DataConfig, Dataset, Split, prepare
-from clearformer.data.prepare import Progress
+from clearformer.data.preparing import Progress
 from clearformer.data.shards import check_contents
 from clearformer.errors import ClearformerError
 from clearformer.text import CharTokenizerSpec, Tokenizer, TokenizerConfig

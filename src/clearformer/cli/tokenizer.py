@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
 
     from clearformer.text import BPETokenizer, Tokenizer
 
-READ_CHARS = 1 << 20
 MAX_ROWS = 500  # a table longer than this is not read; --json gives all of it
 NAMED = ("char", "byte", "gpt2")
 UNITS = (("chars", "characters"), ("bytes", "bytes"), ("tokens", "tokens"))
@@ -43,7 +42,9 @@ class TrainedKind(StrEnum):
 def train(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="PATH", help="UTF-8 text files to learn from (byte needs none)."),
+        typer.Argument(
+            metavar="PATH", help="Texts to learn from: files, or folders of them (byte needs none)."
+        ),
     ] = None,
     kind: Annotated[
         TrainedKind, typer.Option(help="One token a character, a byte, or a learned group of bytes.")
@@ -62,8 +63,11 @@ def train(
     """Train a tokenizer on text files and write tokenizer.json."""
     if out.exists() and not force:
         raise UserError(f"{out} exists: choose another --out, or add --force to replace it")
-    options = {"vocab_size": vocab_size, "bos": bos, "eos": eos, "unk": unk}
-    spec = _spec(kind, {name: value for name, value in options.items() if value})
+    specials = {"bos": bos, "eos": eos, "unk": unk}
+    options: dict[str, Any] = {name: True for name, wanted in specials.items() if wanted}
+    if vocab_size is not None:
+        options["vocab_size"] = vocab_size
+    spec = _spec(kind, options)
     if spec.needs_corpus and not paths:
         raise UserError(f"--kind {kind} learns from text: name at least one text file")
     if paths and not spec.needs_corpus:
@@ -122,28 +126,12 @@ def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
 
 
 def _read_texts(paths: list[Path]) -> Iterator[str]:
-    from clearformer.text import recut
+    from clearformer.data import DataConfig, open_source
+    from clearformer.data.splitting import split_into_pieces
 
-    for path in paths:
-        yield from recut(_read_chunks(path))
-
-
-def _read_chunks(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8", newline="") as file:  # newline="" keeps line ends as they are
-            first = file.read(READ_CHARS)
-            if not first:
-                raise DataError(f"{path} is empty: name a text file to learn from")
-            yield first
-            yield from iter(lambda: file.read(READ_CHARS), "")
-    except FileNotFoundError:
-        raise DataError(f"{path}: there is no such file") from None
-    except IsADirectoryError:
-        raise DataError(f"{path} is a folder: name the text files in it, such as {path}/*.txt") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text: convert it first, such as with iconv -t UTF-8") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    sources = [open_source(DataConfig(path=str(path))) for path in paths]
+    for source in sources:
+        yield from (piece.text for piece in split_into_pieces(source.documents(), {"all": sys.maxsize}))
 
 
 def _read_standard_input() -> str:

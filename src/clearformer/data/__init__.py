@@ -2,7 +2,7 @@
 
 from clearformer.data.batches import Batches
 from clearformer.data.config import DataConfig
-from clearformer.data.prepare import Dataset, prepare
+from clearformer.data.preparing import Dataset, prepare
 from clearformer.data.shards import ShardError, Split
 from clearformer.data.sources import BUILT_IN, open_source
 

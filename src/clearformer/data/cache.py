@@ -1,20 +1,11 @@
-"""The user's cache folder, and writing into it so that a thing is complete or is not there."""
+"""The user's cache folder, and the names of things in it."""
 
 import hashlib
 import json
 import os
-import shutil
-import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from clearformer.errors import DiskError
-
-UNFINISHED = ".unfinished-"
-UNFINISHED_KEPT_SECONDS = 24 * 3600
 
 
 def cache_folder() -> Path:
@@ -26,101 +17,5 @@ def cache_folder() -> Path:
 
 def key_of(settings: Mapping[str, Any]) -> str:
     """A short name for JSON-able settings: equal for equal ones, and for no others."""
-    canonical = json.dumps(settings, sort_keys=True, ensure_ascii=False)
+    canonical = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
-
-
-@contextmanager
-def disk_errors(place: Path) -> Iterator[None]:
-    """Tells what goes wrong with writing at `place` as one line.
-
-    Raises:
-        DiskError: the disk is full, or the place may not be written.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise DiskError(
-            f"{place}: cannot be written: {error.strerror or error}; free some space, or set "
-            "CLEARFORMER_CACHE to a folder with room"
-        ) from error
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Writes a whole file, synced and then renamed into place."""
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
-        unfinished = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                sync(file.fileno())
-            unfinished.replace(path)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
-
-
-@contextmanager
-def folder_made_whole(final: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes `final` when the block ends well and is gone when it does not.
-
-    Where another process has made `final` in the meantime, that one stays.
-    """
-    with disk_errors(final):
-        final.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(final.parent)
-        unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=final.parent))
-        try:
-            yield unfinished
-            sync_folder(unfinished)
-            if not _renamed(unfinished, final):
-                shutil.rmtree(unfinished)
-            sync_folder(final.parent)
-        except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
-
-
-def discard(folder: Path) -> None:
-    """Takes a folder out of the way in one move, then deletes it; another process may have done so first."""
-    aside = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder.parent))
-    _renamed(folder, aside / folder.name)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def sync(descriptor: int) -> None:
-    """Waits until what was written is on the disk."""
-    os.fsync(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Waits until a folder's entries are on the disk, where the system can do so (Windows cannot)."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            sync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _renamed(source: Path, target: Path) -> bool:
-    try:
-        source.rename(target)
-    except OSError:
-        if target.exists() or not source.exists():
-            return False
-        raise
-    return True
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Deletes what a killed process left half-made here a day or more ago."""
-    for path in folder.glob(f"{UNFINISHED}*"):
-        try:
-            abandoned = time.time() - path.stat().st_mtime > UNFINISHED_KEPT_SECONDS
-        except FileNotFoundError:
-            continue
-        if abandoned:
-            shutil.rmtree(path, ignore_errors=True)

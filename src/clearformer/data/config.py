@@ -1,11 +1,14 @@
 """Which text is read, how it is split, and the order it is drawn in."""
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from clearformer.config import Spec
+
+DEFAULT_TEXT = "pydoc"
 
 
 class DataConfig(Spec):
@@ -44,6 +47,11 @@ class DataConfig(Spec):
     def train_fraction(self) -> Fraction:
         """What the other splits leave, exactly as the decimals are written."""
         return 1 - exact(self.val_fraction) - exact(self.test_fraction)
+
+    @property
+    def label(self) -> str:
+        """A short name of the text: the built-in's, or the file's without its endings."""
+        return self.name or (Path(self.path).name.partition(".")[0] if self.path else DEFAULT_TEXT)
 
 
 def exact(fraction: float) -> Fraction:

@@ -96,7 +96,7 @@ def _json_lines(path: Path, file: BinaryIO, field: str) -> Iterator[Chunk]:
             _refuse_encoding(path, error, number, offset + error.start)
         offset += len(line)
         if content.strip():
-            yield from _in_blocks(_text_field(f"{path}, line {number}", content, field))
+            yield from _in_blocks(_text_field(f"{path}, line {number}", content.rstrip(), field))
 
 
 def _in_blocks(document: str) -> Iterator[Chunk]:

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from clearformer.data.cache import sync
 from clearformer.errors import ClearformerError
+from clearformer.files import sync
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -199,7 +199,7 @@ def _map(path: Path) -> mmap.mmap:
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Writes the manifest; last of all, as it says what is there."""
     with (folder / MANIFEST).open("w", encoding="utf-8") as file:
-        json.dump(manifest, file, ensure_ascii=False, indent=1)
+        json.dump(manifest, file, indent=1)
         file.flush()
         sync(file.fileno())
 

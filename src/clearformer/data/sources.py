@@ -13,10 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from clearformer.data.cache import cache_folder, write_file
-from clearformer.data.config import DataConfig
+from clearformer.data.cache import cache_folder
+from clearformer.data.config import DEFAULT_TEXT, DataConfig
 from clearformer.data.reading import JSONL_SUFFIXES, Chunk, read_documents
 from clearformer.errors import DataError, did_you_mean
+from clearformer.files import write_file
 
 # A folder's files are read by name; a file named by the user is read whatever its name.
 FOLDER_SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", *JSONL_SUFFIXES)
@@ -269,7 +270,6 @@ BUILT_IN = {
         open=_open_shakespeare,
     ),
 }
-DEFAULT_NAME = "pydoc"
 
 
 def open_source(config: DataConfig) -> Source:
@@ -282,7 +282,7 @@ def open_source(config: DataConfig) -> Source:
         source = FileSource(Path(config.path).expanduser().resolve(), config.field)
         source.check()
         return source
-    name = config.name or DEFAULT_NAME
+    name = config.name or DEFAULT_TEXT
     if name not in BUILT_IN:
         hint = did_you_mean(name, BUILT_IN) or f"; there is {', '.join(BUILT_IN)}"
         raise DataError(f"data.name={name}: no such built-in text{hint} (a text of yours: data.path=FILE)")

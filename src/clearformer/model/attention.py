@@ -4,7 +4,8 @@
 
 Every kind but `last` and `linear` is this formula with its own Q, K and V: `mean` has equal scores, `dot`
 takes the embeddings themselves, `shared` one matrix for queries and keys, `multihead` separate matrices and h
-heads. While nobody looks at the scores or the pattern, a fused kernel computes the same without keeping them.
+heads. While nobody looks at the scores or the pattern, a fused kernel computes the same without keeping them,
+wherever it is the faster one.
 
 Shapes: B batch, T query positions, S key positions, D d_model, H heads, K key/value heads, Dh head size.
 """
@@ -81,6 +82,14 @@ def fused_attention(
     )
 
 
+def formula_is_faster(q: Float[Tensor, "B H T Dh"], k: Float[Tensor, "B K S Dh"]) -> bool:
+    """Whether the plain formula beats the fused kernel: short texts in bfloat16 on a CPU.
+
+    There the fused kernel's backward takes most of a step; benchmarks/RESULTS.md has the figures by length.
+    """
+    return q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[2] > 1 and k.shape[2] <= 512
+
+
 def share_heads(x: Float[Tensor, "B K S Dh"], n_heads: int) -> Float[Tensor, "B H S Dh"]:
     """Key/value heads repeated so that each query head has one."""
     return x.repeat_interleave(n_heads // x.shape[1], dim=1)
@@ -155,11 +164,12 @@ class Attention(nn.Module, ABC):
         bias: Float[Tensor, "*#B H T S"] | None,
         cache: Any,
     ) -> Float[Tensor, "B H T Dv"]:
-        """softmax(scores) V: fused while nobody looks, in the open when somebody does."""
+        """softmax(scores) V: in the open when somebody looks or it is faster so, else fused."""
         if cache is not None:
             k, v = cache.append(k, v)
         dropout = self.dropout if self.training else 0.0
-        if not (self.hook_attn_scores.watched or self.hook_pattern.watched):
+        watched = self.hook_attn_scores.watched or self.hook_pattern.watched
+        if not watched and not formula_is_faster(q, k):
             return fused_attention(q, k, v, self.scale, mask, self.window, bias, dropout)
         k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
         scores = attention_scores(q, k, self.scale, mask.attend(self.window), bias)

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+import torch.nn.functional as F
 from jaxtyping import Float
 from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
@@ -63,4 +64,6 @@ class RMSNormModule(nn.RMSNorm):
         self.hook_normalized = HookPoint()
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
-        return self.hook_normalized(super().forward(x))
+        # Under autocast q and k are bfloat16 and the weight is float32, for which torch has no fused kernel.
+        weight = None if self.weight is None else self.weight.to(x.dtype)
+        return self.hook_normalized(F.rms_norm(x, self.normalized_shape, weight, self.eps))

@@ -1,6 +1,6 @@
 """Tokenisers: characters, bytes, byte pair encoding, and GPT-2's own; each one `tokenizer.json`."""
 
-from clearformer.text.bpe import BPETokenizer, BPETokenizerSpec, merge_steps, recut
+from clearformer.text.bpe import BPETokenizer, BPETokenizerSpec, merge_steps
 from clearformer.text.byte import ByteTokenizer, ByteTokenizerSpec
 from clearformer.text.char import CharTokenizer, CharTokenizerSpec
 from clearformer.text.config import TokenizerConfig
@@ -22,5 +22,4 @@ __all__ = [
     "TokenizerConfig",
     "load_tokenizer",
     "merge_steps",
-    "recut",
 ]

@@ -4,10 +4,8 @@ Lecture 000, section 2 (vocabularies, <bos> and <eos>), lecture 001, "Tokenisati
 lecture 004, section 4.1.
 """
 
-import contextlib
 import hashlib
 import json
-import os
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,7 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from clearformer.errors import DiskError, TokenizerError
+from clearformer.errors import TokenizerError
+from clearformer.files import write_file
 
 BOS = "<bos>"
 EOS = "<eos>"
@@ -41,7 +40,8 @@ class Tokenizer(ABC):
     """How `tokenizers` puts the tokens' spellings together again, in the words of `tokenizer.json`."""
 
     def __init__(self, plain: Sequence[str], specials: Sequence[str], merges: Sequence[Merge] = ()) -> None:
-        require_unicode("".join(specials))
+        if unfit := [name for name in specials if not name or not name.isprintable()]:
+            raise TokenizerError(f"a special token cannot be called {unfit[0]!r}: its name must be printable")
         self.specials = tuple(specials)
         self.spellings = (*plain, *specials)
         self._special_ids = {name: len(plain) + i for i, name in enumerate(specials)}
@@ -148,17 +148,7 @@ class Tokenizer(ABC):
         Raises:
             DiskError: the file cannot be written.
         """
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(self.to_json().encode())
-            unfinished.replace(path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                unfinished.unlink(missing_ok=True)
-            raise DiskError(
-                f"{path} cannot be written: {error.strerror}; choose a place that can be"
-            ) from None
+        write_file(path, self.to_json().encode())
 
     def __repr__(self) -> str:
         specials = f" with {', '.join(self.specials)}" if self.specials else ""

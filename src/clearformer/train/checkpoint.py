@@ -28,7 +28,12 @@ from clearformer.files import discard, folder_made_whole, remove_abandoned, sync
 
 logger = logging.getLogger(__name__)
 
-MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
+MODEL, OPTIMIZER, STATE, MANIFEST = (
+    "model.safetensors",
+    "optimizer.safetensors",
+    "state.json",
+    "manifest.json",
+)
 
 
 @dataclass(frozen=True)

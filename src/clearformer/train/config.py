@@ -92,3 +92,23 @@ class RunConfig(Spec):
                 f"leave it out, and it is taken from the tokenizer"
             )
         return self.replace(model=self.model.replace(vocab_size=vocab_size))
+
+
+# A resumed run goes on as the run it was; only how long, how often it tells, and where may change.
+MAY_CHANGE = frozenset(
+    f"train.{key}"
+    for key in (
+        "max_steps",
+        "max_seconds",
+        "eval_every",
+        "log_every",
+        "checkpoint_every",
+        "keep",
+        "sample_every",
+        "sample_prompt",
+        "sample_tokens",
+        "sample_temperature",
+        "tensorboard",
+        "device",
+    )
+)

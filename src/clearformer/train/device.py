@@ -64,7 +64,9 @@ def resolve_compile(setting: str | bool, config: TrainConfig, device: torch.devi
     """
     compiler = _compiler_at_hand(device)
     if setting is True and not compiler:
-        raise ConfigError("train.compile: there is no C++ compiler here (g++ or clang++); install one, or set false")
+        raise ConfigError(
+            "train.compile: there is no C++ compiler here (g++ or clang++); install one, or set false"
+        )
     if setting != "auto":
         return bool(setting)
     if not compiler or device.type == "mps":

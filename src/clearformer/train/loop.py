@@ -8,7 +8,7 @@ dropout of step s are drawn from (seed, s). So what a checkpoint holds is all th
 
 import copy
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,6 +44,16 @@ from clearformer.train.objective import next_token_loss
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
 from clearformer.train.schedules import lr_factor
+from clearformer.train.state import (
+    load_optimizer_tensors,
+    load_raw_weights,
+    move_average,
+    optimizer_tensors,
+    raw_weights_of,
+    weights_of,
+)
+from clearformer.train.tensorboard import open_tensorboard, write_scalars
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -80,7 +90,11 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
         dataset = prepare(config.data, config.tokenizer)
         config = settle(config, dataset, device)
     batches = Batches(
-        dataset.splits["train"], config.data.order, config.train.batch_size, config.model.max_seq_len, config.seed
+        dataset.splits["train"],
+        config.data.order,
+        config.train.batch_size,
+        config.model.max_seq_len,
+        config.seed,
     )
     if not resume and processes.is_main:
         folder.create(config, dataset.tokenizer)
@@ -142,7 +156,11 @@ class Training:
         """Step after step until the run's end, with all that happens between."""
         undo = make_deterministic(self.device) if self.settings.deterministic else lambda: None
         metrics = Metrics(self.folder.metrics_file, self.progress.step) if self.processes.is_main else None
-        board = open_tensorboard(self.folder, self.progress.step) if self.settings.tensorboard and metrics else None
+        board = (
+            open_tensorboard(self.folder, self.progress.step)
+            if self.settings.tensorboard and metrics
+            else None
+        )
         self.prepare_steps()
         self.reporter.begin(self.config, self.progress)
         try:
@@ -158,7 +176,8 @@ class Training:
                     line |= self.evaluate()
                 if line and metrics:
                     metrics.append(line)
-                    write_to_board(board, line)
+                if line and board:
+                    write_scalars(board, line)
                 self.reporter.stepped(self.progress, line)
                 if self.settings.sample_every and self.progress.step % self.settings.sample_every == 0:
                     self.reporter.sampled(self.sample())
@@ -271,14 +290,10 @@ class Training:
                 group["lr"] = group["peak_lr"] * factor
         return self.settings.lr * factor
 
-    @torch.no_grad()
     def update_average(self, step: int) -> None:
-        """Move the average a little towards the weights; in the first steps more, so that they do not weigh on it."""
-        if self.average is None or self.settings.ema is None:
-            return
-        decay = min(self.settings.ema, (1 + step) / (10 + step))
-        averages, weights = list(self.average.parameters()), list(self.model.parameters())
-        torch._foreach_lerp_(averages, weights, 1 - decay)
+        """Move the average towards the weights; in the first steps more, so that they do not weigh on it."""
+        if self.average is not None and self.settings.ema is not None:
+            move_average(self.average, self.model, decay=min(self.settings.ema, (1 + step) / (10 + step)))
 
     def refuse_nonfinite(self, step: int, loss: Tensor) -> None:
         """Keep the last good state and stop before the update."""
@@ -313,10 +328,9 @@ class Training:
         split = self.dataset.splits.get("val")
         if split is None:
             return {}
-        with autocast(self.device, self.settings.dtype):
-            self.evaluation = evaluate_split(
-                self.weights_to_use, split, context=self.config.model.max_seq_len, stride=self.config.model.max_seq_len
-            )
+        self.evaluation = evaluate_split(
+            self.weights_to_use, split, self.dataset.tokenizer, dtype=getattr(torch, self.settings.dtype)
+        )
         self.progress = replace(self.progress, val_loss=self.evaluation.loss)
         return {"val_loss": self.evaluation.loss}
 
@@ -345,7 +359,7 @@ class Training:
         self.progress = self.with_best(self.progress)
         save_checkpoint(
             self.folder.checkpoints,
-            Checkpoint(self.progress, weights_of(self.weights_to_use), self.optimizer_tensors()),
+            Checkpoint(self.progress, weights_of(self.weights_to_use), self.tensors_for_resuming()),
         )
         link(self.folder.checkpoints, {"latest": self.progress.step, "best": self.progress.best_step})
         prune(self.folder.checkpoints, self.settings.keep, self.progress.best_step)
@@ -357,18 +371,10 @@ class Training:
             return progress
         return replace(progress, best_step=progress.step, best_val_loss=loss)
 
-    def optimizer_tensors(self) -> dict[str, Tensor]:
+    def tensors_for_resuming(self) -> dict[str, Tensor]:
         """All that the next step needs besides the weights to use, by name."""
-        names = {p: name for name, p in self.model.named_parameters()}
-        tensors = {
-            f"{names[p]}.{key}": value.contiguous().cpu()
-            for optimizer in self.optimizers
-            for p, state in optimizer.state.items()
-            for key, value in state.items()
-        }
-        if self.average is not None:
-            tensors |= {f"{name}.weight_now": value for name, value in weights_of(self.model).items()}
-        return tensors
+        raw = {} if self.average is None else raw_weights_of(self.model)
+        return optimizer_tensors(self.model, self.optimizers) | raw
 
     def restore(self) -> None:
         """Take up the newest whole checkpoint, where there is one."""
@@ -377,63 +383,19 @@ class Training:
             return
         self.progress = checkpoint.progress
         try:
-            load_weights(self.weights_to_use, checkpoint.model)
+            self.weights_to_use.load_state_dict(checkpoint.model)
             if self.average is not None:
-                suffix = ".weight_now"
-                now = {n.removesuffix(suffix): t for n, t in checkpoint.optimizer.items() if n.endswith(suffix)}
-                load_weights(self.model, now)
-            self.load_optimizer_tensors(checkpoint.optimizer)
+                load_raw_weights(self.model, checkpoint.optimizer)
+            load_optimizer_tensors(self.model, self.optimizers, checkpoint.optimizer)
         except (KeyError, RuntimeError) as error:
             raise CheckpointError(
-                f"{self.folder.checkpoints}: the checkpoint of step {self.progress.step} does not fit config.toml: {error}"
+                f"{self.folder.checkpoints}: the checkpoint of step {self.progress.step} does not fit config.toml: "
+                f"{error}"
             ) from None
         self.reporter.say(f"going on from step {self.progress.step}")
-
-    def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        parameters = dict(self.model.named_parameters())
-        owner = {p: optimizer for optimizer in self.optimizers for g in optimizer.param_groups for p in g["params"]}
-        for full_name, tensor in tensors.items():
-            name, _, key = full_name.rpartition(".")
-            if key == "weight_now":
-                continue
-            parameter = parameters[name]
-            # Adam counts its steps on the CPU unless it is fused on a GPU; torch moves them as it needs.
-            owner[parameter].state[parameter][key] = tensor.to(parameter.device)
 
 
 @dataclass(frozen=True)
 class _Run:
     model: Decoder
     tokenizer: Any
-
-
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of a model's weights on the CPU, by name."""
-    return {name: value.detach().contiguous().cpu() for name, value in model.state_dict().items()}
-
-
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Set a model's weights; raises RuntimeError where names or shapes differ."""
-    model.load_state_dict(weights, strict=True)
-
-
-def open_tensorboard(folder: RunFolder, step: int) -> Any:
-    """A writer of TensorBoard's files into the run's folder.
-
-    Raises:
-        ConfigError: TensorBoard is not installed.
-    """
-    from clearformer.errors import ConfigError
-
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ConfigError("train.tensorboard: TensorBoard is not installed; pip install 'clearformer[tensorboard]'") from None
-    return SummaryWriter(str(folder.path / "tensorboard"), purge_step=step + 1)
-
-
-def write_to_board(board: Any, line: Mapping[str, float]) -> None:
-    if board:
-        for name, value in line.items():
-            if name != "step":
-                board.add_scalar(name, value, line["step"])

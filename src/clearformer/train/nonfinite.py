@@ -18,7 +18,9 @@ def first_nonfinite_module(model: nn.Module, compute_loss: Callable[[], Tensor])
         def check(module: nn.Module, _: tuple[object, ...], result: object) -> None:
             if not all(torch.isfinite(p).all() for p in module.parameters(recurse=False)):
                 found.append(f"the weights of {name}")
-            elif isinstance(result, Tensor) and result.is_floating_point() and not torch.isfinite(result).all():
+            elif (
+                isinstance(result, Tensor) and result.is_floating_point() and not torch.isfinite(result).all()
+            ):
                 found.append(f"the output of {name}")
 
         return check

@@ -13,6 +13,4 @@ def next_token_loss(
     With label smoothing the target has probability 1 - s + s/V and every other token s/V (Szegedy et al. 2016;
     Vaswani et al. 2017, 5.4); what is reported of held-out text is never smoothed.
     """
-    return F.cross_entropy(
-        logits.flatten(0, -2).float(), targets.flatten(), label_smoothing=label_smoothing
-    )
+    return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), label_smoothing=label_smoothing)

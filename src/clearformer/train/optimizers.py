@@ -95,7 +95,9 @@ def decay_groups(parameters: Iterable[nn.Parameter], lr: float, weight_decay: fl
         ([p for p in parameters if p.dim() < 2], 0.0),
     ]
     return [
-        {"params": members, "lr": lr, "peak_lr": lr, "weight_decay": decay} for members, decay in groups if members
+        {"params": members, "lr": lr, "peak_lr": lr, "weight_decay": decay}
+        for members, decay in groups
+        if members
     ]
 
 
@@ -126,20 +128,21 @@ class MuonOptimizer(Optimizer):
 
     def _step_together(self, parameters: list[nn.Parameter], lr: float) -> None:
         """One step of all matrices of one shape: one batched product for many is faster than many alone."""
-        gradients = torch.stack([p.grad for p in parameters if p.grad is not None])
-        averages = [self._average(p) for p in parameters]
-        torch._foreach_lerp_(averages, list(gradients.unbind()), 1 - self.momentum)
-        updates = orthogonalize(torch.lerp(gradients, torch.stack(averages), self.momentum), self.iterations)
+        directions = torch.stack([self._nesterov_direction(p) for p in parameters])
         # A step of unit spectral norm is scaled so that tall matrices move as far as wide ones do.
         scale = max(1.0, parameters[0].shape[0] / parameters[0].shape[1]) ** 0.5
-        torch._foreach_mul_(parameters, 1 - lr * self.weight_decay)
-        torch._foreach_add_(parameters, list(updates.to(parameters[0].dtype).unbind()), alpha=-lr * scale)
+        for parameter, update in zip(parameters, orthogonalize(directions, self.iterations), strict=True):
+            parameter.mul_(1 - lr * self.weight_decay)
+            parameter.add_(update, alpha=-lr * scale)
 
-    def _average(self, parameter: nn.Parameter) -> Tensor:
+    def _nesterov_direction(self, parameter: nn.Parameter) -> Tensor:
+        """The gradient, a good part of the way towards its moving average, which it is added to."""
+        assert parameter.grad is not None
         state = self.state[parameter]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(parameter)
-        return state["momentum"]
+        average = state["momentum"].lerp_(parameter.grad, 1 - self.momentum)
+        return torch.lerp(parameter.grad, average, self.momentum)
 
 
 def by_shape(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:

@@ -41,7 +41,9 @@ class Processes:
             ConfigError: the batch does not divide.
         """
         if batch_size % self.count:
-            raise ConfigError(f"train.batch_size: {batch_size} rows do not divide among {self.count} processes")
+            raise ConfigError(
+                f"train.batch_size: {batch_size} rows do not divide among {self.count} processes"
+            )
         share = batch_size // self.count
         return slice(self.rank * share, (self.rank + 1) * share)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from clearformer.data.cache import cache_folder, discard, folder_made_whole, key_of, write_file
+from clearformer.data.cache import cache_folder, key_of
 from clearformer.data.config import DataConfig
 from clearformer.data.shards import (
     FORMAT_VERSION,
@@ -35,6 +35,7 @@ from clearformer.data.shards import (
 from clearformer.data.sources import Source, open_source
 from clearformer.data.splitting import Piece, split_into_pieces, split_stops
 from clearformer.errors import DataError, TokenizerError
+from clearformer.files import discard, disk_errors, folder_made_whole, write_file
 from clearformer.text import CharTokenizerSpec, Tokenizer, TokenizerConfig, load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,8 @@ def _found(folder: Path, check: bool) -> dict[str, Any] | None:
             check_contents(folder, manifest)
     except ShardError as error:
         logger.warning("%s; the text is prepared again", error)
-        discard(folder)
+        with disk_errors(folder):
+            discard(folder)
         return None
     return manifest
 

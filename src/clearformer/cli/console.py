@@ -1,0 +1,88 @@
+"""What the terminal shows of a run."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from clearformer.train.checkpoint import Progress as RunProgress
+from clearformer.train.config import RunConfig
+from clearformer.train.report import Reporter
+
+
+class ConsoleReporter(Reporter):
+    """Messages, a line for each evaluation and a bar with the time left, all on standard error."""
+
+    def __init__(self) -> None:
+        self.console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self.bar = Progress(
+            BarColumn(bar_width=24),
+            TextColumn("{task.description}"),
+            console=self.console,
+            transient=True,
+            auto_refresh=False,
+        )
+        self.task = self.bar.add_task("", total=1.0)
+        self.last: dict[str, Any] = {}
+
+    def say(self, message: str) -> None:
+        self.console.print(message, markup=False)
+
+    def begin(self, config: RunConfig, progress: RunProgress) -> None:
+        self.config = config
+        self.began = progress
+        self.console.print(
+            f"{'step':>7} {'seconds':>8} {'loss':>8} {'held-out':>9} {'tokens/s':>9}", style="bold"
+        )
+        if self.console.is_terminal:
+            self.bar.start()
+
+    def stepped(self, progress: RunProgress, metrics: Mapping[str, Any]) -> None:
+        self.last |= metrics
+        if "val_loss" in metrics:
+            self.console.print(
+                f"{progress.step:>7} {progress.seconds:>8.1f} {metrics['loss']:>8.4f} "
+                f"{metrics['val_loss']:>9.4f} {metrics['tokens_per_second']:>9,.0f}",
+                markup=False,
+            )
+        if metrics and self.console.is_terminal:
+            done, left = self.part_done(progress)
+            self.bar.update(
+                self.task, completed=done, description=self.describe(progress, left), refresh=True
+            )
+
+    def sampled(self, text: str) -> None:
+        self.console.print(text, style="dim", markup=False)
+
+    def end(self) -> None:
+        self.bar.stop()
+
+    def part_done(self, progress: RunProgress) -> tuple[float, float]:
+        """The part of the run that is done, and the seconds of training that are left."""
+        train = self.config.train
+        lefts = []
+        if train.max_seconds is not None:
+            lefts.append(train.max_seconds - progress.seconds)
+        steps_here = progress.step - self.began.step
+        if train.max_steps is not None and steps_here:
+            rate = (progress.seconds - self.began.seconds) / steps_here
+            lefts.append((train.max_steps - progress.step) * rate)
+        left = max(0.0, min(lefts)) if lefts else 0.0
+        whole = progress.seconds + left
+        return (progress.seconds / whole if whole else 0.0), left
+
+    def describe(self, progress: RunProgress, left: float) -> str:
+        held_out = f"  held-out {self.last['val_loss']:.4f}" if "val_loss" in self.last else ""
+        return (
+            f"step {progress.step}  loss {self.last['loss']:.4f}{held_out}  "
+            f"{self.last['tokens_per_second']:,.0f} tokens/s  {clock(left)} left"
+        )
+
+
+def clock(seconds: float) -> str:
+    """Seconds as minutes and seconds, or hours and minutes."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,92 @@
+"""`clearformer generate`: continue a text."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from clearformer.generate import Sample
+    from clearformer.run import Run
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("generate")
+def command(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
+    prompt: Annotated[
+        str, typer.Option(help="What the text begins with; - reads it from standard input.")
+    ] = "\n",
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to add.")] = 400,
+    temperature: Annotated[float, typer.Option(min=0, help="1: as learned; less: safer; 0: greedy.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Choose among the K likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Choose among the likeliest that make up P.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Leave out those under P times the likeliest.")] = None,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Over 1: make tokens used before less likely.")
+    ] = 1.0,
+    num: Annotated[int, typer.Option(min=1, help="How many texts, all at once.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same texts.")] = 1,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text (may be given often).")] = None,
+    checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Continue a prompt, token by token; one text is shown as it is made."""
+    from clearformer.generate import generate
+    from clearformer.run import load
+
+    if prompt == "-":
+        prompt = sys.stdin.read()
+    trained = load(run, checkpoint, device)
+    settings = {
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+        "stop": stop or [],
+    }
+    if num == 1 and not as_json:
+        show_as_made(trained, prompt, settings)
+        return
+    samples = generate(trained, prompt, num=num, **settings)
+    warn_of_truncation(samples[0])
+    typer.echo(as_object(samples, seed) if as_json else "\n---\n".join(s.prompt + s.text for s in samples))
+
+
+def show_as_made(run: "Run", prompt: str, settings: dict[str, Any]) -> None:
+    """Print one text piece by piece."""
+    from clearformer.generate import stream
+
+    typer.echo(prompt, nl=False)
+    pieces = stream(run, prompt, **settings)
+    while True:
+        try:
+            typer.echo(next(pieces), nl=False)
+            sys.stdout.flush()
+        except StopIteration as done:
+            typer.echo()
+            warn_of_truncation(done.value)
+            return
+
+
+def warn_of_truncation(sample: "Sample") -> None:
+    """Say on standard error where the prompt was longer than the model reads."""
+    if sample.truncated:
+        typer.echo(
+            f"the prompt is {sample.n_prompt_tokens} tokens long; the model read the last "
+            f"{sample.n_prompt_tokens_read} of them",
+            err=True,
+        )
+
+
+def as_object(samples: "list[Sample]", seed: int) -> str:
+    """All samples as one JSON object."""
+    keys = ("text", "tokens", "logprob", "finish_reason", "n_prompt_tokens", "n_prompt_tokens_read")
+    rows = [{key: getattr(sample, key) for key in keys} for sample in samples]
+    return json.dumps({"prompt": samples[0].prompt, "seed": seed, "samples": rows})

@@ -1,0 +1,241 @@
+"""How well a language model predicts a text: all of it, in order, at a stated context and stride.
+
+With a context of C tokens and a stride of S, window k reads tokens kS to kS + C, and counts the predictions that
+no earlier window made: all of them in the first, the last S in every other. So every token but the first is
+predicted exactly once, by a model that reads C - S + 1 to C tokens before it (or all there are).
+
+Shapes: B windows in a batch, T positions, N predictions, V vocabulary.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clearformer.data import Split
+from clearformer.errors import DataError, UserError
+from clearformer.generate import evaluating
+from clearformer.model import Decoder
+
+LOGITS_AT_ONCE = 1 << 26  # numbers in one batch's logits: 256 MB in float32
+PREDICTIONS_AT_ONCE = 1 << 22  # numbers in each copy of them that the loss and the entropy need
+LARGEST_EXPONENT = 709.0  # of e, for a float64
+
+LogitsOf = Callable[[Int[Tensor, "B T"]], Float[Tensor, "B T V"]]
+
+
+class HasTokenBytes(Protocol):
+    """What a tokeniser is needed for here."""
+
+    def token_bytes(self, token: int) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model predicts a text.
+
+    Perplexity and what is counted per token compare models of one vocabulary only; bits per character and per byte
+    compare any two.
+
+    Attributes:
+        loss: The mean of -log p(token), in nats: the cross-entropy of the text and the model.
+        mean_entropy: The mean entropy of the predictions, in nats: the loss that the model itself expects. A model
+            whose loss is the larger one is surer than it ought to be.
+        n_tokens: Tokens that were predicted, all but the split's first.
+        n_chars: Characters that these tokens stand for; None where no tokeniser was given.
+        n_bytes: The same in UTF-8.
+        context: The most tokens that a prediction was made from.
+        stride: Tokens from the start of one window to the next.
+        split: The split's name.
+    """
+
+    loss: float
+    mean_entropy: float
+    n_tokens: int
+    n_chars: int | None
+    n_bytes: int | None
+    context: int
+    stride: int
+    split: str
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss) (lecture 000, section 8): among how many equally likely tokens one would be as unsure."""
+        return math.inf if self.loss > LARGEST_EXPONENT else math.exp(self.loss)
+
+    @property
+    def bits_per_token(self) -> float:
+        """The loss in bits."""
+        return self.loss / math.log(2)
+
+    @property
+    def bits_per_char(self) -> float | None:
+        """Bits of all predictions over their characters; None where those are not known, or none."""
+        return self._bits_per(self.n_chars)
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Bits of all predictions over their bytes; None where those are not known, or none."""
+        return self._bits_per(self.n_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for `json.dumps`; a number that is not finite becomes None."""
+        derived = ("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte")
+        values = asdict(self) | {name: getattr(self, name) for name in derived}
+        return {name: _finite(value) for name, value in values.items()}
+
+    def _bits_per(self, n: int | None) -> float | None:
+        return self.bits_per_token * self.n_tokens / n if n else None
+
+
+def evaluate_split(
+    model: Decoder,
+    split: Split,
+    tokenizer: HasTokenBytes | None = None,
+    *,
+    context: int | None = None,
+    stride: int | None = None,
+    batch_size: int = 32,
+    dtype: torch.dtype | None = None,
+    logits_of: LogitsOf | None = None,
+) -> Evaluation:
+    """Read a whole split, in order, and measure how well the model predicts it.
+
+    It draws no random numbers, and leaves the model in the mode it was in. Where the vocabulary is large, fewer than
+    `batch_size` windows are read at once, so that their logits do not fill the memory.
+
+    Args:
+        model: What predicts, on the device where it is.
+        split: What is predicted.
+        tokenizer: The split's; it says what the first token, which is not predicted, stands for. Without it there
+            are no counts of characters and bytes.
+        context: C, the most tokens to predict from; as many as the model can read, where not given.
+        stride: S, from 1 (every prediction from as much as there is) to C (fastest, the default).
+        batch_size: The most windows to read at once.
+        dtype: The type of the matrix products (autocast); as it is around the call, where not given.
+        logits_of: What computes the logits in place of `model` itself, such as its compiled form.
+
+    Raises:
+        UserError: the context or the stride is out of range.
+        DataError: the split has fewer than two tokens, or one that the model does not know.
+    """
+    context, stride = _context_and_stride(model, context, stride)
+    if len(split) < 2:
+        raise DataError(
+            f"the {split.name} split has {len(split)} token{'s' * (len(split) != 1)}, and a prediction needs two: "
+            f"give a longer text"
+        )
+    device = model.embed.weight.device
+    loss = entropy = 0.0
+    with evaluating(model), torch.inference_mode(), _autocast(device, dtype):
+        for inputs, targets in _batches(split, context, stride, batch_size, _vocab_size(model)):
+            logits = (logits_of or model)(torch.from_numpy(inputs).to(device))
+            n_counted = targets.shape[1]
+            sums = _loss_and_entropy(logits[:, -n_counted:], torch.from_numpy(targets).to(device))
+            loss, entropy = loss + sums[0], entropy + sums[1]
+    n_tokens = len(split) - 1
+    n_chars, n_bytes = _predicted_text(split, tokenizer)
+    return Evaluation(
+        loss / n_tokens, entropy / n_tokens, n_tokens, n_chars, n_bytes, context, stride, split.name
+    )
+
+
+# --- windows ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of one length, of each of which the last `n_counted` predictions count."""
+
+    starts: np.ndarray
+    length: int
+    n_counted: int
+
+
+def windows_of(n_tokens: int, context: int, stride: int) -> list[Windows]:
+    """The windows that predict every token but the first once, in order; those of one shape together."""
+    n_targets = n_tokens - 1
+    n_later = max(0, math.ceil((n_targets - context) / stride))  # windows after the first
+    starts = stride * np.arange(n_later + 1)
+    first = Windows(starts[:1], min(context, n_targets), min(context, n_targets))
+    if n_later == 0:
+        return [first]
+    predicted = context + stride * (n_later - 1)  # by all but the last window
+    last = Windows(starts[-1:], n_targets - int(starts[-1]), n_targets - predicted)
+    if stride == context:  # the first is like those in the middle
+        return [Windows(starts[:-1], context, stride), last]
+    return [first, Windows(starts[1:-1], context, stride), last]
+
+
+def _batches(
+    split: Split, context: int, stride: int, batch_size: int, vocab_size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Inputs [B T], and the targets that count [B n_counted]."""
+    for windows in windows_of(len(split), context, stride):
+        n_rows = max(1, min(batch_size, LOGITS_AT_ONCE // (windows.length * vocab_size)))
+        for i in range(0, len(windows.starts), n_rows):
+            tokens = split.windows(windows.starts[i : i + n_rows], windows.length + 1)
+            if tokens.max() >= vocab_size:
+                raise DataError(
+                    f"the {split.name} split holds token {tokens.max()} and the model knows {vocab_size}: "
+                    f"prepare the text with the model's own tokenizer"
+                )
+            yield np.ascontiguousarray(tokens[:, :-1]), np.ascontiguousarray(tokens[:, -windows.n_counted :])
+
+
+# --- sums -------------------------------------------------------------------------------------------------
+
+
+def _loss_and_entropy(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> tuple[float, float]:
+    """The sums of -log p(target) and of the predictions' entropies, in nats; some predictions at a time."""
+    loss = entropy = 0.0
+    n_at_once = max(1, PREDICTIONS_AT_ONCE // logits.shape[-1])
+    parts = zip(logits.flatten(0, 1).split(n_at_once), targets.flatten().split(n_at_once), strict=True)
+    for part, target in parts:
+        logprobs = part.float().log_softmax(-1)  # [N V]
+        losses = -logprobs.gather(1, target.unsqueeze(1)).squeeze(1)
+        entropies = torch.special.entr(logprobs.exp()).sum(-1)
+        both = torch.stack([losses, entropies]).cpu().double().sum(1)
+        loss, entropy = loss + both[0].item(), entropy + both[1].item()
+    return loss, entropy
+
+
+def _predicted_text(split: Split, tokenizer: HasTokenBytes | None) -> tuple[int | None, int | None]:
+    """The characters and bytes of all tokens but the first; a character counts with its first byte."""
+    if tokenizer is None:
+        return None, None
+    first = tokenizer.token_bytes(int(split.read(0, 1)[0]))
+    n_chars = sum(byte & 0b1100_0000 != 0b1000_0000 for byte in first)  # 10xxxxxx goes on with a character
+    return split.n_chars - n_chars, split.n_bytes - len(first)
+
+
+def _context_and_stride(model: Decoder, context: int | None, stride: int | None) -> tuple[int, int]:
+    limit = model.config.max_seq_len
+    context = limit if context is None else context
+    if not 1 <= context <= limit:
+        raise UserError(f"context: from 1 to {limit}, which is all that the model reads; got {context}")
+    stride = context if stride is None else stride
+    if not 1 <= stride <= context:
+        raise UserError(
+            f"stride: from 1 to the context of {context}, or tokens would be left out; got {stride}"
+        )
+    return context, stride
+
+
+def _vocab_size(model: Decoder) -> int:
+    return model.embed.num_embeddings
+
+
+def _autocast(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
+    return contextlib.nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

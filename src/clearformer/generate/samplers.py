@@ -1,0 +1,154 @@
+"""How the next token is chosen: adjustments of the logits, in order, and a draw from what they leave.
+
+Each adjustment is a function from logits to logits; a token that it rules out gets -inf. Their order and their
+edges are those of the logits processors of Hugging Face's transformers, so that the same settings mean the same:
+
+    repetition penalty -> temperature -> top-k -> top-p -> min-p -> softmax -> draw
+
+Shapes: B batch, V vocabulary.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from torch import Tensor
+
+from clearformer.config import Spec
+from clearformer.errors import ConfigError, UserError
+
+LOWEST_TEMPERATURE = 1e-6  # logits divided by less may overflow float32; 0 itself is greedy
+
+
+class Sampling(Spec):
+    """How tokens are chosen; the default draws from the model's own distribution.
+
+    Attributes:
+        temperature: What logits are divided by; 0 chooses the likeliest token (greedy, lecture 003).
+        top_k: Keep this many of the likeliest tokens.
+        top_p: Keep the likeliest tokens that together hold this probability.
+        min_p: Keep tokens at least this many times as likely as the likeliest.
+        repetition_penalty: Makes tokens of the text so far less likely (more than 1) or likelier (less than 1).
+    """
+
+    temperature: float = Field(default=1.0, ge=0)
+    top_k: PositiveInt | None = None
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: PositiveFloat = 1.0
+
+    @field_validator("temperature")
+    @classmethod
+    def _can_divide(cls, temperature: float) -> float:
+        if 0 < temperature < LOWEST_TEMPERATURE:
+            raise ConfigError(
+                f"temperature: {temperature:g} is too near 0 to divide by; 0 is greedy, and the lowest above it is "
+                f"{LOWEST_TEMPERATURE:g}"
+            )
+        return temperature
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is chosen and nothing is drawn."""
+        return self.temperature == 0
+
+    def adjust(
+        self, logits: Float[Tensor, "B V"], previous_tokens: Sequence[Sequence[int]]
+    ) -> Float[Tensor, "B V"]:
+        """The logits to choose by.
+
+        Args:
+            logits: The model's, in float32 or float64.
+            previous_tokens: The text so far of each row, its prompt included.
+        """
+        if self.repetition_penalty != 1.0:
+            logits = penalize_repetition(logits, previous_tokens, self.repetition_penalty)
+        if self.greedy:  # nothing below changes which token is the likeliest
+            return logits
+        logits = apply_temperature(logits, self.temperature)
+        if self.top_k is not None:
+            logits = keep_top_k(logits, self.top_k)
+        if self.top_p is not None:
+            logits = keep_top_p(logits, self.top_p)
+        if self.min_p is not None:
+            logits = keep_min_p(logits, self.min_p)
+        return logits
+
+
+# --- from logits to logits --------------------------------------------------------------------------------
+
+
+def penalize_repetition(
+    logits: Float[Tensor, "B V"], previous_tokens: Sequence[Sequence[int]], penalty: float
+) -> Float[Tensor, "B V"]:
+    """s / penalty where s > 0 and s * penalty where s < 0, for the score s of every token of the text so far.
+
+    Once for each token however often it occurs. Keskar et al. 2019 (CTRL), section 4.1, divide all scores; negative
+    ones are multiplied here, as they would otherwise grow.
+    """
+    logits = logits.clone()
+    for row, tokens in zip(logits, previous_tokens, strict=True):
+        seen = torch.tensor(tokens, dtype=torch.long, device=row.device)
+        scores = row[seen]
+        row[seen] = torch.where(scores < 0, scores * penalty, scores / penalty)
+    return logits
+
+
+def apply_temperature(logits: Float[Tensor, "B V"], temperature: float) -> Float[Tensor, "B V"]:
+    """s / temperature: below 1 sharper, above 1 flatter (lecture 000, section 5.7)."""
+    return logits / temperature
+
+
+def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
+    """The k highest scores, and those equal to the lowest of them (Fan et al. 2018; lecture 003)."""
+    lowest = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
+    return logits.masked_fill(logits < lowest, -math.inf)
+
+
+def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
+    """The smallest set of likeliest tokens whose probability is at least p (Holtzman et al. 2020; lecture 003).
+
+    Found from the unlikely end: tokens go while they hold 1 - p or less together, and the likeliest always stays.
+    """
+    ascending, tokens = logits.sort(dim=-1)
+    too_unlikely = ascending.softmax(-1).cumsum(-1) <= 1 - p
+    too_unlikely[..., -1] = False
+    return logits.masked_fill(too_unlikely.scatter(-1, tokens, too_unlikely), -math.inf)
+
+
+def keep_min_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
+    """Tokens whose probability is at least p times that of the likeliest (Nguyen et al. 2024)."""
+    probabilities = logits.softmax(-1)
+    least = p * probabilities.amax(-1, keepdim=True)
+    return logits.masked_fill(probabilities < least, -math.inf)
+
+
+# --- from logits to tokens --------------------------------------------------------------------------------
+
+
+def random_stream(seed: int, row: int) -> np.random.Generator:
+    """The random numbers of one row, which no other row can change: a function of the seed and the row alone.
+
+    Raises:
+        UserError: the seed is negative.
+    """
+    if seed < 0:
+        raise UserError(f"seed: a whole number from 0 on; got {seed}")
+    return np.random.default_rng([seed, row])
+
+
+def draw(logits: Float[Tensor, "B V"], streams: Sequence[np.random.Generator]) -> Int[Tensor, " B"]:
+    """A token for each row with probability softmax(logits), by one number of the row's own stream.
+
+    The token is the first whose cumulative probability exceeds u, uniform on [0, 1). Summed on the CPU in float64,
+    so that the same logits give the same tokens on every device, and rare tokens of a large vocabulary their due.
+    """
+    cumulative = logits.softmax(-1).cpu().double().cumsum(-1)
+    total = cumulative[:, -1:]
+    u = torch.tensor([stream.random() for stream in streams], dtype=torch.float64).unsqueeze(1)
+    token = torch.searchsorted(cumulative, u * total, right=True)
+    last_possible = torch.searchsorted(cumulative, total)  # u * total may round up to the total
+    return torch.minimum(token, last_possible).squeeze(1)

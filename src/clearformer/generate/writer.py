@@ -1,0 +1,59 @@
+"""A text as its tokens arrive, up to the first stop string."""
+
+from collections.abc import Sequence
+
+from clearformer.errors import UserError
+from clearformer.text import StreamDecoder, Tokenizer
+
+
+class Writer:
+    """Turns tokens into text that may be shown: what could be the beginning of a stop string is held back.
+
+    Where the text ends does not depend on how it is cut into tokens: before the stop string that is the first to
+    be complete, read character by character (the longest of those that are complete at once).
+
+    Raises:
+        UserError: a stop string is empty.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+        if "" in stop:
+            raise UserError("stop: an empty text is found everywhere; give the text that ends a sample")
+        self._decoder = StreamDecoder(tokenizer)
+        self._stop = list(stop)
+        self._held = ""
+        self._ready = ""
+        self.stopped = False
+
+    def push(self, token: int) -> bool:
+        """Take the next token; returns whether it completes a stop string."""
+        self._add(self._decoder.push(token))
+        return self.stopped
+
+    def finish(self) -> None:
+        """No token follows: nothing is held back any longer."""
+        self._add(self._decoder.flush())
+        self._ready, self._held = self._ready + self._held, ""
+
+    def take(self) -> str:
+        """The text that is certain and was not taken before."""
+        taken, self._ready = self._ready, ""
+        return taken
+
+    def _add(self, text: str) -> None:
+        if self.stopped:
+            return
+        self._held += text
+        found = [(at + len(stop), at) for stop in self._stop if (at := self._held.find(stop)) >= 0]
+        self.stopped = bool(found)
+        certain = min(found)[1] if found else len(self._held) - self._n_undecided()
+        self._ready += self._held[:certain]
+        self._held = "" if found else self._held[certain:]
+
+    def _n_undecided(self) -> int:
+        """The length of the longest end of the held text with which a stop string begins."""
+        longest = min(len(self._held), max(map(len, self._stop), default=0))
+        return next((n for n in range(longest, 0, -1) if self._begins_a_stop(self._held[-n:])), 0)
+
+    def _begins_a_stop(self, text: str) -> bool:
+        return any(stop.startswith(text) for stop in self._stop)

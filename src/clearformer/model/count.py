@@ -1,0 +1,375 @@
+"""What a model costs: parameters, FLOPs and bytes, by component, from the formula and from the model itself.
+
+The two ways know nothing of each other, and the tests hold them equal for every kind of every slot.
+
+Conventions. A multiply-add is 2 FLOPs. Only matrix products count: embeddings are looked up, which is 0, and what
+norms, activations and softmax do is small beside the products. The backward pass forms two products for each of
+the forward pass (one for the input's gradient, one for the weight's), so it counts twice. Attention counts all
+T x T scores, causal or not, as the literature does; a kernel that skips what lies above the diagonal or outside a
+window does about half or less. With N weights in matrices this is 6 N + 12 L T d a token, forward and backward
+(Kaplan et al. 2020, 2.1; Chowdhery et al. 2022, appendix B).
+
+Letters: B batch, T positions, D d_model, H heads, L layers, V vocabulary.
+"""
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+from torch.utils.flop_counter import FlopCounterMode
+
+from clearformer.errors import ConfigError
+from clearformer.model.attention import CHUNK, Dot, Last, Linear, Mean, MultiHead, Shared
+from clearformer.model.config import ModelConfig
+from clearformer.model.feedforward import GELU, NoFeedForward, ReLU, ReLU2, SwiGLU
+from clearformer.model.norms import LayerNorm, NoNorm, Norm, RMSNorm
+from clearformer.model.positions import ALiBi, Learned, RoPE
+from clearformer.model.transformer import Decoder, build
+
+COMPONENTS: tuple[str, ...] = ("embedding", "position", "attention", "ffn", "norms", "head")
+FLOAT_BYTES = 4
+INDEX_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix that every token's vector is multiplied by, and its bias."""
+
+    n_in: int
+    n_out: int
+    bias: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.n_in * self.n_out
+
+    @property
+    def bias_size(self) -> int:
+        return self.n_out if self.bias else 0
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Floating-point operations by component, in the forward and in the backward pass."""
+
+    forward: dict[str, int]
+    backward: dict[str, int]
+
+
+# --- what the model is made of, from its configuration ----------------------------------------------------
+
+
+def attention_matrices(config: ModelConfig) -> list[Matrix]:
+    """The matrices of one block's attention."""
+    d = config.d_model
+    match config.attention:
+        case Last() | Mean() | Dot():
+            return []
+        case Shared():
+            return [Matrix(d, d)]
+        case MultiHead() | Linear() as attention:
+            n_heads, d_head = attention.heads(d)
+            joined, joined_kv = n_heads * d_head, attention.n_key_value_heads * d_head
+            matrices = [Matrix(d, joined, attention.qkv_bias), Matrix(d, joined_kv, attention.qkv_bias)]
+            if attention.value:
+                matrices.append(Matrix(d, joined_kv, attention.qkv_bias))
+            if attention.output:
+                matrices.append(Matrix(joined, d, attention.output_bias))
+            return matrices
+
+
+def ffn_matrices(config: ModelConfig) -> list[Matrix]:
+    """The matrices of one block's feed-forward network."""
+    d = config.d_model
+    match config.ffn:
+        case NoFeedForward():
+            return []
+        case ReLU() | GELU() | ReLU2() as ffn:
+            n_inner = 1
+        case SwiGLU() as ffn:
+            n_inner = 2
+    d_ff = ffn.width(d)
+    return [Matrix(d, d_ff, ffn.bias)] * n_inner + [Matrix(d_ff, d, ffn.bias)]
+
+
+def head_matrix(config: ModelConfig) -> Matrix:
+    """The matrix from the residual stream to the logits, which is the embedding's where they are tied."""
+    if config.vocab_size is None:
+        raise ConfigError(
+            "model.vocab_size is not set; what a model costs depends on the number of its tokens"
+        )
+    return Matrix(config.d_model, config.vocab_size, config.head_bias)
+
+
+def all_norms(config: ModelConfig) -> Iterator[tuple[Norm, int, int]]:
+    """Every norm of the model, the size of what it normalises, and how often it does so for each token."""
+    d = config.d_model
+    for wanted in (config.embedding_norm, config.final_norm):
+        if wanted:
+            yield config.norm, d, 1
+    for _ in range(config.n_layers):
+        if config.placement != "none":
+            yield config.norm, d, 1
+            if not isinstance(config.ffn, NoFeedForward):
+                yield config.norm, d, 1
+        if isinstance(config.attention, MultiHead | Linear):
+            n_heads, d_head = config.attention.heads(d)
+            yield config.attention.qk_norm, d_head, n_heads
+            yield config.attention.qk_norm, d_head, config.attention.n_key_value_heads
+
+
+# --- parameters -------------------------------------------------------------------------------------------
+
+
+def matrices_by_formula(config: ModelConfig) -> dict[str, int]:
+    """Parameters by component, leaving out biases and norms.
+
+    For the model of lecture 000, section 5.4, this is 2 V d + 11 L d².
+    """
+    embedding = head_matrix(config).size
+    return {
+        "embedding": embedding,
+        "position": config.max_seq_len * config.d_model if isinstance(config.position, Learned) else 0,
+        "attention": config.n_layers * sum(matrix.size for matrix in attention_matrices(config)),
+        "ffn": config.n_layers * sum(matrix.size for matrix in ffn_matrices(config)),
+        "norms": 0,
+        "head": 0 if config.tie_embeddings else embedding,
+    }
+
+
+def parameters_by_formula(config: ModelConfig) -> dict[str, int]:
+    """Parameters by component, from the configuration's arithmetic alone.
+
+    Raises:
+        ConfigError: the vocabulary's size is not set.
+    """
+    parameters = matrices_by_formula(config)
+    parameters["attention"] += config.n_layers * sum(m.bias_size for m in attention_matrices(config))
+    parameters["ffn"] += config.n_layers * sum(m.bias_size for m in ffn_matrices(config))
+    parameters["norms"] += sum(_norm_parameters(norm, size) for norm, size, _ in all_norms(config))
+    parameters["head"] += head_matrix(config).bias_size
+    return parameters
+
+
+def _norm_parameters(norm: Norm, size: int) -> int:
+    match norm:
+        case NoNorm():
+            return 0
+        case LayerNorm():
+            return 2 * size if norm.bias else size
+        case RMSNorm():
+            return size if norm.learned else 0
+
+
+def build_on_meta(config: ModelConfig) -> Decoder:
+    """The model with the shapes of its weights but none of their memory."""
+    with torch.device("meta"):
+        return build(config)
+
+
+PLACES = {"embed": "embedding", "position": "position", "attn": "attention", "mlp": "ffn", "head": "head"}
+
+
+def parameters_by_count(model: nn.Module) -> dict[str, int]:
+    """Parameters by component, counted in the built model (on any device, the meta device too)."""
+    counted = dict.fromkeys(COMPONENTS, 0)
+    for path, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            counted[_component(path, module)] += parameter.numel()
+    return counted
+
+
+def _component(path: str, module: nn.Module) -> str:
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+        return "norms"
+    return next(PLACES[name] for name in path.split(".") if name in PLACES)
+
+
+# --- FLOPs ------------------------------------------------------------------------------------------------
+
+
+def flops_by_formula(config: ModelConfig, seq_len: int) -> Flops:
+    """FLOPs of one text of T tokens, from the configuration's arithmetic alone; divide by T for those of a token.
+
+    Raises:
+        ConfigError: the vocabulary's size is not set.
+    """
+    attention = seq_len * sum(matrix.size for matrix in attention_matrices(config)) + _mixing(config, seq_len)
+    ffn = seq_len * sum(matrix.size for matrix in ffn_matrices(config))
+    multiply_adds = dict.fromkeys(COMPONENTS, 0) | {
+        "attention": config.n_layers * attention,
+        "ffn": config.n_layers * ffn,
+        "head": seq_len * head_matrix(config).size,
+    }
+    forward = {component: 2 * count for component, count in multiply_adds.items()}
+    return Flops(forward, backward={component: 2 * count for component, count in forward.items()})
+
+
+def _mixing(config: ModelConfig, seq_len: int) -> int:
+    """Multiply-adds that mix the positions of one text in one block: the scores, and the values they weigh."""
+    n_heads, d_head = config.attention.heads(config.d_model)
+    match config.attention:
+        case Last():
+            return 0
+        case Mean():  # its queries and keys are a single 0
+            return seq_len**2 * (1 + config.d_model)
+        case Dot() | Shared() | MultiHead():
+            return seq_len**2 * n_heads * 2 * d_head
+        case Linear():
+            n_chunks, rest = divmod(seq_len, CHUNK)
+            within = (n_chunks * CHUNK**2 + rest**2) * 2 * d_head  # pairs inside a chunk
+            across = seq_len * (2 * d_head**2 + d_head)  # the sums over earlier chunks, read and added to
+            return n_heads * (within + across)
+
+
+def flops_by_count(model: Decoder, seq_len: int) -> Flops:
+    """FLOPs of one text of T tokens, counted while the model runs on the meta device.
+
+    The backward pass is at most twice the forward pass: a product whose operand needs no gradient is not formed
+    (the constant scores of `mean`, the empty sums that linear attention begins with).
+    """
+    with FlopCounterMode(display=False) as counter:
+        logits = model(torch.zeros(1, seq_len, dtype=torch.long, device="meta"))
+        forward = _flops_by_component(counter)
+        logits.sum().backward()
+        both = _flops_by_component(counter)
+    model.zero_grad()
+    return Flops(
+        forward, backward={component: both[component] - forward[component] for component in COMPONENTS}
+    )
+
+
+def _flops_by_component(counter: FlopCounterMode) -> dict[str, int]:
+    """What the counter has so far; the head is what no block did (a tied head is no module of its own)."""
+    counted = dict.fromkeys(COMPONENTS, 0)
+    for path, operations in counter.get_flop_counts().items():
+        name = path.rpartition(".")[2]
+        if name in ("attn", "mlp"):
+            counted[PLACES[name]] += sum(operations.values())
+    counted["head"] = counter.get_total_flops() - sum(counted.values())
+    return counted
+
+
+# --- bytes ------------------------------------------------------------------------------------------------
+
+
+def activations_by_formula(config: ModelConfig, batch_size: int, seq_len: int) -> dict[str, int]:
+    """Bytes kept from the forward pass for the backward pass, the next-token loss included, by component.
+
+    In float32, without dropout, with fused attention as torch's CPU kernels do it. A module keeps what its
+    gradient needs: a matrix its input, a norm its input and its statistics, attention q, k, v, its result and one
+    sum a head, an activation function its input or its result.
+
+    Raises:
+        ConfigError: the vocabulary's size is not set, or attention is linear, for which there is no formula here.
+    """
+    d, head = config.d_model, head_matrix(config)
+    floats_per_token = {
+        "attention": config.n_layers * _attention_floats(config),
+        "ffn": config.n_layers * _ffn_floats(config),
+        "norms": sum(times * _norm_floats(norm, size) for norm, size, times in all_norms(config)),
+        # The head's input, the log-probabilities, and before them the capped logits.
+        "head": d + head.n_out * (1 if config.logit_soft_cap is None else 2),
+    }
+    n_tokens = batch_size * seq_len
+    kept = {name: FLOAT_BYTES * n_tokens * floats for name, floats in floats_per_token.items()}
+    return dict.fromkeys(COMPONENTS, 0) | kept | {"position": _position_bytes(config, seq_len)}
+
+
+def _attention_floats(config: ModelConfig) -> int:
+    """Floats a token in one block: the input, what is made of it as q, k and v, the result, and the rows' sums."""
+    d = config.d_model
+    n_heads, d_head = config.attention.heads(d)
+    match config.attention:
+        case Last():
+            return 0
+        case Mean():
+            made = 2
+        case Dot():
+            made = 2 * d if isinstance(config.position, RoPE) else 0
+        case Shared():
+            made = 2 * d
+        case MultiHead() as attention:
+            n_keys_and_values = (2 if attention.value else 1) * attention.n_key_value_heads
+            made = (n_heads + n_keys_and_values) * d_head
+        case Linear():
+            raise ConfigError(
+                "model.attention.kind: linear attention's activations are counted, not known by formula"
+            )
+    return d + made + n_heads * d_head + n_heads
+
+
+def _ffn_floats(config: ModelConfig) -> int:
+    d = config.d_model
+    match config.ffn:
+        case NoFeedForward():
+            return 0
+        case ReLU() as ffn:  # its gradient needs its result, which the next matrix keeps as well
+            n_hidden = 1
+        case GELU() | ReLU2() as ffn:
+            n_hidden = 2
+        case SwiGLU() as ffn:  # the gate before and after its activation, what it multiplies, and the product
+            n_hidden = 4
+    return d + n_hidden * ffn.width(d)
+
+
+def _norm_floats(norm: Norm, size: int) -> int:
+    match norm:
+        case NoNorm():
+            return 0
+        case LayerNorm():
+            return size + 2
+        case RMSNorm():  # the weight's gradient needs the normalised input
+            return 2 * size + 1 if norm.learned else size + 1
+
+
+def _position_bytes(config: ModelConfig, seq_len: int) -> int:
+    """What positions keep, whatever the batch."""
+    n_heads, d_head = config.attention.heads(config.d_model)
+    match config.position:
+        case Learned():
+            return INDEX_BYTES * seq_len
+        case RoPE() as rope:  # cosines and sines, for queries and for keys
+            return FLOAT_BYTES * config.n_layers * 2 * rope.rotated_dims(d_head) * seq_len
+        case ALiBi():
+            return FLOAT_BYTES * config.n_layers * n_heads * seq_len**2
+        case _:
+            return 0
+
+
+class LiveBytes(TorchDispatchMode):
+    """Follows, inside a `with` block, how many bytes of tensors made there are alive (`now`, and `peak` at most).
+
+    Under `FakeTensorMode` the tensors have no memory, and the bytes are those that real ones would have: so a
+    model of any size can be measured, its gradients and whatever autograd keeps included.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for value in tree_iter(result):
+            if isinstance(value, Tensor):
+                self._follow(value.untyped_storage())
+        return result
+
+    def _follow(self, storage: torch.UntypedStorage) -> None:
+        if storage in self._seen:
+            return
+        self._seen.add(storage)
+        self._change(storage.nbytes())
+        weakref.finalize(storage, self._change, -storage.nbytes())
+
+    def _change(self, n_bytes: int) -> None:
+        self.now += n_bytes
+        self.peak = max(self.peak, self.now)

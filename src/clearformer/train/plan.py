@@ -1,0 +1,346 @@
+"""What a run will cost, before it is made: parameters, FLOPs, memory and time."""
+
+import copy
+import math
+import re
+import statistics
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.optim import Optimizer
+
+from clearformer.errors import ConfigError, did_you_mean
+from clearformer.model.attention import Attention
+from clearformer.model.config import ModelConfig
+from clearformer.model.count import (
+    LiveBytes,
+    build_on_meta,
+    flops_by_count,
+    flops_by_formula,
+    matrices_by_formula,
+    parameters_by_count,
+    parameters_by_formula,
+)
+from clearformer.model.transformer import build
+from clearformer.train.config import TrainConfig
+from clearformer.train.device import autocast, synchronize
+from clearformer.train.objective import next_token_loss
+
+# --- rates ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of the table.
+
+    Attributes:
+        torch_name: A pattern of the name that torch gives it (which leaves out parts of a device, and others).
+        peak: FLOP/s of matrix products by their type, the fastest first: dense (no sparsity), summed in float32;
+            those of float32 without TF32, which torch leaves off.
+    """
+
+    torch_name: str
+    peak: dict[str, float]
+
+
+# The makers' datasheets: NVIDIA H100, H200, A100, L4, T4 and V100 Tensor Core GPU datasheets; NVIDIA Ada GPU
+# architecture whitepaper, appendix A (RTX 4090). Where a sheet gives only a figure with sparsity, half of it. T4
+# and V100 have no bfloat16 units: their 65e12 and 125e12 are for float16, which no run here uses.
+DEVICES = {
+    "h200": Device(r"NVIDIA H200", {"bfloat16": 989.4e12, "float32": 66.9e12}),
+    "h100-sxm": Device(r"NVIDIA H100 80GB HBM3", {"bfloat16": 989.4e12, "float32": 66.9e12}),
+    "h100-pcie": Device(r"NVIDIA H100 PCIe", {"bfloat16": 756e12, "float32": 51.2e12}),
+    "a100": Device(r"NVIDIA A100-(SXM4|PCIE)-\d+GB", {"bfloat16": 312e12, "float32": 19.5e12}),
+    "rtx4090": Device(r"NVIDIA GeForce RTX 4090", {"bfloat16": 165.2e12, "float32": 82.6e12}),
+    "l4": Device(r"NVIDIA L4", {"bfloat16": 121e12, "float32": 30.3e12}),
+    "t4": Device(r"Tesla T4", {"float32": 8.1e12}),
+    "v100": Device(r"Tesla V100-SXM2-\d+GB", {"float32": 15.7e12}),
+}
+
+# The part of a rate that training is assumed to reach. Of a datasheet's peak, large models reach 0.2 to 0.46
+# (Chowdhery et al. 2022, table 3) and small ones less, for their products are too small to fill the device; of what
+# large products reach on a machine, small models reached 0.4 to 0.8 on a CPU.
+DATASHEET_UTILISATION = 0.4
+MEASURED_UTILISATION = 0.6
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How fast a device forms matrix products, in FLOP/s, and the part of it that training is assumed to reach."""
+
+    device: str
+    dtype: str
+    flops_per_second: float
+    source: Literal["datasheet", "measured"]
+    utilisation: float
+
+
+def named_rate(name: str, dtype: str) -> Rate:
+    """The datasheet's rate of a named device; of its fastest type where `dtype` is `auto`.
+
+    Raises:
+        ConfigError: there is no such device here, or it has no products of that type.
+    """
+    if name not in DEVICES:
+        hint = did_you_mean(name, DEVICES) or f"; there are {', '.join(DEVICES)}"
+        raise ConfigError(f"--device: no rate is known for {name!r}{hint}")
+    peak = DEVICES[name].peak
+    if dtype == "auto":
+        dtype = next(iter(peak))
+    if dtype not in peak:
+        raise ConfigError(f"train.dtype: {name} has no {dtype} units; set train.dtype={next(iter(peak))}")
+    return Rate(name, dtype, peak[dtype], "datasheet", DATASHEET_UTILISATION)
+
+
+def peak_rate(device: torch.device, dtype: str) -> float | None:
+    """The datasheet's rate of the device at hand, in FLOP/s; None where it is not in the table."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    known = (entry.peak.get(dtype) for entry in DEVICES.values() if re.fullmatch(entry.torch_name, name))
+    return next(known, None)
+
+
+def measured_rate(dtype: str, device: torch.device, seconds: float = 1.0) -> Rate:
+    """The rate of products of large random matrices on this machine; the median over about `seconds`.
+
+    Random numbers, because a GPU multiplies zeros faster.
+    """
+    size = 8192 if device.type == "cuda" else 1024
+    a, b = (torch.randn(size, size, device=device).to(getattr(torch, dtype)) for _ in range(2))
+    torch.mm(a, b)  # the first product also loads and chooses the kernel
+    synchronize(device)
+    times, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        torch.mm(a, b)
+        synchronize(device)
+        times.append(time.perf_counter() - start)
+    rate = 2 * size**3 / statistics.median(times)
+    return Rate(f"this machine's {device.type}", dtype, rate, "measured", MEASURED_UTILISATION)
+
+
+def mfu(flops_per_token: float, tokens_per_second: float, peak: float | None) -> float | None:
+    """Model FLOPs utilisation: the part of a device's peak spent on the model's own products, forward and backward.
+
+    None where the peak is not known (Chowdhery et al. 2022, appendix B).
+    """
+    return None if peak is None else flops_per_token * tokens_per_second / peak
+
+
+# --- memory -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MemoryBytes:
+    """Bytes that one process trains with.
+
+    Attributes:
+        weights: Kept for the whole run, like the optimiser's.
+        gradients: Of all weights, complete at the end of the backward pass.
+        optimizer: All its state, and the moving average of the weights where there is one.
+        activations: What the forward pass leaves for the backward pass, the loss's log-probabilities included.
+        peak: The most that is alive at once, passing results included. Not the sum of the others: gradients come
+            as activations go (but stay where a batch is accumulated in parts), and the backward pass begins with
+            gradients of the logits.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    peak: int
+
+
+def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: str = "cpu") -> MemoryBytes:
+    """The memory of training, measured on two steps of the model itself, whose tensors are given none.
+
+    The kernels are those of torch on a CPU, uncompiled; a compiled step keeps less. What an allocator rounds up
+    and what a GPU's context and libraries take comes on top.
+
+    Raises:
+        ConfigError: the vocabulary's size is not set.
+    """
+    with FakeTensorMode(), LiveBytes() as live:
+        model = build(model_config)
+        if device_type == "cuda":
+            _drop_no_patterns(model)
+        averages = list(copy.deepcopy(model).parameters()) if train.ema else []
+        optimizers = train.optimizer.build(model, train.lr)
+        tokens = torch.zeros(
+            train.batch_size // train.accumulate, model_config.max_seq_len, dtype=torch.long
+        )
+        activations = _one_part(model, tokens, train, live)
+        gradients = _n_bytes(p.grad for p in model.parameters() if p.grad is not None)
+        _update(optimizers)
+        live.peak = live.now  # the first step makes the optimisers' state; a later one finds it there
+        for _ in range(min(train.accumulate, 2)):  # and a second part finds the gradients of the first
+            _one_part(model, tokens, train, live)
+        _update(optimizers)
+        states = [state for optimizer in optimizers for state in optimizer.state.values()]
+        return MemoryBytes(
+            weights=_n_bytes(model.parameters()),
+            gradients=gradients,
+            optimizer=_n_bytes(value for state in states for value in state.values()) + _n_bytes(averages),
+            activations=activations,
+            peak=live.peak,
+        )
+
+
+def _drop_no_patterns(model: nn.Module) -> None:
+    """Leave out attention's dropout: a CPU's kernels keep the pattern for it, and a GPU's fused kernel does not."""
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.dropout = 0.0
+
+
+def _one_part(model: nn.Module, tokens: Tensor, train: TrainConfig, live: LiveBytes) -> int:
+    """Forward and backward of one part of a batch; returns the bytes that the first left for the second."""
+    before = live.now
+    with autocast(tokens.device, train.dtype):
+        loss = next_token_loss(model(tokens), tokens, train.label_smoothing)
+    kept = live.now - before
+    loss.backward()
+    return kept
+
+
+def _update(optimizers: list[Optimizer]) -> None:
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _n_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+# --- the plan ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ParameterCounts:
+    """Parameters.
+
+    Attributes:
+        total: Counted in the built model.
+        by_formula: The same, by the configuration's arithmetic alone.
+        matrices: The formula's without biases and norms, as the lectures count.
+        by_component: The parts of `total`.
+    """
+
+    total: int
+    by_formula: int
+    matrices: int
+    by_component: dict[str, int]
+
+
+@dataclass(frozen=True)
+class TokenFlops:
+    """FLOPs of a token in a text as long as the model reads; see `model.count` for what counts.
+
+    Attributes:
+        forward: Counted in the built model.
+        backward: Likewise.
+        by_formula: Both together, by the configuration's arithmetic alone.
+        by_component: The parts of `forward`.
+    """
+
+    forward: float
+    backward: float
+    by_formula: float
+    by_component: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will cost; its fields are those of `clearformer plan --json`.
+
+    Attributes:
+        tokens_per_step: Of the whole batch.
+        steps: `train.max_steps`, or those expected within `train.max_seconds` where that limit comes first.
+        seconds: Of training, an estimate.
+        seconds_per_step: FLOPs of a step's tokens / (rate * utilisation).
+        rate: What the estimates assume. Without one, no time is estimated.
+    """
+
+    parameters: ParameterCounts
+    flops_per_token: TokenFlops
+    memory_bytes: MemoryBytes
+    tokens_per_step: int
+    steps: int | None
+    seconds: float | None
+    seconds_per_step: float | None
+    rate: Rate | None
+
+
+def plan(
+    model: ModelConfig, train: TrainConfig, rate: Rate | None = None, device_type: str = "cpu"
+) -> Plan:
+    """What training `model` as `train` says will cost.
+
+    Args:
+        model: With its vocabulary's size.
+        train: With its dtype decided (not `auto`).
+        rate: Of the device, in that dtype.
+        device_type: What kind of device that is, in torch's words.
+
+    Raises:
+        ConfigError: the vocabulary's size is not set.
+    """
+    parameters, flops = count_parameters(model), count_flops(model)
+    tokens_per_step = train.batch_size * model.max_seq_len
+    seconds_per_step = None
+    if rate is not None:
+        flops_per_step = (flops.forward + flops.backward) * tokens_per_step
+        seconds_per_step = flops_per_step / (rate.flops_per_second * rate.utilisation)
+    steps, seconds = _course(train, seconds_per_step)
+    return Plan(
+        parameters=parameters,
+        flops_per_token=flops,
+        memory_bytes=training_memory(model, train, device_type),
+        tokens_per_step=tokens_per_step,
+        steps=steps,
+        seconds=seconds,
+        seconds_per_step=seconds_per_step,
+        rate=rate,
+    )
+
+
+def count_parameters(config: ModelConfig) -> ParameterCounts:
+    """A model's parameters, by count and by formula."""
+    counted = parameters_by_count(build_on_meta(config))
+    return ParameterCounts(
+        total=sum(counted.values()),
+        by_formula=sum(parameters_by_formula(config).values()),
+        matrices=sum(matrices_by_formula(config).values()),
+        by_component=counted,
+    )
+
+
+def count_flops(config: ModelConfig) -> TokenFlops:
+    """A model's FLOPs a token, by count and by formula."""
+    seq_len = config.max_seq_len
+    counted = flops_by_count(build_on_meta(config), seq_len)
+    formula = flops_by_formula(config, seq_len)
+    return TokenFlops(
+        forward=sum(counted.forward.values()) / seq_len,
+        backward=sum(counted.backward.values()) / seq_len,
+        by_formula=(sum(formula.forward.values()) + sum(formula.backward.values())) / seq_len,
+        by_component={component: flops / seq_len for component, flops in counted.forward.items()},
+    )
+
+
+def _course(train: TrainConfig, seconds_per_step: float | None) -> tuple[int | None, float | None]:
+    """Steps and seconds of a run that ends at the nearer of its limits."""
+    if seconds_per_step is None:
+        return train.max_steps, None
+    by_steps = math.inf if train.max_steps is None else train.max_steps * seconds_per_step
+    by_seconds = math.inf if train.max_seconds is None else train.max_seconds
+    if by_steps <= by_seconds:
+        return train.max_steps, by_steps
+    return math.ceil(by_seconds / seconds_per_step), by_seconds

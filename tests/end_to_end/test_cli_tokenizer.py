@@ -1,0 +1,251 @@
+"""`clearformer tokenizer train` and `show`, as a user types them."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from clearformer.cli.tokenizer import app
+from clearformer.errors import ClearformerError
+from clearformer.text import load_tokenizer
+
+CORPUS = "the cat and the hen and the naïve owl\n" * 3
+N_CHARS = len(set(CORPUS))
+
+
+def run(*arguments: str | Path, columns: int = 80, stdin: str | bytes | None = None) -> Result:
+    words = [str(argument) for argument in arguments]
+    result = CliRunner().invoke(app, words, input=stdin, env={"COLUMNS": str(columns)})
+    if result.exception and not isinstance(result.exception, SystemExit | ClearformerError):
+        raise result.exception
+    return result
+
+
+def succeed(*arguments: str | Path, columns: int = 80, stdin: str | bytes | None = None) -> Result:
+    result = run(*arguments, columns=columns, stdin=stdin)
+    if result.exception:
+        raise result.exception
+    return result
+
+
+def refusal(*arguments: str | Path, stdin: str | bytes | None = None) -> str:
+    """The one line that the user would read; the exit status is 2 and standard output stays empty."""
+    result = run(*arguments, stdin=stdin)
+    assert isinstance(result.exception, ClearformerError)
+    assert result.exception.exit_status == 2
+    assert result.stdout == ""
+    message = str(result.exception)
+    assert "\n" not in message
+    return message
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text(CORPUS, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "size", "specials"),
+    [
+        (["--vocab-size", "265", "--bos", "--eos"], "bpe", 265, ("<bos>", "<eos>")),
+        (["--kind", "char", "--unk"], "char", N_CHARS + 1, ("<unk>",)),
+        (["--kind", "byte", "--eos"], "byte", 257, ("<eos>",)),
+    ],
+)
+def test_train_writes_a_tokenizer_that_loads(
+    corpus: Path, tmp_path: Path, options: list[str], kind: str, size: int, specials: tuple[str, ...]
+):
+    out = tmp_path / "made" / "tokenizer.json"
+    result = succeed("train", corpus, *options, "--out", out)
+    tokenizer = load_tokenizer(out)
+    assert (tokenizer.kind, tokenizer.vocab_size, tokenizer.specials) == (kind, size, specials)
+    assert tokenizer.decode(tokenizer.encode(CORPUS)) == CORPUS
+    assert f"{kind} tokenizer, {size} tokens" in result.stderr
+    assert result.stdout == ""
+
+
+def test_train_reads_every_file_and_keeps_line_ends(tmp_path: Path):
+    (tmp_path / "a.txt").write_bytes(b"a\r\n")
+    (tmp_path / "b.txt").write_bytes(b"b")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "c.txt.gz").write_bytes(gzip.compress(b"c"))
+    paths = [tmp_path / name for name in ("a.txt", "b.txt", "folder")]
+    succeed("train", *paths, "--kind", "char", "--out", tmp_path / "t.json")
+    assert load_tokenizer(tmp_path / "t.json").spellings == ("\n", "\r", "a", "b", "c")
+
+
+def test_byte_needs_no_file(tmp_path: Path):
+    succeed("train", "--kind", "byte", "--out", tmp_path / "t.json")
+    assert load_tokenizer(tmp_path / "t.json").vocab_size == 256
+
+
+def test_train_says_when_the_corpus_gives_fewer_tokens(corpus: Path, tmp_path: Path):
+    result = succeed("train", corpus, "--vocab-size", "5000", "--out", tmp_path / "t.json")
+    assert "fewer than the 5,000 asked for" in result.stderr
+
+
+def test_train_replaces_a_file_only_when_forced(corpus: Path, tmp_path: Path):
+    out = tmp_path / "t.json"
+    out.write_text("mine")
+    assert "exists: choose another --out, or add --force" in refusal("train", corpus, "--out", out)
+    assert out.read_text() == "mine"
+    succeed("train", corpus, "--out", out, "--force")
+    assert load_tokenizer(out).kind == "bpe"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name at least one text file"),
+        (["missing.txt"], "missing.txt: there is no such file"),
+        (["empty"], "holds no text"),
+        (["empty.txt"], "empty.txt is empty"),
+        (["binary.txt"], "binary.txt: looks binary"),
+        (["corpus.txt", "--vocab-size", "100"], "vocab_size=100 is too small"),
+        (["corpus.txt", "--vocab-size", "0"], "vocab_size=0 is too small"),
+        (
+            ["corpus.txt", "--kind", "char", "--vocab-size", "300"],
+            "--vocab-size does not go with --kind char",
+        ),
+        (["corpus.txt", "--unk"], "--unk does not go with --kind bpe"),
+    ],
+)
+def test_train_refuses_in_one_line(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+):
+    monkeypatch.chdir(corpus.parent)
+    (corpus.parent / "empty").mkdir()
+    (corpus.parent / "empty.txt").touch()
+    (corpus.parent / "binary.txt").write_bytes(bytes(range(256)))
+    assert message in refusal("train", *arguments)
+    assert not (corpus.parent / "tokenizer.json").exists()
+
+
+def test_show_lists_index_id_token_and_bytes():
+    lines = [line.split() for line in succeed("show", "é b\n", "--tokenizer", "char").stdout.splitlines()]
+    assert ["0", "3", "é", "c3", "a9"] in lines
+    assert ["1", "1", "␣", "20"] in lines
+    assert ["3", "0", "\\n", "0a"] in lines
+    assert " ".join(lines[-1]) == "4 characters, 5 bytes, 4 tokens, 1.00 characters per token"
+
+
+def test_show_makes_every_control_character_visible_and_reads_no_markup():
+    out = succeed("show", "\x1b[31m[bold]x[/bold] :smile: \u202e", "--tokenizer", "char").stdout
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert "\\x1b" in out
+    assert "\\u202e" in out
+    assert "[" in out
+
+
+@pytest.mark.parametrize("columns", [30, 80])
+def test_show_fits_the_terminal(corpus: Path, tmp_path: Path, columns: int):
+    succeed("train", corpus, "--out", tmp_path / "t.json")
+    out = succeed("show", CORPUS, "--tokenizer", tmp_path / "t.json", columns=columns).stdout
+    assert max(len(line) for line in out.splitlines()) <= columns
+
+
+def test_show_reads_standard_input_as_it_is():
+    out = succeed("show", "-", "--json", stdin="hé\n").stdout
+    assert [token["id"] for token in json.loads(out)["tokens"]] == list("hé\n".encode())
+
+
+def test_show_json_is_one_object(corpus: Path, tmp_path: Path):
+    succeed("train", corpus, "--vocab-size", "300", "--out", tmp_path / "t.json")
+    shown = json.loads(
+        succeed("show", "the naïve", "--tokenizer", tmp_path / "t.json", "--merges", "--json").stdout
+    )
+    tokenizer = load_tokenizer(tmp_path / "t.json")
+    assert shown["kind"] == "bpe"
+    assert shown["vocab_size"] == tokenizer.vocab_size
+    assert (shown["n_chars"], shown["n_bytes"], shown["n_tokens"]) == (9, 10, len(shown["tokens"]))
+    assert shown["chars_per_token"] == 9 / shown["n_tokens"]
+    assert [token["id"] for token in shown["tokens"]] == tokenizer.encode("the naïve").tolist()
+    assert "".join(token["bytes"] for token in shown["tokens"]) == "the naïve".encode().hex()
+    assert shown["merges"][0][0] == ["t", "h", "e"]
+    assert shown["merges"][0][-1] == ["the"]
+
+
+def test_show_of_nothing_has_no_ratio():
+    assert json.loads(succeed("show", "", "--json").stdout)["chars_per_token"] is None
+    assert "0 tokens" in succeed("show", "").stdout
+
+
+def test_show_merges_as_they_happen(corpus: Path, tmp_path: Path):
+    succeed("train", corpus, "--out", tmp_path / "t.json")
+    out = succeed("show", "hen the", "--merges", "--tokenizer", tmp_path / "t.json").stdout
+    assert "\nh e n -> he n\n" in out
+    assert " -> ␣ the -> ␣the\n" in out
+
+
+def test_show_breaks_merges_only_before_an_arrow(corpus: Path, tmp_path: Path):
+    succeed("train", corpus, "--out", tmp_path / "t.json")
+    arguments = ("show", "naïve the", "--merges", "--tokenizer", tmp_path / "t.json")
+    wide, narrow = (succeed(*arguments, columns=columns).stdout.split("\n\n")[1] for columns in (200, 24))
+    assert "\n    -> " in narrow
+    chains = [line for line in wide.splitlines() if "->" in line]
+    assert len(chains) == 2
+    assert "\n".join(chains) in narrow.replace("\n    ->", " ->")
+
+
+def test_show_cuts_a_long_table_and_says_so():
+    out = succeed("show", "a" * 1234).stdout
+    assert "... and 734 more; --json gives all of them" in out
+    assert "1,234 characters" in out
+
+
+def test_show_finds_a_run_by_folder_and_by_name(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    succeed("train", corpus, "--kind", "char", "--out", tmp_path / "runs" / "first" / "tokenizer.json")
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+    by_folder = succeed("show", "the", "--tokenizer", tmp_path / "runs" / "first").stdout
+    assert f"char tokenizer, {N_CHARS} tokens" in by_folder
+    assert succeed("show", "the", "--tokenizer", "first").stdout == by_folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["x", "--tokenizer", "byt"], "did you mean 'byte'"),
+        (["x", "--tokenizer", "corpus.txt"], "corpus.txt: not JSON"),
+        (["x", "--tokenizer", "."], "tokenizer.json: there is no such file"),
+        (["x", "--merges"], "--merges needs BPE, and this is a byte tokenizer"),
+        (["", "--tokenizer", "char"], "no text to take the characters from"),
+        (["a\udcff"], "U+DCFF at line 1, column 2"),
+    ],
+)
+def test_show_refuses_in_one_line(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+):
+    monkeypatch.chdir(corpus.parent)
+    assert message in refusal("show", *arguments)
+
+
+def test_show_refuses_standard_input_that_is_no_text():
+    assert "standard input is not UTF-8" in refusal("show", "-", stdin=b"\xff")
+
+
+def test_show_refuses_a_character_that_the_tokenizer_lacks(corpus: Path, tmp_path: Path):
+    succeed("train", corpus, "--kind", "char", "--out", tmp_path / "t.json")
+    assert "'!' (U+0021) at line 1, column 4" in refusal("show", "the!", "--tokenizer", tmp_path / "t.json")
+
+
+def test_show_the_lectures_line_with_gpt2():
+    if "CLEARFORMER_DATA" not in os.environ:
+        pytest.skip("CLEARFORMER_DATA is not set")
+    line = "First Citizen:\nBefore we proceed any further, hear me speak.\n"
+    out = succeed("show", line, "--tokenizer", "gpt2", "--merges").stdout
+    assert "61 characters, 61 bytes, 15 tokens, 4.07 characters per token" in out
+    assert "50,257 tokens" in out
+
+
+def test_help_names_both_commands():
+    out = succeed("--help").stdout
+    assert "train" in out
+    assert "show" in out

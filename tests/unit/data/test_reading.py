@@ -1,0 +1,161 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from clearformer.data import reading
+from clearformer.data.reading import read_documents
+from clearformer.errors import DataError
+
+TEXT = "naïve 漢字\r\n\ttabs, 🙂 and\rold newlines\n\n"
+
+
+def documents(path: Path, field: str = "text") -> list[str]:
+    """Every document whole."""
+    whole, parts = [], []
+    for text, ends_document in read_documents(path, field):
+        parts.append(text)
+        if ends_document:
+            whole.append("".join(parts))
+            parts = []
+    assert not parts, "the last document did not end"
+    return whole
+
+
+def written(folder: Path, name: str, content: bytes | str) -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def refusal(path: Path, field: str = "text") -> str:
+    with pytest.raises(DataError) as caught:
+        documents(path, field)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+def test_a_text_is_taken_as_it_is(tmp_path: Path) -> None:
+    with_mark = "\ufeff" + TEXT
+    assert documents(written(tmp_path, "a.txt", with_mark)) == [with_mark]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 5, 7])
+def test_characters_may_lie_across_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(reading, "BLOCK_BYTES", block_bytes)
+    assert documents(written(tmp_path, "a.txt", TEXT)) == [TEXT]
+
+
+def test_a_huge_line_comes_in_blocks(tmp_path: Path) -> None:
+    line = "0123456789 " * 300_000
+    path = written(tmp_path, "line.txt", line)
+    sizes = [len(chunk.text) for chunk in read_documents(path, "text")]
+    assert sum(sizes) == len(line)
+    assert max(sizes) <= reading.BLOCK_BYTES
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_gzip_holds_the_same_documents_whatever_its_name(tmp_path: Path, name: str) -> None:
+    content = json.dumps({"text": TEXT}) if name.endswith("jsonl") else TEXT
+    plain = documents(written(tmp_path, name, content))
+    assert plain == [TEXT]
+    assert documents(written(tmp_path, f"{name}.gz", gzip.compress(content.encode()))) == plain
+    assert documents(written(tmp_path, f"unnamed-{name}", gzip.compress(content.encode()))) == plain
+
+
+def test_several_gzip_members_are_one_text(tmp_path: Path) -> None:
+    content = gzip.compress(b"one ") + gzip.compress(b"two")
+    assert documents(written(tmp_path, "a.gz", content)) == ["one two"]
+
+
+def test_a_damaged_gzip_file_is_named(tmp_path: Path) -> None:
+    whole = gzip.compress(TEXT.encode() * 100)
+    flipped = bytes([*whole[:-8], whole[-8] ^ 1, *whole[-7:]])
+    for content in (whole[:-20], flipped, whole[:10] + b"\xff" * 20):
+        assert "damaged gzip file" in refusal(written(tmp_path, "a.txt.gz", content))
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 1 << 20])
+@pytest.mark.parametrize(
+    ("content", "line", "offset"),
+    [
+        (b"one\ntwo\nth\xffree\n", 3, 10),
+        ("one\nzw\u00e9\u6f22".encode() + b"\xe6\xbc\n.", 2, 11),  # a character cut short by a newline
+        (b"one\ntwo \xf0\x9f\x99", 2, 8),  # and by the end
+    ],
+)
+def test_what_is_not_utf8_is_found_by_line_and_byte(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    block_bytes: int,
+    content: bytes,
+    line: int,
+    offset: int,
+) -> None:
+    monkeypatch.setattr(reading, "BLOCK_BYTES", block_bytes)
+    message = refusal(written(tmp_path, "a.txt", content))
+    assert f"line {line}: not UTF-8" in message
+    assert f"byte 0x{content[offset]:02x} at offset {offset}" in message
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_a_binary_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 4)
+    content = b'{"text": "x"}\n' if name.endswith("jsonl") else b"text, then\n"
+    message = refusal(written(tmp_path, name, content + b"ab\0cd"))
+    assert f"looks binary (a NUL byte at offset {len(content) + 2})" in message
+
+
+def test_utf16_is_told_how_to_become_utf8(tmp_path: Path) -> None:
+    assert "iconv -f UTF-16 -t UTF-8" in refusal(written(tmp_path, "a.txt", "text".encode("utf-16")))
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    assert "No such file" in refusal(tmp_path / "gone.txt")
+
+
+def test_jsonl_has_a_document_a_line(tmp_path: Path) -> None:
+    texts = ["one", TEXT, "", "zw\u00e9i"]
+    lines = [json.dumps({"id": i, "text": text}) for i, text in enumerate(texts)]
+    content = "\ufeff" + lines[0] + "\n\n" + "\r\n".join(lines[1:])
+    assert documents(written(tmp_path, "a.jsonl", content)) == [text for text in texts if text]
+    assert documents(written(tmp_path, "A.NDJSON", content), "text") == [text for text in texts if text]
+
+
+def test_a_long_jsonl_document_comes_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 3)
+    path = written(tmp_path, "a.jsonl", '{"text": "abcdef"}\n{"text": "abcdefg"}')
+    assert [chunk.text for chunk in read_documents(path, "text")] == ["abc", "def", "abc", "def", "g"]
+    assert documents(path) == ["abcdef", "abcdefg"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"text": "cut', "not JSON (Unterminated string starting at, column 10)"),
+        ('["text"]', "no JSON object"),
+        ('{"body": "x", "texts": "y"}', "no field 'text'; did you mean 'texts'?"),
+        ('{"body": "x"}', "no field 'text'; it has 'body' (data.field=NAME"),
+        ("{}", "no field 'text'; it has none"),
+        ('{"text": 12}', "field 'text' is not text but 12"),
+        ('{"text": null}', "field 'text' is not text but null"),
+        ('{"text": "a\\ud83d"}', "half of a surrogate pair ('\\ud83d')"),
+        ("[" * 100_000, "JSON that cannot be read"),
+        ('{"text": ' + "9" * 5_000 + "}", "JSON that cannot be read"),
+    ],
+)
+def test_a_bad_jsonl_line_is_named(tmp_path: Path, line: str, expected: str) -> None:
+    path = written(tmp_path, "a.jsonl", f'{{"text": "fine"}}\n\n{line}\n')
+    message = refusal(path)
+    assert f"{path}, line 3: " in message
+    assert expected in message
+
+
+def test_a_jsonl_line_that_is_not_utf8_is_found(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.jsonl", b'{"text": "fine"}\n{"text": "\xff"}\n')
+    assert "line 2: not UTF-8 (byte 0xff at offset 27" in refusal(path)

@@ -1,0 +1,242 @@
+import gzip
+import hashlib
+import io
+import json
+import os
+import sys
+import urllib.error
+from pathlib import Path
+
+import pytest
+
+from clearformer.data import BUILT_IN, DataConfig, open_source, sources
+from clearformer.data.sources import Source, find_shakespeare, topics_that_stand_alone
+from clearformer.errors import DataError
+
+PLAY = b"Enter a small stand-in for the plays.\n"
+
+
+def text_of(source: Source) -> str:
+    return "".join(chunk.text for chunk in source.documents())
+
+
+def source_at(path: Path) -> Source:
+    return open_source(DataConfig(path=str(path)))
+
+
+def refusal(config: DataConfig) -> str:
+    with pytest.raises(DataError) as caught:
+        open_source(config)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture
+def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test data and an empty cache; the cache's folder."""
+    monkeypatch.delenv("CLEARFORMER_DATA", raising=False)
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def small_shakespeare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if Tiny Shakespeare were `PLAY`."""
+    monkeypatch.setattr(sources, "SHAKESPEARE_SHA256", hashlib.sha256(PLAY).hexdigest())
+
+
+def answer_with(monkeypatch: pytest.MonkeyPatch, content: bytes | Exception) -> list[str]:
+    """The network gives `content`; the addresses asked for."""
+    asked = []
+
+    def urlopen(url: str, timeout: float) -> io.BytesIO:
+        asked.append(url)
+        assert timeout > 0
+        if isinstance(content, Exception):
+            raise content
+        return io.BytesIO(content)
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    return asked
+
+
+def test_a_folder_is_read_in_the_order_of_its_names(tmp_path: Path) -> None:
+    contents = {
+        "b/c.md": b"third ",
+        "a.txt": b"first ",
+        "b/a.txt.gz": gzip.compress(b"second "),
+        "c.jsonl": json.dumps({"text": "fourth"}).encode(),
+        "notes.pdf": b"\0",
+        ".hidden.txt": b"hidden",
+        ".git/a.txt": b"hidden",
+    }
+    for name, content in contents.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    source = source_at(tmp_path)
+    assert text_of(source) == "first second third fourth"
+    assert sum(chunk.ends_document for chunk in source.documents()) == 4
+    assert source.description == f"{tmp_path} (files: 4, 1 of other kinds left out)"
+
+
+def test_a_file_is_read_whatever_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text("print()\n")
+    assert text_of(source_at(path)) == "print()\n"
+
+
+def test_a_path_may_start_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.txt").write_text("at home")
+    assert text_of(open_source(DataConfig(path="~/a.txt"))) == "at home"
+
+
+def test_a_missing_file_is_named_with_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "poems.txt").write_text("x")
+    message = refusal(DataConfig(path=str(tmp_path / "poem.txt")))
+    assert message == (
+        f"data.path={tmp_path}/poem.txt: there is no such file or folder; did you mean 'poems.txt'?"
+    )
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    assert "a.txt is empty: give a file that holds text" in refusal(DataConfig(path=str(tmp_path / "a.txt")))
+
+
+def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
+    assert ".jsonl" in refusal(DataConfig(path=str(tmp_path)))
+    assert refusal(DataConfig(path=str(tmp_path))).endswith("it has no files")
+    (tmp_path / "a.pdf").touch()
+    assert "it has a.pdf: rename it" in refusal(DataConfig(path=str(tmp_path)))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "is no regular file" in refusal(DataConfig(path=str(tmp_path / "pipe")))
+
+
+def test_a_path_that_leads_through_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    assert "no such file" in refusal(DataConfig(path=str(tmp_path / "a.txt" / "b.txt")))
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    assert "did you mean 'shakespeare'?" in refusal(DataConfig(name="shakespere"))
+    assert "there is pydoc, shakespeare" in refusal(DataConfig(name="wikipedia"))
+
+
+def test_identity_changes_with_what_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    seen = [source_at(tmp_path).identity()]
+    assert source_at(tmp_path).identity() == seen[0]
+    os.utime(tmp_path / "a.txt", ns=(1, 1))
+    seen.append(source_at(tmp_path).identity())
+    (tmp_path / "a.txt").rename(tmp_path / "b.txt")
+    seen.append(source_at(tmp_path).identity())
+    (tmp_path / "c.txt").write_text("two")
+    seen.append(source_at(tmp_path).identity())
+    seen.append(open_source(DataConfig(path=str(tmp_path), field="body")).identity())
+    assert all(json.dumps(a) != json.dumps(b) for i, a in enumerate(seen) for b in seen[:i])
+
+
+def test_pydoc_is_the_default_and_needs_no_file(empty_machine: Path) -> None:
+    source = open_source(DataConfig())
+    text = text_of(source)
+    assert 'The "assert" statement' in text
+    assert "Python" in source.description
+    assert source.identity()["python"] == sys.version.split()[0]
+    assert text == text_of(open_source(DataConfig(name="pydoc")))
+    assert not empty_machine.exists()
+
+
+def test_hardly_anything_is_in_pydoc_twice() -> None:
+    """A topic that is a section of another would stand in the training text and in the held-out text."""
+    text = text_of(open_source(DataConfig()))
+    paragraphs = [part for part in text.split("\n\n") if len(part) > 100]
+    assert sum(map(len, set(paragraphs))) > 0.99 * sum(map(len, paragraphs))
+
+
+def test_topics_that_are_sections_of_longer_ones_are_left_out() -> None:
+    section = "Loops\n*****\n\nA note [1].\n" + "".join(f"Sentence {i} about loops.\n" for i in range(20))
+    within = section.replace("*", "=").replace("[1]", "[7]")
+    topics = {
+        "loops": section,
+        "all": f"Statements\n****\n\nThere are some.\n\n{within}",
+        "while": "While\n*****\n\nSentence 3 about loops.\nAnd a good deal that is not about loops.\n",
+        "twin-b": "The same\n",
+        "twin-a": "The same\n",
+    }
+    assert topics_that_stand_alone(topics) == ["all", "twin-a", "while"]
+
+
+def test_a_python_without_its_reference_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with pytest.raises(DataError, match="install the whole standard library"):
+        open_source(DataConfig()).identity()
+
+
+def test_shakespeare_is_found_in_the_data_folder_first(
+    empty_machine: Path, small_shakespeare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = answer_with(monkeypatch, OSError("no network here"))
+    cached = empty_machine / "data" / "shakespeare" / "input.txt"
+    own = tmp_path / "mine" / "shakespeare" / "input.txt"
+    assert BUILT_IN["shakespeare"].where() is None
+    for place in (cached, own):
+        place.parent.mkdir(parents=True)
+        place.write_bytes(PLAY)
+        monkeypatch.setenv("CLEARFORMER_DATA", str(tmp_path / "mine"))
+        source = open_source(DataConfig(name="shakespeare"))
+        assert source.description == f"Tiny Shakespeare, {place}"
+        assert text_of(source) == PLAY.decode()
+    assert not asked
+
+
+def test_shakespeare_is_downloaded_once(
+    empty_machine: Path, small_shakespeare: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = answer_with(monkeypatch, PLAY)
+    for _ in range(2):
+        assert text_of(open_source(DataConfig(name="shakespeare"))) == PLAY.decode()
+    assert asked == [sources.SHAKESPEARE_URL]
+    assert [path.name for path in (empty_machine / "data" / "shakespeare").iterdir()] == ["input.txt"]
+
+
+@pytest.mark.parametrize("content", [b"<html>not found</html>", PLAY[:-1], PLAY + b"!"])
+def test_a_wrong_download_is_not_kept(
+    empty_machine: Path, small_shakespeare: None, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    answer_with(monkeypatch, content)
+    assert "wrong SHA-256" in refusal(DataConfig(name="shakespeare"))
+    assert find_shakespeare() is None
+    assert not empty_machine.exists()
+
+
+@pytest.mark.parametrize(
+    "failure", [urllib.error.URLError("Name or service not known"), TimeoutError("timed out")]
+)
+def test_without_network_both_ways_out_are_named(
+    empty_machine: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    answer_with(monkeypatch, failure)
+    message = refusal(DataConfig(name="shakespeare"))
+    assert str(empty_machine / "data" / "shakespeare" / "input.txt") in message
+    assert "CLEARFORMER_DATA" in message
+    assert str(failure.args[0]) in message
+
+
+def test_another_text_in_shakespeares_place_is_refused(empty_machine: Path) -> None:
+    place = empty_machine / "data" / "shakespeare" / "input.txt"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(PLAY)
+    assert f"{place} is not Tiny Shakespeare" in refusal(DataConfig(name="shakespeare"))
+    assert place.read_bytes() == PLAY
+
+
+def test_the_data_folders_shakespeare_is_the_known_one(data_dir: Path) -> None:
+    text = text_of(open_source(DataConfig(name="shakespeare")))
+    assert len(text) == 1_115_394
+    assert len(set(text)) == 65

@@ -1,0 +1,52 @@
+"""LayerNorm, RMSNorm and none."""
+
+import pytest
+import torch
+from torch import nn
+
+from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
+
+D = 7
+
+
+def test_no_norm_is_the_identity_and_has_no_parameters() -> None:
+    norm, x = NoNorm().build(D), torch.randn(3, D)
+    assert norm(x) is x
+    assert list(norm.parameters()) == []
+
+
+@pytest.mark.parametrize("eps", [1e-5, 0.5])
+def test_layernorm_is_its_formula(eps: float) -> None:
+    norm, x = perturbed(LayerNorm(eps=eps).build(D)), torch.randn(3, 5, D, dtype=torch.float64)
+    centred = x - x.mean(-1, keepdim=True)
+    expected = centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * norm.weight + norm.bias
+    torch.testing.assert_close(norm(x), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("eps", [1e-6, 0.5])
+def test_rmsnorm_is_its_formula(eps: float) -> None:
+    norm, x = perturbed(RMSNorm(eps=eps).build(D)), torch.randn(3, 5, D, dtype=torch.float64)
+    expected = x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * norm.weight
+    torch.testing.assert_close(norm(x), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_parameters_are_those_asked_for() -> None:
+    assert {name for name, _ in LayerNorm().build(D).named_parameters()} == {"weight", "bias"}
+    assert {name for name, _ in LayerNorm(bias=False).build(D).named_parameters()} == {"weight"}
+    assert {name for name, _ in RMSNorm().build(D).named_parameters()} == {"weight"}
+    assert list(RMSNorm(learned=False).build(D).parameters()) == []
+
+
+@pytest.mark.parametrize("spec", [LayerNorm(), RMSNorm(), RMSNorm(learned=False)])
+def test_a_bfloat16_input_meets_float32_weights_without_a_warning(spec: LayerNorm | RMSNorm) -> None:
+    """As queries and keys do under autocast; warnings are errors here."""
+    norm, x = spec.build(D), torch.randn(3, D)
+    result = norm(x.bfloat16())
+    torch.testing.assert_close(result.float(), norm(x), rtol=0.02, atol=0.02)
+
+
+@torch.no_grad()
+def perturbed(norm: nn.Module) -> nn.Module:
+    for parameter in norm.parameters():
+        parameter.add_(torch.randn_like(parameter))
+    return norm.double()

@@ -1,0 +1,149 @@
+"""The three seams through which order enters: embed, rotate, bias."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from clearformer.model import Decoder, ModelConfig
+from clearformer.model.attention import MultiHead
+from clearformer.model.positions import (
+    ALiBi,
+    Learned,
+    NoPositions,
+    RoPE,
+    Sinusoidal,
+    alibi_slopes,
+    sinusoidal_table,
+)
+
+D, H, DH, MAX_T = 14, 3, 6, 11
+
+
+def test_no_positions_leave_no_trace() -> None:
+    positions, pos = NoPositions().build(D, H, DH, MAX_T), torch.arange(5)
+    x = torch.randn(2, 5, H, DH)
+    assert positions.embed(pos) is None
+    assert positions.rotate(x, pos) is x
+    assert positions.bias(pos, pos) is None
+
+
+@pytest.mark.parametrize("d_model", [1, 2, 7, 14])
+def test_sinusoidal_table_is_its_formula(d_model: int) -> None:
+    table = sinusoidal_table(d_model, 1000)
+    assert table.shape == (1000, d_model)
+    for t in (0, 1, 11, 999):
+        for i in range(d_model):
+            angle = t / 10_000 ** ((i // 2 * 2) / d_model)
+            expected = math.sin(angle) if i % 2 == 0 else math.cos(angle)
+            assert table[t, i].item() == pytest.approx(expected, abs=1e-7)
+
+
+def test_a_shifted_sinusoid_is_a_linear_function_of_it() -> None:
+    """PE(t + k) = R_k PE(t), with R_k the same for every t (lecture 002, section 4)."""
+    table, k = sinusoidal_table(D, 200).double(), 17
+    fitted = torch.linalg.lstsq(table[:100], table[k : 100 + k]).solution
+    torch.testing.assert_close(table[100 : 200 - k] @ fitted, table[100 + k :], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("spec", [Sinusoidal(), Learned()])
+def test_embed_gives_each_position_its_vector(spec: Sinusoidal | Learned) -> None:
+    positions = spec.build(D, H, DH, MAX_T)
+    table = next(iter(positions.state_dict().values()), getattr(positions, "table", None))
+    assert table is not None
+    table.normal_()
+    pos = torch.tensor([[3, 0], [10, 3]])
+
+    vectors = positions.embed(pos)
+
+    assert vectors is not None
+    torch.testing.assert_close(vectors[0, 0], table[3])
+    torch.testing.assert_close(vectors[1], torch.stack([table[10], table[3]]))
+
+
+@pytest.mark.parametrize("fraction", [1.0, 1 / 3])
+def test_rope_turns_the_pairs_of_its_fraction_and_no_other(fraction: float) -> None:
+    positions = RoPE(fraction=fraction, theta=50.0).build(D, H, DH, MAX_T)
+    x, pos = torch.randn(2, 4, H, DH), torch.tensor([0, 1, 5, 10])
+
+    turned = positions.rotate(x, pos)
+
+    n = round(DH * fraction)
+    assert torch.equal(turned[:, 0], x[:, 0])
+    assert torch.equal(turned[..., n:], x[..., n:])
+    for i in range(n // 2):
+        before = torch.complex(x[..., i], x[..., i + n // 2])
+        after = torch.complex(turned[..., i], turned[..., i + n // 2])
+        angles = pos * 50.0 ** (-2 * i / n)
+        expected = before * torch.polar(torch.ones(4), angles)[:, None]
+        torch.testing.assert_close(after, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_rope_takes_other_positions_for_each_row() -> None:
+    positions, x = RoPE().build(D, H, DH, MAX_T), torch.randn(2, 3, H, DH)
+    pos = torch.tensor([[0, 1, 2], [4, 5, 6]])
+
+    turned = positions.rotate(x, pos)
+
+    for row in range(2):
+        torch.testing.assert_close(turned[row], positions.rotate(x[row][None], pos[row])[0])
+
+
+@pytest.mark.parametrize(
+    ("n_heads", "slopes"),
+    [
+        (1, [2**-8]),
+        (4, [2**-2, 2**-4, 2**-6, 2**-8]),
+        (6, [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]),
+        (8, [2**-i for i in range(1, 9)]),
+        (12, [2**-i for i in range(1, 9)] + [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]),
+    ],
+)
+def test_alibi_slopes_are_those_of_the_paper(n_heads: int, slopes: list[float]) -> None:
+    assert alibi_slopes(n_heads) == pytest.approx(slopes)
+
+
+@pytest.mark.parametrize("n_heads", range(1, 40))
+def test_every_head_has_a_slope_of_its_own(n_heads: int) -> None:
+    slopes = alibi_slopes(n_heads)
+    assert len(set(slopes)) == n_heads
+    assert all(0 < slope < 1 for slope in slopes)
+
+
+def test_alibi_grows_with_the_distance() -> None:
+    positions = ALiBi().build(D, 2, DH, MAX_T)
+    bias = positions.bias(torch.tensor([4, 6]), torch.arange(7))
+    assert bias is not None
+    assert bias.shape == (2, 2, 7)
+    expected = torch.tensor([-4.0, -3, -2, -1, 0, -1, -2]) / 16
+    torch.testing.assert_close(bias[0, 0], expected)
+    torch.testing.assert_close(bias[1, 1], torch.arange(-6.0, 1.0) / 256)
+
+
+@pytest.mark.parametrize("spec", [Sinusoidal(), RoPE(), ALiBi()])
+def test_tables_are_constants_of_the_model_and_not_of_its_type(spec: Sinusoidal | RoPE | ALiBi) -> None:
+    """Never saved, float32 after any cast, and there again after a model left the meta device."""
+    exact = tables(spec.build(D, H, DH, MAX_T))
+    assert exact
+    assert all(table.dtype == torch.float32 for table in exact.values())
+    with torch.device("meta"):
+        unmade = spec.build(D, H, DH, MAX_T)
+    assert all(table.is_meta for table in tables(unmade).values())
+
+    for positions in (spec.build(D, H, DH, MAX_T).bfloat16().double(), unmade.to_empty(device="cpu")):
+        assert positions.state_dict() == {}
+        for name, table in tables(positions).items():
+            assert torch.equal(table, exact[name])
+
+
+@pytest.mark.parametrize("spec", [Sinusoidal(), Learned(), RoPE(), ALiBi()])
+def test_the_last_position_of_the_longest_text_has_its_place(spec: Sinusoidal | Learned | RoPE | ALiBi) -> None:
+    config = ModelConfig(
+        vocab_size=13, d_model=H * DH, attention=MultiHead(n_heads=H), position=spec, max_seq_len=MAX_T
+    )
+    assert Decoder(config)(torch.randint(13, (2, MAX_T))).isfinite().all()
+
+
+def tables(positions: nn.Module) -> dict[str, torch.Tensor]:
+    return dict(positions.named_buffers())
