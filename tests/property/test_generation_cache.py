@@ -73,7 +73,7 @@ def completions(
 
 
 @every_case
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(given_prompts=prompts, sampling=samplings)
 def test_cached_is_uncached(case: str, given_prompts: list[list[int]], sampling: Sampling) -> None:
     model = model_of(case)
@@ -87,7 +87,7 @@ def test_cached_is_uncached(case: str, given_prompts: list[list[int]], sampling:
 
 
 @every_case
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(given_prompts=prompts, sampling=samplings, eos_id=tokens)
 def test_each_row_is_what_its_prompt_gives_alone(
     case: str, given_prompts: list[list[int]], sampling: Sampling, eos_id: int

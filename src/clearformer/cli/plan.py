@@ -1,7 +1,6 @@
 """`clearformer plan`: what a run will cost, before it is made."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
+    from rich.console import Console
     from rich.table import Table
 
     from clearformer.train.config import RunConfig
@@ -48,7 +48,9 @@ def plan(
     if as_json:
         typer.echo(json.dumps(asdict(planned)))
     else:
-        show(planned)
+        from rich.console import Console
+
+        show(planned, Console(highlight=False))
 
 
 def plan_run(run: "RunConfig", device: str) -> "Plan":
@@ -102,22 +104,15 @@ def vocabulary_note(run: "RunConfig") -> str | None:
 def show(plan: "Plan", console: "Console") -> None:
     """Print a plan for a person to read."""
     console.print(component_table(plan))
-    console.print()
-    for name, lines in (("parameters", parameter_lines(plan)), ("memory", memory_lines(plan)), ("time", time_lines(plan))):
-        for line in lines:
-            console.print(f"{name:<12}{line}", soft_wrap=True)
-            name = ""
+    console.print(f"\n{formula_line(plan)}\n")
+    console.print(memory_table(plan))
+    console.print(f"\n{time_line(plan)}")
 
 
 def component_table(plan: "Plan") -> "Table":
-    """Parameters and forward FLOPs of every component."""
-    from rich.table import Table
-
+    """Parameters and FLOPs of every component."""
     parameters, flops = plan.parameters, plan.flops_per_token
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column("component")
-    for header in ("parameters", "share", "FLOPs per token"):
-        table.add_column(header, justify="right")
+    table = _table("component", "parameters", "share", "FLOPs a token, forward")
     for component, count in parameters.by_component.items():
         share = f"{count / parameters.total:.1%}"
         table.add_row(component, f"{count:,}", share, f"{flops.by_component[component]:,.0f}")
@@ -125,8 +120,69 @@ def component_table(plan: "Plan") -> "Table":
     return table
 
 
-def parameter_lines(plan: "Plan") -> list[str]:
+def formula_line(plan: "Plan") -> str:
+    """What the formulas give beside what was counted."""
     parameters, flops = plan.parameters, plan.flops_per_token
-    return [
-        f"{parameters.by_formula:,} by the formula; {parameters.matrices:,} of them in matrices, not biases or norms",
-    ]
+    return (
+        f"By formula: {parameters.by_formula:,} parameters, {parameters.matrices:,} without biases and norms; "
+        f"{flops.by_formula:,.0f} FLOPs a token, forward and backward "
+        f"({flops.forward + flops.backward:,.0f} counted)."
+    )
+
+
+def memory_table(plan: "Plan") -> "Table":
+    """Bytes by what they are for, and the most at once."""
+    table = _table("memory in training", "")
+    for name, n_bytes in asdict(plan.memory_bytes).items():
+        table.add_row(name, readable_bytes(n_bytes), style="bold" if name == "peak" else "")
+    return table
+
+
+def time_line(plan: "Plan") -> str:
+    """The estimate of time, with all that it assumes."""
+    if plan.rate is None or plan.seconds is None or plan.steps is None or plan.seconds_per_step is None:
+        return "No estimate of the time: the device's rate is not known."
+    rate = plan.rate
+    return (
+        f"Time (an estimate): {readable_seconds(plan.seconds)} for {plan.steps:,} steps of "
+        f"{plan.tokens_per_step:,} tokens, {readable_seconds(plan.seconds_per_step)} each, if training reaches "
+        f"{rate.utilisation:.0%} of {readable_rate(rate.flops_per_second)} "
+        f"({rate.device} in {rate.dtype}, {rate.source})."
+    )
+
+
+def readable_bytes(n_bytes: int) -> str:
+    """Bytes in the unit that leaves one to three digits before the point."""
+    size, units = float(n_bytes), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.0f} B" if units[0] == "B" else f"{size:.1f} {units[0]}"
+
+
+def readable_rate(flops_per_second: float) -> str:
+    """A rate in GFLOP/s or TFLOP/s."""
+    if flops_per_second >= 1e12:
+        return f"{flops_per_second / 1e12:,.1f} TFLOP/s"
+    return f"{flops_per_second / 1e9:,.0f} GFLOP/s"
+
+
+def readable_seconds(seconds: float) -> str:
+    """A length of time to two digits or so, in the unit that suits it."""
+    for limit, unit, size in ((1, "ms", 1e-3), (120, "s", 1), (7200, "min", 60), (172_800, "hours", 3600)):
+        if seconds < limit:
+            break
+    else:
+        unit, size = "days", 86_400
+    number = seconds / size
+    return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.2g} {unit}"
+
+
+def _table(first: str, *others: str) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column(first)
+    for header in others:
+        table.add_column(header, justify="right")
+    return table

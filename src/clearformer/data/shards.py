@@ -1,4 +1,4 @@
-"""Tokens on disk: flat little-endian files, read through memory maps, beside a manifest that describes them.
+"""Tokens on disk: flat little-endian files, memory-mapped, beside a manifest that describes them.
 
     manifest.json        version, dtype, source, tokeniser, and for each split its sizes and its shards
     train-00000.bin ...  the tokens of a split in order, nothing else
@@ -9,11 +9,12 @@ A shard is what `numpy.memmap(path, dtype)` reads. The dtype is uint16 where eve
 import hashlib
 import json
 import mmap
-import sys
+import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Protocol, Self
 
 import numpy as np
 
@@ -24,12 +25,10 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SHARD_TOKENS = 100_000_000
 BUFFERED_TOKENS = 1 << 20
-# Pages once read stay in the process's resident memory; past this much they are given back to the system,
-# which keeps them in its own cache as long as it has room.
-RESIDENT_BYTES = 128 << 20
-# What the system maps around a page that is read.
-PAGE_NEIGHBOURHOOD_BYTES = 64 << 10
-LARGEST_TOKEN_BYTES = 4
+# A memory map is the fastest, but all it ever touched counts as resident, in pieces of up to 2 MB (the system's large
+# pages): a thousand batches from random places of a large text would fill the memory. Above this size, shards are
+# read by position instead, which leaves everything to the system's cache.
+MAPPED_BYTES = 256 << 20
 
 
 class ShardError(ClearformerError):
@@ -105,17 +104,24 @@ class ShardWriter:
         self._file, self._n_in_shard = None, 0
 
 
+class Tokens(Protocol):
+    """A row of tokens, of which slices can be taken."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, tokens: slice, /) -> np.ndarray: ...
+
+
 class Split:
     """One split's tokens: `len()` of them, read by position.
 
     Args:
         name: train, val or test.
-        shards: its tokens in order, as 1-D arrays one after the other.
+        shards: its tokens in order, as sequences one after the other.
         n_chars: characters of text it was made from.
         n_bytes: the same in UTF-8.
     """
 
-    def __init__(self, name: str, shards: Sequence[np.ndarray], n_chars: int, n_bytes: int):
+    def __init__(self, name: str, shards: Sequence[Tokens], n_chars: int, n_bytes: int):
         self.name = name
         self.n_chars = n_chars
         self.n_bytes = n_bytes
@@ -158,42 +164,29 @@ class Split:
             index += 1
 
 
-class MappedSplit(Split):
-    """A split whose shards are memory-mapped files, of which only a bounded part stays resident.
+class FileShard:
+    """A shard's tokens read from its file when they are asked for: `len()` and slices, like an array's."""
 
-    Args:
-        folder: where the shards are.
-        name: the split.
-        entry: its entry in the manifest.
-        dtype: of the shards.
-    """
+    def __init__(self, path: Path, n_tokens: int, dtype: np.dtype):
+        self._path, self._n_tokens, self._dtype = path, n_tokens, dtype
+        self._descriptor = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._descriptor)
 
-    def __init__(self, folder: Path, name: str, entry: Mapping[str, Any], dtype: np.dtype):
-        self._maps = [_map(folder / shard["file"]) for shard in entry["shards"]]
-        self._may_outgrow = sum(map(len, self._maps)) > RESIDENT_BYTES
-        self._touched_bytes = 0
-        super().__init__(
-            name, [np.frombuffer(mapped, dtype) for mapped in self._maps], entry["n_chars"], entry["n_bytes"]
-        )
+    def __len__(self) -> int:
+        return self._n_tokens
 
-    def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
-        out = super().windows(starts, length)
-        if self._may_outgrow:
-            self._touched_bytes += len(starts) * PAGE_NEIGHBOURHOOD_BYTES + out.size * LARGEST_TOKEN_BYTES
-            if self._touched_bytes > RESIDENT_BYTES:
-                self._give_back_pages()
-        return out
-
-    def _give_back_pages(self) -> None:
-        self._touched_bytes = 0
-        if sys.platform != "win32":
-            for mapped in self._maps:
-                mapped.madvise(mmap.MADV_DONTNEED)
+    def __getitem__(self, tokens: slice) -> np.ndarray:
+        start, stop, _ = tokens.indices(self._n_tokens)
+        size, offset = (stop - start) * self._dtype.itemsize, start * self._dtype.itemsize
+        content = os.pread(self._descriptor, size, offset)
+        if len(content) < size:
+            raise ShardError(f"{self._path}: has become shorter while it was in use")
+        return np.frombuffer(content, self._dtype)
 
 
-def _map(path: Path) -> mmap.mmap:
+def _mapped(path: Path, dtype: np.dtype) -> np.ndarray:
     with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -244,9 +237,19 @@ def check_contents(folder: Path, manifest: Mapping[str, Any]) -> int:
 
 
 def open_splits(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Split]:
-    """The splits of a prepared text, mapped read-only."""
+    """The splits of a prepared text, read-only; none of it is loaded."""
     dtype = np.dtype(manifest["dtype"])
-    return {name: MappedSplit(folder, name, entry, dtype) for name, entry in manifest["splits"].items()}
+    n_bytes = sum(shard["n_tokens"] for shard in _shards_of(manifest)) * dtype.itemsize
+    by_position = n_bytes > MAPPED_BYTES and hasattr(os, "pread")  # Windows has no such call
+
+    def opened(shard: Mapping[str, Any]) -> Tokens:
+        path = _shard_path(folder, shard)
+        return FileShard(path, shard["n_tokens"], dtype) if by_position else _mapped(path, dtype)
+
+    return {
+        name: Split(name, [opened(shard) for shard in entry["shards"]], entry["n_chars"], entry["n_bytes"])
+        for name, entry in manifest["splits"].items()
+    }
 
 
 def _shards_of(manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

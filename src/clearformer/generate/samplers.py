@@ -147,7 +147,7 @@ def draw(logits: Float[Tensor, "B V"], streams: Sequence[np.random.Generator]) -
     so that the same logits give the same tokens on every device, and rare tokens of a large vocabulary their due.
     """
     cumulative = logits.softmax(-1).cpu().double().cumsum(-1)
-    total = cumulative[:, -1:]
+    total = cumulative[:, -1:].contiguous()
     u = torch.tensor([stream.random() for stream in streams], dtype=torch.float64).unsqueeze(1)
     token = torch.searchsorted(cumulative, u * total, right=True)
     last_possible = torch.searchsorted(cumulative, total)  # u * total may round up to the total

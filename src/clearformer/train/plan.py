@@ -172,9 +172,7 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
             _drop_no_patterns(model)
         averages = list(copy.deepcopy(model).parameters()) if train.ema else []
         optimizers = train.optimizer.build(model, train.lr)
-        tokens = torch.zeros(
-            train.batch_size // train.accumulate, model_config.max_seq_len, dtype=torch.long
-        )
+        tokens = torch.zeros(train.batch_size // train.accumulate, model_config.max_seq_len, dtype=torch.long)
         activations = _one_part(model, tokens, train, live)
         gradients = _n_bytes(p.grad for p in model.parameters() if p.grad is not None)
         _update(optimizers)
@@ -278,9 +276,7 @@ class Plan:
     rate: Rate | None
 
 
-def plan(
-    model: ModelConfig, train: TrainConfig, rate: Rate | None = None, device_type: str = "cpu"
-) -> Plan:
+def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, device_type: str = "cpu") -> Plan:
     """What training `model` as `train` says will cost.
 
     Args:

@@ -8,7 +8,6 @@ import pytest
 
 from clearformer.data import ShardError, shards
 from clearformer.data.shards import (
-    MappedSplit,
     ShardWriter,
     Split,
     check_contents,
@@ -42,10 +41,12 @@ def change_manifest(folder: Path, **changes: Any) -> None:
 
 @pytest.mark.parametrize("buffered", [1, 5, 1 << 20])
 @pytest.mark.parametrize("shard_tokens", [1, 2, 13, 50, 101, 1000])
+@pytest.mark.parametrize("mapped_bytes", [0, 1 << 20])
 def test_several_shards_read_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_tokens: int, buffered: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped_bytes: int, shard_tokens: int, buffered: int
 ) -> None:
     monkeypatch.setattr(shards, "BUFFERED_TOKENS", buffered)
+    monkeypatch.setattr(shards, "MAPPED_BYTES", mapped_bytes)
     tokens, _ = made(tmp_path, shard_tokens)
     split = open_splits(tmp_path, read_manifest(tmp_path))["train"]
     assert len(list(tmp_path.glob("train-*.bin"))) == -(-N_TOKENS // shard_tokens)
@@ -87,21 +88,38 @@ def test_tokens_that_do_not_exist_are_refused(start: int, stop: int) -> None:
         split.read(start, stop)
 
 
-def test_giving_pages_back_changes_nothing_that_is_read(
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="this system does not tell what is resident"
+)
+def test_a_large_text_does_not_become_resident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_tokens = 20_000_000
+    (tmp_path / "train-00000.bin").write_bytes(np.zeros(n_tokens, "<u2").tobytes())
+    shard = {"file": "train-00000.bin", "n_tokens": n_tokens}
+    entry = {"n_tokens": n_tokens, "n_chars": 1, "n_bytes": 1, "shards": [shard]}
+    manifest = {"dtype": "<u2", "splits": {"train": entry}}
+
+    def resident_file_bytes_after_reading() -> int:
+        split = open_splits(tmp_path, manifest)["train"]
+        split.windows(np.arange(0, n_tokens - 10, 1000), 10)
+        [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if "RssFile" in line]
+        return int(line.split()[1]) * 1024
+
+    monkeypatch.setattr(shards, "MAPPED_BYTES", 1)
+    by_position = resident_file_bytes_after_reading()
+    monkeypatch.setattr(shards, "MAPPED_BYTES", 1 << 30)
+    assert resident_file_bytes_after_reading() - by_position > 30_000_000
+
+
+def test_a_shard_that_shrinks_while_it_is_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "RESIDENT_BYTES", 1)
-    given_back = []
-    monkeypatch.setattr(
-        MappedSplit,
-        "_give_back_pages",
-        lambda self, give=MappedSplit._give_back_pages: given_back.append(give(self)),
-    )
-    tokens, manifest = made(tmp_path, 40)
+    monkeypatch.setattr(shards, "MAPPED_BYTES", 0)
+    _, manifest = made(tmp_path, 60)
     split = open_splits(tmp_path, manifest)["train"]
-    for _ in range(3):
-        assert split.windows(np.array([0, 35]), 50).tolist() == [tokens[:50].tolist(), tokens[35:85].tolist()]
-    assert len(given_back) == 3
+    with (tmp_path / "train-00001.bin").open("r+b") as file:
+        file.truncate(10)
+    with pytest.raises(ShardError, match=r"train-00001.bin: has become shorter"):
+        split.read(50, 70)
 
 
 def test_a_shard_of_the_wrong_size_is_named(tmp_path: Path) -> None:

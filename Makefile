@@ -1,0 +1,39 @@
+# Each target builds what it needs: a virtual environment in .venv from the locked versions.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+DEV_STAMP := .venv/.installed-dev
+
+.PHONY: demo test check format lock clean
+
+demo: $(STAMP)  ## Train a small model of English, measure it, sample from it.
+	$(BIN)/clearformer train
+
+test: $(DEV_STAMP)  ## All tests, two at a time.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+check: $(DEV_STAMP)  ## Style, types, and who may import whom.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -q tests/contract/test_import_directions.py
+
+format: $(DEV_STAMP)  ## Rewrite the code in the project's style.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(DEV_STAMP)  ## Write the versions that are installed now into the lock files.
+	$(BIN)/python tools/lock.py
+
+clean:  ## Remove everything that these targets made.
+	rm -rf .venv .pytest_cache .ruff_cache
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(DEV_STAMP): $(STAMP) requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	touch $@
