@@ -68,7 +68,8 @@ def test_prepare_prints_the_manifest(book: Path) -> None:
 def test_inspect_shows_how_the_splits_start_and_what_is_frequent(book: Path) -> None:
     output = run("inspect", f"data.path={book}").stdout
     assert "train starts:\n  A book.\n\n  It has lines" in output
-    assert '" " 18.0%' in output
+    assert "most frequent: ' ' 18.0%" in output
+    assert r"'\n' 6.0%" in output
     assert "2 shards, each with the SHA-256 it was written with" in output
 
 

@@ -17,14 +17,21 @@ from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
 from clearformer.model.positions import ALiBi, RoPE
 
-V, D, M = 13, 22, 7  # M positions: texts below outgrow them, several times and at different moments
-HEADS = {"n_heads": 6, "n_kv_heads": 3, "d_head": 4}
+V, D, M = 13, 22, 5  # M positions: texts below outgrow them, several times and at different moments
+HEADS: dict[str, Any] = {"n_heads": 6, "n_kv_heads": 3, "d_head": 4}
 SEED = 5
 
 
 def config(**changes: Any) -> ModelConfig:
-    sizes = {"vocab_size": V, "d_model": D, "n_layers": 2, "max_seq_len": M, "init": Gaussian()}
-    return ModelConfig(**(sizes | {"attention": MultiHead(**HEADS)} | changes))
+    # Untied, as a tied head at these weights gives each token itself, whatever stands before it.
+    sizes: dict[str, Any] = {
+        "vocab_size": V,
+        "d_model": D,
+        "n_layers": 2,
+        "max_seq_len": M,
+        "tie_embeddings": False,
+    }
+    return ModelConfig(**(sizes | {"init": Gaussian(), "attention": MultiHead(**HEADS)} | changes))
 
 
 def filled(spec_type: type[Spec]) -> Any:
@@ -73,7 +80,7 @@ def completions(
 
 
 @every_case
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(given_prompts=prompts, sampling=samplings)
 def test_cached_is_uncached(case: str, given_prompts: list[list[int]], sampling: Sampling) -> None:
     model = model_of(case)
@@ -87,7 +94,7 @@ def test_cached_is_uncached(case: str, given_prompts: list[list[int]], sampling:
 
 
 @every_case
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(given_prompts=prompts, sampling=samplings, eos_id=tokens)
 def test_each_row_is_what_its_prompt_gives_alone(
     case: str, given_prompts: list[list[int]], sampling: Sampling, eos_id: int

@@ -28,7 +28,7 @@ COUNTED_AT_ONCE = 1 << 22
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY=VALUE]...",
+        metavar="KEY=VALUE",
         help="Settings, such as data.path=book.txt tokenizer.kind=bpe tokenizer.vocab_size=512.",
     ),
 ]
@@ -91,9 +91,7 @@ def inspect_command(overrides: Overrides = None, as_json: AsJson = False) -> Non
     for name in dataset.splits:
         typer.echo(f"\n{typer.style(name, bold=True)} starts:")
         typer.echo(textwrap.indent(first[name], "  "))
-        tokens = "  ".join(
-            f"{json.dumps(t['token'], ensure_ascii=False)} {t['share']:.1%}" for t in frequent[name]
-        )
+        tokens = "  ".join(f"'{each['token']}' {each['share']:.1%}" for each in frequent[name])
         typer.echo(f"most frequent: {tokens}")
     typer.echo(f"\n{n_shards} shards, each with the SHA-256 it was written with")
 

@@ -1,6 +1,7 @@
 """`clearformer plan`: what a run will cost, before it is made."""
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,9 +43,9 @@ def plan(
     from clearformer.presets import resolve_run
 
     run = resolve_run(arguments or [], config)
+    planned = plan_run(run, device)
     if note := vocabulary_note(run):
         typer.echo(note, err=True)
-    planned = plan_run(run, device)
     if as_json:
         typer.echo(json.dumps(asdict(planned)))
     else:
@@ -125,7 +126,7 @@ def formula_line(plan: "Plan") -> str:
     parameters, flops = plan.parameters, plan.flops_per_token
     return (
         f"By formula: {parameters.by_formula:,} parameters, {parameters.matrices:,} without biases and norms; "
-        f"{flops.by_formula:,.0f} FLOPs a token, forward and backward "
+        f"{flops.by_formula:,.0f} FLOPs a token, the backward pass as twice the forward pass "
         f"({flops.forward + flops.backward:,.0f} counted)."
     )
 
@@ -144,8 +145,8 @@ def time_line(plan: "Plan") -> str:
         return "No estimate of the time: the device's rate is not known."
     rate = plan.rate
     return (
-        f"Time (an estimate): {readable_seconds(plan.seconds)} for {plan.steps:,} steps of "
-        f"{plan.tokens_per_step:,} tokens, {readable_seconds(plan.seconds_per_step)} each, if training reaches "
+        f"Time (an estimate): {readable_seconds(plan.seconds)}, in which {plan.steps:,} steps of "
+        f"{plan.tokens_per_step:,} tokens take {readable_seconds(plan.seconds_per_step)} each, if training reaches "
         f"{rate.utilisation:.0%} of {readable_rate(rate.flops_per_second)} "
         f"({rate.device} in {rate.dtype}, {rate.source})."
     )
@@ -168,12 +169,15 @@ def readable_rate(flops_per_second: float) -> str:
 
 
 def readable_seconds(seconds: float) -> str:
-    """A length of time to two digits or so, in the unit that suits it."""
-    for limit, unit, size in ((1, "ms", 1e-3), (120, "s", 1), (7200, "min", 60), (172_800, "hours", 3600)):
-        if seconds < limit:
-            break
-    else:
-        unit, size = "days", 86_400
+    """A length of time to two digits or more, in the unit that suits it."""
+    units = (
+        ("ms", 1e-3, 1),
+        ("s", 1, 120),
+        ("min", 60, 7200),
+        ("hours", 3600, 172_800),
+        ("days", 86_400, math.inf),
+    )
+    size, unit = next((size, unit) for unit, size, limit in units if seconds < limit)
     number = seconds / size
     return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.2g} {unit}"
 

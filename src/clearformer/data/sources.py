@@ -141,7 +141,8 @@ class FileSource(Source):
 class PydocSource(Source):
     """Python's own language reference, as the standard library carries it for `help()`.
 
-    One document a topic, in the order of their names. A topic that another one holds as a section (`try` is in
+    One document a topic, in an order that their names decide and that is no alphabet's: so the end of the text,
+    which is held out, is like the rest of it (by name, tables gather there). A topic that another one holds as a section (`try` is in
     `compound`) is left out: otherwise a good part of the held-out text would also be in the training text.
     The text differs a little from one version of Python to the next.
     """
@@ -164,10 +165,16 @@ class PydocSource(Source):
         digest = hashlib.sha256()
         for name, text in sorted(self._topics.items()):
             digest.update(f"{name}\0{text}\0".encode())
-        return {"name": "pydoc", "python": platform.python_version(), "topics_sha256": digest.hexdigest()}
+        return {
+            "name": "pydoc",
+            "order": "sha256 of names",
+            "python": platform.python_version(),
+            "topics_sha256": digest.hexdigest(),
+        }
 
     def documents(self) -> Iterator[Chunk]:
-        for name in topics_that_stand_alone(self._topics):
+        names = topics_that_stand_alone(self._topics)
+        for name in sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest()):
             yield Chunk(self._topics[name] + TOPIC_GAP, ends_document=True)
 
 

@@ -1,6 +1,6 @@
 """One block: attention, then a feed-forward network, each added to the residual stream.
 
-    pre    x + f(norm(x))        (GPT-2 and after; lecture 002, section 9)
+    pre    x + f(norm(x))        (GPT-2 and after; lecture 002, section 8.1)
     post   norm(x + f(x))        (Vaswani et al. 2017, 3.1)
     none   x + f(x)              (lecture 000, section 5)
 

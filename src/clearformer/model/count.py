@@ -38,11 +38,16 @@ INDEX_BYTES = 8
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix that every token's vector is multiplied by, and its bias."""
+    """A matrix that every token's vector is multiplied by, and its bias.
+
+    Attributes:
+        uses: How often each token is multiplied by it.
+    """
 
     n_in: int
     n_out: int
     bias: bool = False
+    uses: int = 1
 
     @property
     def size(self) -> int:
@@ -71,7 +76,7 @@ def attention_matrices(config: ModelConfig) -> list[Matrix]:
         case Last() | Mean() | Dot():
             return []
         case Shared():
-            return [Matrix(d, d)]
+            return [Matrix(d, d, uses=2)]  # for the queries and for the keys
         case MultiHead() | Linear() as attention:
             n_heads, d_head = attention.heads(d)
             joined, joined_kv = n_heads * d_head, attention.n_key_value_heads * d_head
@@ -199,15 +204,19 @@ def flops_by_formula(config: ModelConfig, seq_len: int) -> Flops:
     Raises:
         ConfigError: the vocabulary's size is not set.
     """
-    attention = seq_len * sum(matrix.size for matrix in attention_matrices(config)) + _mixing(config, seq_len)
-    ffn = seq_len * sum(matrix.size for matrix in ffn_matrices(config))
+    attention = _multiply_adds(attention_matrices(config), seq_len) + _mixing(config, seq_len)
+    ffn = _multiply_adds(ffn_matrices(config), seq_len)
     multiply_adds = dict.fromkeys(COMPONENTS, 0) | {
         "attention": config.n_layers * attention,
         "ffn": config.n_layers * ffn,
-        "head": seq_len * head_matrix(config).size,
+        "head": _multiply_adds([head_matrix(config)], seq_len),
     }
     forward = {component: 2 * count for component, count in multiply_adds.items()}
     return Flops(forward, backward={component: 2 * count for component, count in forward.items()})
+
+
+def _multiply_adds(matrices: list[Matrix], n_tokens: int) -> int:
+    return n_tokens * sum(matrix.uses * matrix.size for matrix in matrices)
 
 
 def _mixing(config: ModelConfig, seq_len: int) -> int:
@@ -270,7 +279,7 @@ def activations_by_formula(config: ModelConfig, batch_size: int, seq_len: int) -
     """
     d, head = config.d_model, head_matrix(config)
     floats_per_token = {
-        "attention": config.n_layers * _attention_floats(config),
+        "attention": config.n_layers * _attention_floats(config, seq_len),
         "ffn": config.n_layers * _ffn_floats(config),
         "norms": sum(times * _norm_floats(norm, size) for norm, size, times in all_norms(config)),
         # The head's input, the log-probabilities, and before them the capped logits.
@@ -281,15 +290,15 @@ def activations_by_formula(config: ModelConfig, batch_size: int, seq_len: int) -
     return dict.fromkeys(COMPONENTS, 0) | kept | {"position": _position_bytes(config, seq_len)}
 
 
-def _attention_floats(config: ModelConfig) -> int:
+def _attention_floats(config: ModelConfig, seq_len: int) -> int:
     """Floats a token in one block: the input, what is made of it as q, k and v, the result, and the rows' sums."""
     d = config.d_model
     n_heads, d_head = config.attention.heads(d)
     match config.attention:
         case Last():
             return 0
-        case Mean():
-            made = 2
+        case Mean():  # no fused kernel, so its weights are kept; but nothing for the scores, which are constant
+            return seq_len
         case Dot():
             made = 2 * d if isinstance(config.position, RoPE) else 0
         case Shared():

@@ -67,7 +67,7 @@ class ReLU2(_TwoLayers):
 
 
 class SwiGLU(Spec):
-    """(silu(x W_gate) * x W_in) W_out (Shazeer 2020; lecture 002, section 7).
+    """(silu(x W_gate) * x W_in) W_out (Shazeer 2020; lecture 002, section 6).
 
     Three matrices instead of two: the default width is two thirds of 4D, rounded up to a multiple of 8, so that
     the parameters are those of the other kinds.

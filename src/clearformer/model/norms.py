@@ -21,7 +21,7 @@ class NoNorm(Spec):
 
 
 class LayerNorm(Spec):
-    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias (Ba et al. 2016; lecture 002, section 9)."""
+    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias (Ba et al. 2016; lecture 002, section 8)."""
 
     kind: Literal["layernorm"] = "layernorm"
     eps: PositiveFloat = 1e-5

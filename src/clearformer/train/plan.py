@@ -1,6 +1,5 @@
 """What a run will cost, before it is made: parameters, FLOPs, memory and time."""
 
-import copy
 import math
 import re
 import statistics
@@ -170,7 +169,7 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
         model = build(model_config)
         if device_type == "cuda":
             _drop_no_patterns(model)
-        averages = list(copy.deepcopy(model).parameters()) if train.ema else []
+        averages = [torch.empty_like(p) for p in model.parameters()] if train.ema else []
         optimizers = train.optimizer.build(model, train.lr)
         tokens = torch.zeros(train.batch_size // train.accumulate, model_config.max_seq_len, dtype=torch.long)
         activations = _one_part(model, tokens, train, live)
@@ -262,7 +261,7 @@ class Plan:
         tokens_per_step: Of the whole batch.
         steps: `train.max_steps`, or those expected within `train.max_seconds` where that limit comes first.
         seconds: Of training, an estimate.
-        seconds_per_step: FLOPs of a step's tokens / (rate * utilisation).
+        seconds_per_step: FLOPs of a step's tokens / (rate * utilisation); those of the optimiser are left out.
         rate: What the estimates assume. Without one, no time is estimated.
     """
 

@@ -30,6 +30,7 @@ def run_of(tokenizer: Tokenizer) -> Run:
         n_layers=1,
         max_seq_len=M,
         attention=MultiHead(n_heads=2),
+        tie_embeddings=False,
         init=Gaussian(),
     )
     return Run(Decoder(config).double(), tokenizer)
@@ -95,7 +96,8 @@ def test_temperature_zero_gives_equal_samples(run: Run) -> None:
 def test_settings_reach_the_sampler(run: Run) -> None:
     greedy = generate(run, "ab", temperature=0, max_new_tokens=9)[0].text
 
-    for setting in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}, {"temperature": 1e-5}):
+    as_greedy: list[dict[str, Any]] = [{"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}, {"temperature": 1e-5}]
+    for setting in as_greedy:
         assert generate(run, "ab", max_new_tokens=9, **setting)[0].text == greedy
     assert generate(run, "ab", temperature=0, repetition_penalty=50.0, max_new_tokens=9)[0].text != greedy
 

@@ -99,7 +99,7 @@ def test_what_is_seen_is_what_the_model_computed() -> None:
     torch.testing.assert_close(logits, decoder(text))
     torch.testing.assert_close(decoder.unembed(seen["ln_final.hook_normalized"]), logits)
     written = [seen[f"blocks.{i}.hook_{part}_out"] for i in range(2) for part in ("attn", "mlp")]
-    # the residual stream is the embeddings and everything that was written to it (lecture 002, section 8)
+    # the residual stream is the embeddings and everything that was written to it (lecture 002, section 12)
     stream = seen["hook_embed"] + seen["hook_pos_embed"] + sum(written)
     torch.testing.assert_close(seen["blocks.1.hook_resid_post"], stream)
     torch.testing.assert_close(seen["blocks.1.hook_resid_pre"], seen["blocks.0.hook_resid_post"])
@@ -135,7 +135,9 @@ def test_looking_without_replacing_leaves_the_logits() -> None:
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     decoder = model()
-    with pytest.raises(UserError, match=r"'blocks\.0\.attn\.hook_patern'.*mean 'blocks\.0\.attn\.hook_pattern'"):
+    with pytest.raises(
+        UserError, match=r"'blocks\.0\.attn\.hook_patern'.*mean 'blocks\.0\.attn\.hook_pattern'"
+    ):
         decoder.run_with_cache(tokens(), names=["blocks.0.attn.hook_patern"])
     assert not watched(decoder)
 
@@ -146,7 +148,10 @@ def test_nothing_stays_watched_after_an_exception() -> None:
     def fail(_: Tensor) -> None:
         raise KeyError("a mistake of the user's function")
 
-    with pytest.raises(KeyError), decoder.hooked({"hook_embed": look_at_nothing, "blocks.0.attn.hook_z": fail}):
+    with (
+        pytest.raises(KeyError),
+        decoder.hooked({"hook_embed": look_at_nothing, "blocks.0.attn.hook_z": fail}),
+    ):
         decoder(tokens())
 
     assert not watched(decoder)

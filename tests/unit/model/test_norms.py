@@ -19,14 +19,16 @@ def test_no_norm_is_the_identity_and_has_no_parameters() -> None:
 def test_layernorm_is_its_formula(eps: float) -> None:
     norm, x = perturbed(LayerNorm(eps=eps).build(D)), torch.randn(3, 5, D, dtype=torch.float64)
     centred = x - x.mean(-1, keepdim=True)
-    expected = centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * norm.weight + norm.bias
+    expected = centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * norm.get_parameter(
+        "weight"
+    ) + norm.get_parameter("bias")
     torch.testing.assert_close(norm(x), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("eps", [1e-6, 0.5])
 def test_rmsnorm_is_its_formula(eps: float) -> None:
     norm, x = perturbed(RMSNorm(eps=eps).build(D)), torch.randn(3, 5, D, dtype=torch.float64)
-    expected = x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * norm.weight
+    expected = x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * norm.get_parameter("weight")
     torch.testing.assert_close(norm(x), expected, rtol=1e-12, atol=1e-12)
 
 

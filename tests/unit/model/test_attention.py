@@ -1,0 +1,202 @@
+"""Each kind of attention by its formula, on few numbers; larger ones are in the parity tests."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearformer.errors import ConfigError
+from clearformer.model.attention import (
+    Attention,
+    Dot,
+    Last,
+    Linear,
+    Mean,
+    MultiHead,
+    Shared,
+    attention_scores,
+    fused_attention,
+    share_heads,
+)
+from clearformer.model.masks import Mask
+from clearformer.model.positions import Positions
+
+B, T, D = 2, 5, 7
+
+
+def causal(n: int) -> Mask:
+    return Mask(q_pos=torch.arange(n), k_pos=torch.arange(n), causal=True)
+
+
+def mixed(spec: Any, x: Tensor) -> Tensor:
+    return spec.build(x.shape[-1], dropout=0.0)(x, causal(x.shape[1]), Positions())
+
+
+def test_last_is_what_stands_there() -> None:
+    x = torch.randn(B, T, D)
+    assert torch.equal(mixed(Last(), x), x)
+
+
+def test_mean_is_the_average_so_far() -> None:
+    x = torch.randn(B, T, D)
+    expected = x.cumsum(1) / torch.arange(1, T + 1)[:, None]
+    torch.testing.assert_close(mixed(Mean(), x), expected)
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_dot_of_two_tokens_by_hand(scale: bool) -> None:
+    """The second token's scores are 3 (with the first) and 4 (with itself), in two dimensions."""
+    x = torch.tensor([[[1.0, 3.0], [0.0, 1.0]], [[2.0, 1.5], [0.0, 2.0]]])
+    first, itself = torch.tensor([3.0, 3.0]), torch.tensor([1.0, 4.0])
+    if scale:
+        first, itself = first / math.sqrt(2), itself / math.sqrt(2)
+    weight = first.exp() / (first.exp() + itself.exp())
+    expected = weight[:, None] * x[:, 0] + (1 - weight)[:, None] * x[:, 1]
+
+    result = mixed(Dot(scale=scale), x)
+
+    torch.testing.assert_close(result[:, 1], expected)
+    assert torch.equal(result[:, 0], x[:, 0])
+
+
+def test_an_embedding_reads_mostly_itself() -> None:
+    """Its product with itself is about sqrt(d) after scaling, others' about 1 (lecture 000, section 4.3)."""
+    d = 256
+    attention, weights = Dot().build(d, dropout=0.0), []
+    attention.hook_pattern.look = weights.append
+    attention(torch.randn(1, 20, d), causal(20), Positions())
+    assert weights[0].diagonal(dim1=-2, dim2=-1).min() > 0.99
+
+
+@pytest.mark.parametrize("d_head", [16, 64])
+def test_unscaled_scores_have_the_standard_deviation_sqrt_d(d_head: int) -> None:
+    q, k = torch.randn(2, 1, 1, 300, d_head)
+    everything = torch.ones(1, 1, 300, 300, dtype=torch.bool)
+    assert attention_scores(q, k, 1.0, everything).std().item() == pytest.approx(d_head**0.5, rel=0.05)
+    assert attention_scores(q, k, d_head**-0.5, everything).std().item() == pytest.approx(1, rel=0.05)
+
+
+def test_shared_has_one_matrix_on_both_sides() -> None:
+    attention = Shared().build(D, dropout=0.0)
+    assert {name for name, _ in attention.named_parameters()} == {"W.weight"}
+    scores: list[Tensor] = []
+    attention.hook_attn_scores.look = scores.append
+    attention(torch.randn(B, T, D), Mask(torch.arange(T), torch.arange(T), causal=False), Positions())
+    torch.testing.assert_close(scores[0], scores[0].transpose(-2, -1))
+
+
+@pytest.mark.parametrize("kind", [MultiHead, Linear])
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, {"W_Q.weight", "W_K.weight", "W_V.weight", "W_O.weight"}),
+        ({"value": False}, {"W_Q.weight", "W_K.weight", "W_O.weight"}),
+        ({"output": False}, {"W_Q.weight", "W_K.weight", "W_V.weight"}),
+        (
+            {"value": False, "output": False, "qkv_bias": True},
+            {"W_Q.weight", "W_Q.bias", "W_K.weight", "W_K.bias"},
+        ),
+        (
+            {"qkv_bias": True, "output_bias": True},
+            {f"W_{m}.{p}" for m in "QKVO" for p in ("weight", "bias")},
+        ),
+        (
+            {"output": False, "qk_norm": {"kind": "rmsnorm"}},
+            {"W_Q.weight", "W_K.weight", "W_V.weight", "q_norm.weight", "k_norm.weight"},
+        ),
+    ],
+)
+def test_matrices_are_those_asked_for(kind: Any, settings: dict[str, Any], names: set[str]) -> None:
+    attention = kind(n_heads=1, **settings).build(D, dropout=0.0)
+    assert {name for name, _ in attention.named_parameters()} == names
+
+
+@pytest.mark.parametrize(
+    ("n_heads", "n_kv_heads", "sizes"), [(6, None, (24, 24)), (6, 3, (24, 12)), (6, 1, (24, 4))]
+)
+def test_key_value_heads_may_be_fewer(n_heads: int, n_kv_heads: int | None, sizes: tuple[int, int]) -> None:
+    attention = MultiHead(n_heads=n_heads, n_kv_heads=n_kv_heads, d_head=4).build(D, dropout=0.0)
+    assert (attention.W_Q.weight.shape[0], attention.W_K.weight.shape[0]) == sizes
+    assert attention.W_O.weight.shape == (D, 24)
+
+
+def test_neighbouring_query_heads_share_a_key_value_head() -> None:
+    x = torch.arange(3)[None, :, None, None].expand(B, 3, T, 2).float()
+    assert share_heads(x, 6)[0, :, 0, 0].tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_query_that_may_read_nothing_stays_a_number() -> None:
+    """As a padding token's does; in both forms, with a bias and without, forwards and backwards."""
+    nothing = Mask(
+        torch.arange(T), torch.arange(T), causal=False, padding=torch.zeros(B, T, dtype=torch.bool)
+    )
+    for bias in (None, torch.randn(3, T, T)):
+        q, k, v = torch.randn(3, B, 3, T, 4, requires_grad=True)
+        fused = fused_attention(q, k, v, 0.5, nothing, None, bias, 0.0)
+        scores = attention_scores(q, k, 0.5, nothing.attend(None), bias)
+        for result in (fused, scores.softmax(-1) @ v):
+            gradients = torch.autograd.grad(result.sum(), (q, k, v), retain_graph=True)
+            assert all(tensor.isfinite().all() for tensor in (result, *gradients))
+
+
+def test_cross_attention_reads_its_memory_and_no_order() -> None:
+    attention = MultiHead(n_heads=1).build(D, dropout=0.0)
+    x, memory = torch.randn(B, T, D), torch.randn(B, 3, D)
+    order = torch.tensor([2, 0, 1])
+    mask = Mask(q_pos=torch.arange(T), k_pos=torch.arange(3), causal=False)
+
+    result = attention(x, mask, Positions(), memory=memory)
+
+    assert result.shape == x.shape
+    torch.testing.assert_close(attention(x, mask, Positions(), memory=memory[:, order]), result)
+    torch.testing.assert_close(attention(x[:, [1]], mask, Positions(), memory=memory), result[:, [1]])
+
+
+@pytest.mark.parametrize("kind", [MultiHead, Linear])
+def test_linear_and_softmax_attention_read_padded_memory_alike(kind: Any) -> None:
+    attention = kind(n_heads=1).build(D, dropout=0.0)
+    x, memory = torch.randn(B, T, D), torch.randn(B, 3, D)
+    real = torch.tensor([[True, True, True], [True, True, False]])
+    mask = Mask(q_pos=torch.arange(T), k_pos=torch.arange(3), causal=False, padding=real)
+    shorter = Mask(q_pos=torch.arange(T), k_pos=torch.arange(2), causal=False)
+
+    result = attention(x, mask, Positions(), memory=memory)
+
+    expected = attention(x[1:], shorter, Positions(), memory=memory[1:, :2])
+    torch.testing.assert_close(result[1:], expected)
+
+
+@pytest.mark.parametrize(
+    ("spec", "key"),
+    [
+        (MultiHead(n_heads=5), "n_heads"),
+        (MultiHead(n_heads=4, n_kv_heads=3), "n_kv_heads"),
+        (MultiHead(n_heads=2, n_kv_heads=4), "n_kv_heads"),
+        (MultiHead(n_heads=4, d_head=5, output=False), "output"),
+        (MultiHead(n_heads=4, n_kv_heads=2, value=False), "value"),
+        (Linear(n_heads=5), "n_heads"),
+    ],
+)
+def test_heads_that_do_not_fit_are_refused(spec: MultiHead | Linear, key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^model\.attention\.{key}: "):
+        spec.heads(24)
+
+
+@pytest.mark.parametrize(
+    ("spec", "heads"),
+    [
+        (Dot(), (1, 24)),
+        (MultiHead(n_heads=3), (3, 8)),
+        (MultiHead(n_heads=5, d_head=7), (5, 7)),
+        (MultiHead(n_heads=4, n_kv_heads=2, d_head=12, value=False), (4, 12)),
+    ],
+)
+def test_heads_and_their_size(spec: Dot | MultiHead, heads: tuple[int, int]) -> None:
+    assert spec.heads(24) == heads
+
+
+def test_every_kind_that_forms_weights_is_one_formula() -> None:
+    for spec in (Mean(), Dot(), Shared(), MultiHead(), Linear()):
+        assert isinstance(spec.build(D, dropout=0.0), Attention)

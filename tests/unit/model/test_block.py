@@ -1,0 +1,101 @@
+"""The wiring of a block, with parts simple enough to follow by hand."""
+
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearformer.model.attention import Mean, MultiHead
+from clearformer.model.block import Block
+from clearformer.model.feedforward import NoFeedForward, ReLU
+from clearformer.model.masks import Mask
+from clearformer.model.norms import LayerNorm, NoNorm
+from clearformer.model.positions import Positions
+
+B, T, D = 2, 3, 5
+Placement = Literal["pre", "post", "none"]
+
+
+class Halve(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x / 2
+
+
+class Square(nn.Module):
+    def forward(self, x: Tensor, *_: object) -> Tensor:
+        return x.square()
+
+
+class AddOne(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1
+
+
+def simple_block(placement: Placement, residual: bool) -> Block:
+    """norm(x) = x / 2, attention(x) = x², feed-forward(x) = x + 1."""
+    block = Block(D, Mean(), ReLU(), LayerNorm(), placement, residual, dropout=0.0)
+    block.ln1, block.ln2 = (nn.Identity() if placement == "none" else Halve() for _ in range(2))
+    block.add_module("attn", Square())
+    block.mlp = AddOne()
+    return block
+
+
+def run(block: Block, x: Tensor) -> Tensor:
+    n = x.shape[1]
+    return block(x, Mask(q_pos=torch.arange(n), k_pos=torch.arange(n), causal=True), Positions())
+
+
+@pytest.mark.parametrize(
+    ("placement", "residual", "expected"),
+    [  # of x = 4
+        ("pre", True, 4 + 2**2 + (8 / 2 + 1)),
+        ("post", True, ((4 + 4**2) / 2 + (20 / 2 + 1)) / 2),
+        ("none", True, 4 + 4**2 + (20 + 1)),
+        ("pre", False, 2**2 / 2 + 1),
+        ("post", False, (4**2 / 2 + 1) / 2),
+        ("none", False, 4**2 + 1),
+    ],
+)
+def test_norms_and_residuals_stand_where_they_should(
+    placement: Placement, residual: bool, expected: float
+) -> None:
+    x = torch.full((B, T, D), 4.0)
+    assert torch.equal(run(simple_block(placement, residual), x), torch.full((B, T, D), expected))
+
+
+def test_attention_only_blocks_have_one_norm_and_no_feed_forward() -> None:
+    block = Block(D, MultiHead(), NoFeedForward(), LayerNorm(), "pre", True, dropout=0.0)
+    assert {name.partition(".")[0] for name, _ in block.named_parameters()} == {"ln1", "attn"}
+    x = torch.randn(B, T, D)
+    seen: list[Tensor] = []
+    block.hook_attn_out.look = seen.append
+    result = run(block, x)
+    torch.testing.assert_close(result, x + seen[0])
+
+
+@pytest.mark.parametrize(
+    ("norm", "placement"), [(LayerNorm(), "none"), (NoNorm(), "pre"), (NoNorm(), "post")]
+)
+def test_blocks_without_norms_have_no_norm_parameters(norm: LayerNorm | NoNorm, placement: Placement) -> None:
+    block = Block(D, MultiHead(), ReLU(), norm, placement, True, dropout=0.0)
+    assert {name.partition(".")[0] for name, _ in block.named_parameters()} == {"attn", "mlp"}
+
+
+def test_the_two_norms_are_two() -> None:
+    block = Block(D, MultiHead(), ReLU(), LayerNorm(), "pre", True, dropout=0.0)
+    assert block.ln1 is not block.ln2
+
+
+def test_what_a_sub_layer_writes_is_dropped_and_the_stream_is_not() -> None:
+    block = simple_block("pre", residual=True)
+    block.dropout = 0.5
+    x = torch.full((50, 20, D), 4.0)
+
+    result = run(block.train(), x)
+    block.eval()
+
+    # what attention wrote (2² = 4) is 0 or doubled; what the feed-forward network wrote likewise
+    assert set(result.unique().tolist()) == {4.0, 12.0, 4 + 2 * (4 / 2 + 1), 12 + 2 * (12 / 2 + 1)}
+    assert (result.flatten() == 4.0).float().mean().item() == pytest.approx(0.25, abs=0.05)
+    assert run(block, x).unique().tolist() == [13.0]

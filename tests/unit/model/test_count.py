@@ -1,0 +1,288 @@
+"""Parameters, FLOPs and bytes: what the formulas say is what the built model has."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from clearformer.config import Spec, slot_variants
+from clearformer.errors import ConfigError
+from clearformer.model import ModelConfig, build
+from clearformer.model.attention import Dot, Last, Linear, Mean, MultiHead, Shared
+from clearformer.model.count import (
+    COMPONENTS,
+    LiveBytes,
+    activations_by_formula,
+    build_on_meta,
+    flops_by_count,
+    flops_by_formula,
+    matrices_by_formula,
+    parameters_by_count,
+    parameters_by_formula,
+)
+from clearformer.model.feedforward import GELU, NoFeedForward, ReLU, ReLU2, SwiGLU
+from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
+from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE, Sinusoidal
+
+SMALL: dict[str, Any] = {"vocab_size": 101, "d_model": 40, "n_layers": 3, "max_seq_len": 131}
+SEQ_LEN = 131  # two chunks of linear attention and a rest
+
+# Settings that are neither a kind nor a choice of two.
+OTHERS: list[dict[str, Any]] = [
+    {"attention": MultiHead(n_heads=4, n_kv_heads=2, qkv_bias=True, output_bias=True)},
+    {"attention": MultiHead(n_heads=5, n_kv_heads=1)},
+    {"attention": MultiHead(n_heads=3, d_head=6)},
+    {"attention": MultiHead(n_heads=2, window=5)},
+    {"attention": MultiHead(n_heads=4, n_kv_heads=2, qk_norm=LayerNorm())},
+    {"attention": MultiHead(n_heads=4, qk_norm=RMSNorm(learned=False))},
+    {"attention": Linear(n_heads=4, n_kv_heads=2, qk_norm=RMSNorm())},
+    {"ffn": SwiGLU(d_ff=53, bias=True)},
+    {"ffn": ReLU(d_ff=53)},
+    {"ffn": NoFeedForward(), "placement": "post"},
+    {"ffn": NoFeedForward(), "placement": "none"},
+    {"position": RoPE(fraction=0.5), "attention": MultiHead(n_heads=2)},
+    {"logit_soft_cap": 30.0},
+]
+
+
+def switches(spec_type: type[Spec]) -> Iterator[dict[str, bool]]:
+    """Every combination of a spec's choices of two."""
+    names = [name for name, field in spec_type.model_fields.items() if field.annotation is bool]
+    for values in product((False, True), repeat=len(names)):
+        yield dict(zip(names, values, strict=True))
+
+
+def slot_configs() -> Iterator[Any]:
+    """A model for every kind of every slot, with every combination of its switches."""
+    for slot, field in ModelConfig.model_fields.items():
+        for kind, variant in slot_variants(field).items():
+            for chosen in switches(variant):
+                name = "-".join([slot, kind, *(key for key, on in chosen.items() if on)])
+                yield from small(name, {slot: variant(**chosen)})
+
+
+def whole_configs() -> Iterator[Any]:
+    """A model for every combination of the model's own switches and placements."""
+    for placement, chosen in product(("pre", "post", "none"), switches(ModelConfig)):
+        name = "-".join([placement, *(key for key, on in chosen.items() if on)])
+        yield from small(name, {"placement": placement} | chosen)
+
+
+def other_configs() -> Iterator[Any]:
+    for settings in OTHERS:
+        yield from small(str(settings), settings)
+
+
+def small(name: str, settings: dict[str, Any]) -> Iterator[Any]:
+    """A small model as a test's parameter; nothing where the settings do not go together."""
+    try:
+        yield pytest.param(ModelConfig(**SMALL | settings), id=name)
+    except ConfigError:
+        return
+
+
+EVERY_KIND = [*slot_configs(), *other_configs()]
+
+
+def test_every_kind_is_among_the_models() -> None:
+    for slot, field in ModelConfig.model_fields.items():
+        kinds = {getattr(param.values[0], slot).kind for param in EVERY_KIND if slot_variants(field)}
+        assert kinds == set(slot_variants(field))
+
+
+# --- parameters -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [*EVERY_KIND, *whole_configs()])
+def test_parameters_by_formula_are_those_of_the_built_model(config: ModelConfig) -> None:
+    model = build_on_meta(config)
+    assert parameters_by_formula(config) == parameters_by_count(model)
+    assert sum(parameters_by_count(model).values()) == sum(p.numel() for p in model.parameters())
+    in_matrices = sum(p.numel() for p in model.parameters() if p.dim() > 1)
+    assert sum(matrices_by_formula(config).values()) == in_matrices
+
+
+def lecture(d_model: int) -> ModelConfig:
+    """The four-layer model of lecture 000, section 5.4."""
+    return ModelConfig(
+        vocab_size=65,
+        d_model=d_model,
+        n_layers=4,
+        attention=MultiHead(n_heads=1, output=False),
+        position=NoPositions(),
+        norm=NoNorm(),
+        ffn=ReLU(),
+        tie_embeddings=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("d_model", "matrices", "total"), [(256, 2_916_864, 2_921_984), (768, 26_052_096, 26_067_456)]
+)
+def test_the_lecture_s_model(d_model: int, matrices: int, total: int) -> None:
+    config = lecture(d_model)
+    assert sum(matrices_by_formula(config).values()) == matrices == 2 * 65 * d_model + 11 * 4 * d_model**2
+    assert sum(parameters_by_count(build_on_meta(config)).values()) == total
+
+
+def gpt(n_layers: int, d_model: int, n_heads: int, max_seq_len: int, **settings: Any) -> ModelConfig:
+    """A GPT with GPT-2's vocabulary and its biases."""
+    return ModelConfig(
+        vocab_size=50_257,
+        d_model=d_model,
+        n_layers=n_layers,
+        max_seq_len=max_seq_len,
+        attention=MultiHead(n_heads=n_heads, qkv_bias=True, output_bias=True),
+        **settings,
+    )
+
+
+def test_gpt2_has_the_published_parameters() -> None:
+    config = gpt(n_layers=12, d_model=768, n_heads=12, max_seq_len=1024)
+    counted = parameters_by_count(build_on_meta(config))
+    assert sum(counted.values()) == 124_439_808
+    in_blocks = matrices_by_formula(config)["attention"] + matrices_by_formula(config)["ffn"]
+    assert round(in_blocks / 1e6, 1) == 84.9
+
+
+def test_gpt3_is_counted_without_its_memory() -> None:
+    config = gpt(n_layers=96, d_model=12_288, n_heads=96, max_seq_len=2048, tie_embeddings=False)
+    model = build_on_meta(config)
+    assert all(parameter.is_meta for parameter in model.parameters())
+    assert round(sum(parameters_by_count(model).values()) / 1e9, 1) == 175.2
+    without_positions = sum(matrices_by_formula(config).values()) - matrices_by_formula(config)["position"]
+    assert without_positions == 12 * 96 * 12_288**2 + 2 * 50_257 * 12_288
+
+
+def test_a_model_without_a_vocabulary_cannot_be_counted() -> None:
+    for count in (parameters_by_formula, lambda config: flops_by_formula(config, 7)):
+        with pytest.raises(ConfigError, match="vocab_size"):
+            count(ModelConfig())
+
+
+# --- FLOPs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", EVERY_KIND)
+def test_flops_by_formula_are_those_of_the_built_model(config: ModelConfig) -> None:
+    formula = flops_by_formula(config, SEQ_LEN)
+    counted = flops_by_count(build_on_meta(config), SEQ_LEN)
+    assert counted.forward == formula.forward
+    if isinstance(config.attention, Mean | Linear):  # some of their operands need no gradient
+        attention = formula.backward["attention"]
+        assert 0.48 * attention < counted.backward["attention"] < attention
+        counted.backward["attention"] = attention
+    assert counted.backward == formula.backward
+
+
+def test_flops_of_a_gpt_are_6n_plus_the_attention_of_palm_s_appendix() -> None:
+    n_layers, d_model, seq_len = 12, 768, 1024
+    config = gpt(n_layers, d_model, n_heads=12, max_seq_len=seq_len)
+    matrices = matrices_by_formula(config)
+    n = matrices["attention"] + matrices["ffn"] + matrices["embedding"]  # which is the head too
+    flops = flops_by_formula(config, seq_len)
+    a_token = (sum(flops.forward.values()) + sum(flops.backward.values())) / seq_len
+    assert a_token == 6 * n + 12 * n_layers * seq_len * d_model
+
+
+def test_counting_leaves_the_model_as_it_was() -> None:
+    model = build_on_meta(ModelConfig(**SMALL))
+    flops_by_count(model, 7)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+# --- bytes ------------------------------------------------------------------------------------------------
+
+BATCH_SIZE = 7
+
+
+def activations_by_count(config: ModelConfig) -> int:
+    """Bytes that a forward pass and its loss leave behind."""
+    with FakeTensorMode(), LiveBytes() as live:
+        model = build(config)
+        tokens = torch.zeros(BATCH_SIZE, SEQ_LEN, dtype=torch.long)
+        before = live.now
+        loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+        kept = live.now - before
+        assert loss.requires_grad
+    return kept
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="gpt2"),
+        pytest.param(
+            {
+                "attention": MultiHead(n_heads=2, n_kv_heads=1),
+                "position": RoPE(),
+                "norm": RMSNorm(),
+                "ffn": SwiGLU(),
+                "tie_embeddings": False,
+            },
+            id="llama",
+        ),
+        pytest.param(
+            {
+                "attention": MultiHead(output=False),
+                "position": NoPositions(),
+                "norm": NoNorm(),
+                "ffn": ReLU(),
+            },
+            id="lecture",
+        ),
+        pytest.param({"placement": "post", "position": Sinusoidal(), "ffn": ReLU()}, id="original"),
+        pytest.param({"position": ALiBi(), "embedding_norm": True}, id="bloom"),
+        pytest.param({"attention": MultiHead(n_heads=2, qk_norm=RMSNorm(learned=False))}, id="qk-norm"),
+        pytest.param({"attention": MultiHead(n_heads=4, value=False)}, id="no-value"),
+        pytest.param({"attention": Dot(), "position": RoPE()}, id="dot"),
+        pytest.param({"attention": Shared(), "ffn": ReLU2(), "logit_soft_cap": 15.0}, id="shared"),
+        pytest.param({"attention": Mean(), "position": Learned()}, id="mean"),
+        pytest.param({"attention": Last(), "ffn": NoFeedForward(), "final_norm": False}, id="last"),
+        pytest.param({"ffn": GELU(approximate="tanh"), "norm": LayerNorm(bias=False)}, id="no-norm-bias"),
+    ],
+)
+def test_activations_by_formula_are_those_that_are_kept(settings: dict[str, Any]) -> None:
+    config = ModelConfig(**SMALL | settings)
+    formula = activations_by_formula(config, BATCH_SIZE, SEQ_LEN)
+    assert tuple(formula) == COMPONENTS
+    # The loss itself and the number of targets, a float each, are what the formula leaves out.
+    assert activations_by_count(config) == sum(formula.values()) + 8
+
+
+def test_linear_attention_s_activations_have_no_formula() -> None:
+    with pytest.raises(ConfigError, match="linear"):
+        activations_by_formula(ModelConfig(**SMALL, attention=Linear()), BATCH_SIZE, SEQ_LEN)
+
+
+def test_live_bytes_follow_tensors_from_birth_to_death() -> None:
+    with LiveBytes() as live:
+        kept = torch.zeros(5, 7)
+        assert live.now == 4 * 35
+        view = kept.t()
+        kept.add_(1)
+        assert live.now == 4 * 35  # neither a view nor a change in place takes more
+        passing = torch.zeros(11, dtype=torch.float64)
+        del passing
+        assert (live.now, live.peak) == (4 * 35, 4 * 35 + 8 * 11)
+        del kept
+        assert live.now == 4 * 35  # the view holds it
+        del view
+        assert live.now == 0
+
+
+def test_live_bytes_are_the_same_for_tensors_that_have_no_memory() -> None:
+    def step() -> tuple[int, int]:
+        with LiveBytes() as live:
+            model = build(ModelConfig(**SMALL))
+            tokens = torch.zeros(2, 3, dtype=torch.long)
+            model(tokens).logsumexp(-1).sum().backward()
+            return live.now, live.peak
+
+    real = step()
+    with FakeTensorMode():
+        assert step() == real

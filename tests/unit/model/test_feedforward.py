@@ -1,0 +1,69 @@
+"""Each feed-forward network by its formula, and its sizes."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearformer.model.feedforward import GELU, NoFeedForward, ReLU, ReLU2, SwiGLU
+
+D, FF = 5, 11
+
+
+def test_none_is_no_sub_layer() -> None:
+    assert NoFeedForward().build(D) is None
+
+
+def gelu(x: Tensor) -> Tensor:
+    return x * (1 + torch.erf(x / math.sqrt(2))) / 2
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    return x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "activation"),
+    [
+        (ReLU(d_ff=FF), lambda x: x.clamp_min(0)),
+        (ReLU2(d_ff=FF), lambda x: x.clamp_min(0) ** 2),
+        (GELU(d_ff=FF), gelu),
+        (GELU(d_ff=FF, approximate="tanh"), gelu_tanh),
+    ],
+)
+@pytest.mark.parametrize("bias", [True, False])
+def test_two_layers(spec: Any, activation: Any, bias: bool) -> None:
+    mlp, x = spec.replace(bias=bias).build(D).double(), torch.randn(2, 3, D, dtype=torch.float64)
+    hidden = x @ mlp.W_in.weight.T + (mlp.W_in.bias if bias else 0)
+    expected = activation(hidden) @ mlp.W_out.weight.T + (mlp.W_out.bias if bias else 0)
+    torch.testing.assert_close(mlp(x), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_swiglu(bias: bool) -> None:
+    mlp, x = SwiGLU(d_ff=FF, bias=bias).build(D).double(), torch.randn(2, 3, D, dtype=torch.float64)
+
+    def matrix(name: str, x: Tensor) -> Tensor:
+        layer = getattr(mlp, name)
+        return x @ layer.weight.T + (layer.bias if bias else 0)
+
+    gate = matrix("W_gate", x)
+    expected = matrix("W_out", gate * torch.sigmoid(gate) * matrix("W_in", x))
+    torch.testing.assert_close(mlp(x), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [ReLU, GELU, ReLU2])
+def test_two_layers_are_four_times_as_wide_and_have_biases(kind: Any) -> None:
+    shapes = {name: tuple(p.shape) for name, p in kind().build(D).named_parameters()}
+    assert shapes == {"W_in.weight": (20, 5), "W_in.bias": (20,), "W_out.weight": (5, 20), "W_out.bias": (5,)}
+
+
+@pytest.mark.parametrize(
+    ("d_model", "width"), [(3, 8), (6, 16), (7, 24), (128, 344), (256, 688), (384, 1024)]
+)
+def test_swiglu_is_two_thirds_as_wide_rounded_up_to_a_multiple_of_eight(d_model: int, width: int) -> None:
+    mlp = SwiGLU().build(d_model)
+    assert {tuple(p.shape) for p in mlp.parameters()} == {(width, d_model), (d_model, width)}
+    assert SwiGLU(d_ff=9).width(d_model) == 9

@@ -1,0 +1,92 @@
+"""What a model may be made of, and what is refused, with the key at fault."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from clearformer.config import parse_override, resolve, slot_variants
+from clearformer.errors import ConfigError
+from clearformer.model import ModelConfig
+
+REFUSED_PAIRS = {("last", "rope"), ("mean", "rope"), ("last", "alibi"), ("linear", "alibi")}
+PAIRS = [
+    (attention, position)
+    for attention in slot_variants(ModelConfig.model_fields["attention"])
+    for position in slot_variants(ModelConfig.model_fields["position"])
+]
+
+
+def made_from(*overrides: str) -> ModelConfig:
+    return resolve(ModelConfig, *(parse_override(override) for override in overrides))
+
+
+def test_the_slots_and_their_kinds() -> None:
+    """The kinds are a contract: they stand in people's files."""
+    slots = {name: [*slot_variants(field)] for name, field in ModelConfig.model_fields.items()}
+    assert {name: kinds for name, kinds in slots.items() if kinds} == {
+        "attention": ["last", "mean", "dot", "shared", "multihead", "linear"],
+        "position": ["none", "sinusoidal", "learned", "rope", "alibi"],
+        "norm": ["none", "layernorm", "rmsnorm"],
+        "ffn": ["none", "relu", "gelu", "relu2", "swiglu"],
+        "init": ["gaussian", "xavier", "gpt2"],
+    }
+
+
+@pytest.mark.parametrize(("attention", "position"), PAIRS)
+def test_positions_that_would_have_no_effect_are_refused(attention: str, position: str) -> None:
+    overrides = [f"attention={attention}", f"position={position}"]
+    if (attention, position) not in REFUSED_PAIRS:
+        made_from(*overrides)
+        return
+    with pytest.raises(
+        ConfigError, match=rf"^model\.position\.kind: {position} .*{attention}.*use sinusoidal"
+    ):
+        made_from(*overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["attention.n_heads=3"], r"^model\.attention\.n_heads: 3 heads do not divide model\.d_model=128"),
+        (["attention.n_kv_heads=3"], r"^model\.attention\.n_kv_heads: 3 .*model\.attention\.n_heads=4"),
+        (["position=rope", "d_model=12"], r"^model\.position\.fraction: .* heads of 3 is 3"),
+        (["position=rope", "position.fraction=0.01"], r"^model\.position\.fraction: .*is 0;"),
+        (["head_bias=true"], r"^model\.head_bias: .*model\.tie_embeddings=false"),
+        (["attention.d_head=5", "attention.output=false"], r"^model\.attention\.output: "),
+        (["attention.d_head=5", "attention.value=false"], r"^model\.attention\.value: "),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused_with_the_way_out(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        made_from(*overrides)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"d_model": 0},
+        {"n_layers": -1},
+        {"max_seq_len": 0},
+        {"vocab_size": 0},
+        {"dropout": 1.0},
+        {"dropout": -0.1},
+        {"logit_soft_cap": 0.0},
+        {"placement": "before"},
+        {"family": "encode"},
+    ],
+)
+def test_values_outside_their_range_are_refused(field: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(field))):
+        ModelConfig(**field)
+
+
+def test_a_model_is_frozen_and_a_copy_is_checked() -> None:
+    config = ModelConfig(d_model=64)
+    with pytest.raises(ValidationError, match="frozen"):
+        config.d_model = 32
+    assert config.replace(n_layers=3) == ModelConfig(d_model=64, n_layers=3)
+    with pytest.raises(ConfigError, match="do not divide"):
+        config.replace(d_model=30)
+    with pytest.raises(ConfigError, match="mean 'n_layers'"):
+        config.replace(n_layer=3)
