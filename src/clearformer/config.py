@@ -60,14 +60,24 @@ def slot_variants(field: FieldInfo) -> dict[str, type[Spec]]:
     return {member.model_fields["kind"].default: member for member in members}
 
 
-def explicit(spec: Spec) -> dict[str, Any]:
-    """What was set in a spec and not left to its defaults, with every slot's kind; nested like the spec."""
+def explicit(spec: Spec, default: Any = None) -> dict[str, Any]:
+    """What was set in a spec and not left to its defaults, with every slot's kind; nested like the spec.
+
+    `resolve` makes an equal spec of it. Where another spec is the `default` in its place, what that one sets is
+    named as well, or it would take effect.
+    """
+    set_by_default = default.model_fields_set if isinstance(default, Spec) else set()
     settings: dict[str, Any] = {}
     for name, field in type(spec).model_fields.items():
         value = getattr(spec, name)
-        if isinstance(value, Spec) and (inner := explicit(value)):
-            settings[name] = inner
-        elif name == "kind" or (name in spec.model_fields_set and value != field.default):
+        if isinstance(value, Spec):
+            if inner := explicit(value, getattr(default, name, field.default)):
+                settings[name] = inner
+        elif (
+            name == "kind"
+            or name in set_by_default
+            or (name in spec.model_fields_set and value != field.default)
+        ):
             settings[name] = value
     return settings
 

@@ -11,6 +11,8 @@ from clearformer.train.checkpoint import Progress as RunProgress
 from clearformer.train.config import RunConfig
 from clearformer.train.report import Reporter
 
+SHOWN_FROM_CHARS = 10_000_000  # shorter texts are prepared before one could read of it
+
 
 class ConsoleReporter(Reporter):
     """Messages, a line for each evaluation and a bar with the time left, all on standard error."""
@@ -29,6 +31,11 @@ class ConsoleReporter(Reporter):
 
     def say(self, message: str) -> None:
         self.console.print(message, markup=False)
+
+    def preparing(self, doing: str, done: int, total: int | None) -> None:
+        if self.console.is_terminal and done >= SHOWN_FROM_CHARS:
+            of = f" of {total / 1e6:,.0f}" if total else ""
+            self.console.print(f"{doing}: {done / 1e6:,.0f}{of} million characters", end="\r", markup=False)
 
     def begin(self, config: RunConfig, progress: RunProgress) -> None:
         self.config = config

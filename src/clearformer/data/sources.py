@@ -141,10 +141,10 @@ class FileSource(Source):
 class PydocSource(Source):
     """Python's own language reference, as the standard library carries it for `help()`.
 
-    One document a topic, in an order that their names decide and that is no alphabet's: so the end of the text,
-    which is held out, is like the rest of it (by name, tables gather there). A topic that another one holds as a section (`try` is in
-    `compound`) is left out: otherwise a good part of the held-out text would also be in the training text.
-    The text differs a little from one version of Python to the next.
+    One document a topic, in an order that their names decide and that is not the alphabet's: so the end of the
+    text, which is held out, is like the rest of it (by name, tables gather there). A topic that another one holds
+    as a section (`try` is in `compound`) is left out: otherwise a good part of the held-out text would also be in
+    the training text. The text differs a little from one version of Python to the next.
     """
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from clearformer.config import read_toml, resolve, to_toml
-from clearformer.errors import RunError
+from clearformer.errors import DataError, RunError
 from clearformer.files import disk_errors, write_file
 from clearformer.text import Tokenizer, load_tokenizer
 from clearformer.train.config import RunConfig
@@ -30,7 +30,7 @@ class RunFolder:
         self.metrics_file = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
 
-    def create(self, config: RunConfig, tokenizer: Tokenizer) -> None:
+    def create(self, config: RunConfig, tokenizer: Tokenizer, text_sha256: str) -> None:
         """Begin a run's folder; config.toml comes last, so a folder that has it is complete.
 
         Raises:
@@ -39,7 +39,7 @@ class RunFolder:
         with disk_errors(self.path):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         write_file(self.tokenizer_file, tokenizer.to_json().encode())
-        write_file(self.env_file, (json.dumps(environment(), indent=1) + "\n").encode())
+        write_file(self.env_file, (json.dumps(environment() | {"text_sha256": text_sha256}, indent=1) + "\n").encode())
         self.write_config(config)
 
     def write_config(self, config: RunConfig) -> None:
@@ -55,6 +55,19 @@ class RunFolder:
         if not self.config_file.is_file():
             raise RunError(f"{self.path} is no run's folder: it has no config.toml")
         return resolve(RunConfig, read_toml(self.config_file))
+
+    def refuse_another_text(self, text_sha256: str) -> None:
+        """Compare a text with the one that the run began on.
+
+        Raises:
+            DataError: it is another.
+        """
+        began_on = json.loads(self.env_file.read_text()).get("text_sha256")
+        if began_on != text_sha256:
+            raise DataError(
+                f"{self.config_file}: the text of data.{'path' if self.read_config().data.path else 'name'} is not "
+                f"the one that this run began on; put that one back, or begin a new run"
+            )
 
     def read_tokenizer(self) -> Tokenizer:
         return load_tokenizer(self.tokenizer_file)

@@ -10,6 +10,7 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -85,9 +86,10 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
     device = resolve_device(config.train.device)
     processes = Processes.join(device)
     if resume:
-        dataset = prepare(config.data, folder.read_tokenizer())
+        dataset = prepare(config.data, folder.read_tokenizer(), progress=reporter.preparing)
+        folder.refuse_another_text(text_of(dataset))
     else:
-        dataset = prepare(config.data, config.tokenizer)
+        dataset = prepare(config.data, config.tokenizer, progress=reporter.preparing)
         config = settle(config, dataset, device)
     batches = Batches(
         dataset.splits["train"],
@@ -97,7 +99,7 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
         config.seed,
     )
     if not resume and processes.is_main:
-        folder.create(config, dataset.tokenizer)
+        folder.create(config, dataset.tokenizer, text_of(dataset))
     training = Training(config, folder, dataset, batches, device, processes, reporter)
     training.restore()
     with Interrupts() as interrupts:
@@ -113,7 +115,15 @@ def settle(config: RunConfig, dataset: Dataset, device: torch.device) -> RunConf
     config = config.with_vocabulary(dataset.tokenizer.vocab_size)
     dtype = resolve_dtype(config.train.dtype, device)
     compiled = resolve_compile(config.train.compile, config.train, device)
-    return config.replace(train=config.train.replace(dtype=dtype, compile=compiled))
+    data = config.data
+    if data.path is not None:
+        data = data.replace(path=str(Path(data.path).expanduser().resolve()))
+    return config.replace(data=data, train=config.train.replace(dtype=dtype, compile=compiled))
+
+
+def text_of(dataset: Dataset) -> str:
+    """The SHA-256 of the text that a data set was made of."""
+    return dataset.manifest["source"]["sha256"]
 
 
 class Training:

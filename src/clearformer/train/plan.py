@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
 
-from clearformer.errors import ConfigError, did_you_mean
+from clearformer.errors import ConfigError
 from clearformer.model.attention import Attention
 from clearformer.model.config import ModelConfig
 from clearformer.model.count import (
@@ -86,8 +86,10 @@ def named_rate(name: str, dtype: str) -> Rate:
         ConfigError: there is no such device here, or it has no products of that type.
     """
     if name not in DEVICES:
-        hint = did_you_mean(name, DEVICES) or f"; there are {', '.join(DEVICES)}"
-        raise ConfigError(f"--device: no rate is known for {name!r}{hint}")
+        known = ", ".join(DEVICES)
+        raise ConfigError(
+            f"--device: no rate is known for {name!r}; take measure (this machine) or one of {known}"
+        )
     peak = DEVICES[name].peak
     if dtype == "auto":
         dtype = next(iter(peak))

@@ -13,6 +13,9 @@ class Reporter:
     def say(self, message: str) -> None:
         """A sentence about what is done and why."""
 
+    def preparing(self, doing: str, done: int, total: int | None) -> None:
+        """The text is being prepared: so many characters are done, of so many where that is known."""
+
     def begin(self, config: RunConfig, progress: Progress) -> None:
         """Training begins, or goes on from `progress`."""
 

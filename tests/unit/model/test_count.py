@@ -1,7 +1,7 @@
 """Parameters, FLOPs and bytes: what the formulas say is what the built model has."""
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import cycle, product
 from typing import Any
 
 import pytest
@@ -32,21 +32,21 @@ SMALL: dict[str, Any] = {"vocab_size": 101, "d_model": 40, "n_layers": 3, "max_s
 SEQ_LEN = 131  # two chunks of linear attention and a rest
 
 # Settings that are neither a kind nor a choice of two.
-OTHERS: list[dict[str, Any]] = [
-    {"attention": MultiHead(n_heads=4, n_kv_heads=2, qkv_bias=True, output_bias=True)},
-    {"attention": MultiHead(n_heads=5, n_kv_heads=1)},
-    {"attention": MultiHead(n_heads=3, d_head=6)},
-    {"attention": MultiHead(n_heads=2, window=5)},
-    {"attention": MultiHead(n_heads=4, n_kv_heads=2, qk_norm=LayerNorm())},
-    {"attention": MultiHead(n_heads=4, qk_norm=RMSNorm(learned=False))},
-    {"attention": Linear(n_heads=4, n_kv_heads=2, qk_norm=RMSNorm())},
-    {"ffn": SwiGLU(d_ff=53, bias=True)},
-    {"ffn": ReLU(d_ff=53)},
-    {"ffn": NoFeedForward(), "placement": "post"},
-    {"ffn": NoFeedForward(), "placement": "none"},
-    {"position": RoPE(fraction=0.5), "attention": MultiHead(n_heads=2)},
-    {"logit_soft_cap": 30.0},
-]
+OTHERS: dict[str, dict[str, Any]] = {
+    "gqa": {"attention": MultiHead(n_heads=4, n_kv_heads=2, qkv_bias=True, output_bias=True)},
+    "mqa": {"attention": MultiHead(n_heads=5, n_kv_heads=1)},
+    "narrow-heads": {"attention": MultiHead(n_heads=3, d_head=6)},
+    "window": {"attention": MultiHead(n_heads=2, window=5)},
+    "qk-layernorm": {"attention": MultiHead(n_heads=4, n_kv_heads=2, qk_norm=LayerNorm())},
+    "qk-rmsnorm": {"attention": MultiHead(n_heads=4, qk_norm=RMSNorm(learned=False))},
+    "linear-gqa": {"attention": Linear(n_heads=4, n_kv_heads=2, qk_norm=RMSNorm())},
+    "wide-swiglu": {"ffn": SwiGLU(d_ff=53, bias=True)},
+    "wide-relu": {"ffn": ReLU(d_ff=53)},
+    "attention-only-post": {"ffn": NoFeedForward(), "placement": "post"},
+    "attention-only-none": {"ffn": NoFeedForward(), "placement": "none"},
+    "partial-rope": {"position": RoPE(fraction=0.4)},
+    "soft-cap": {"logit_soft_cap": 30.0},
+}
 
 
 def switches(spec_type: type[Spec]) -> Iterator[dict[str, bool]]:
@@ -66,15 +66,15 @@ def slot_configs() -> Iterator[Any]:
 
 
 def whole_configs() -> Iterator[Any]:
-    """A model for every combination of the model's own switches and placements."""
-    for placement, chosen in product(("pre", "post", "none"), switches(ModelConfig)):
+    """A model for every combination of the model's own switches, under each placement in turn."""
+    for placement, chosen in zip(cycle(("pre", "post", "none")), switches(ModelConfig), strict=False):
         name = "-".join([placement, *(key for key, on in chosen.items() if on)])
         yield from small(name, {"placement": placement} | chosen)
 
 
 def other_configs() -> Iterator[Any]:
-    for settings in OTHERS:
-        yield from small(str(settings), settings)
+    for name, settings in OTHERS.items():
+        yield from small(name, settings)
 
 
 def small(name: str, settings: dict[str, Any]) -> Iterator[Any]:

@@ -1,0 +1,111 @@
+"""Who may import whom, and who must do without torch."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "clearformer"
+
+# Each part and those it builds on; what these build on in turn is open to it too.
+BUILDS_ON = {
+    "errors": set(),
+    "files": {"errors"},
+    "config": {"errors"},
+    "model": {"config"},
+    "text": {"config", "files"},
+    "data": {"text"},
+    "generate": {"model", "text"},
+    "evaluate": {"model", "data", "generate"},
+    "train": {"model", "text", "data", "generate", "evaluate"},
+}
+TOGETHER = {"__init__", "presets", "run"}  # bring the parts together, and may import any of them
+COMMAND_LINE = {"__main__", "cli"}  # may import everything; nobody else imports these
+
+
+def allowed(part: str) -> set[str]:
+    below = BUILDS_ON[part]
+    return {part}.union(below, *(allowed(each) for each in below))
+
+
+def source_files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    """The top-level package or module that a file belongs to."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imported_modules(tree: ast.AST) -> Iterator[str]:
+    """The full names of all that is imported anywhere in a file, inside functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name the whole path, so that this test can follow them"
+            assert node.module is not None
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imports_of(path: Path) -> list[str]:
+    return list(imported_modules(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def imported_parts(path: Path) -> set[str]:
+    """The parts of clearformer that a file imports; a bare name of the package is part `__init__`."""
+    parts = set()
+    for module in imports_of(path):
+        package, *inner = module.split(".")
+        if package == "clearformer":
+            is_part = inner and ((PACKAGE / inner[0]).is_dir() or (PACKAGE / f"{inner[0]}.py").is_file())
+            parts.add(inner[0] if is_part else "__init__")
+    return parts
+
+
+def test_every_part_has_its_place() -> None:
+    assert {part_of(path) for path in source_files()} <= BUILDS_ON.keys() | TOGETHER | COMMAND_LINE
+
+
+@pytest.mark.parametrize("path", source_files(), ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_imports_go_one_way(path: Path) -> None:
+    part = part_of(path)
+    if part in COMMAND_LINE:
+        return
+    within = BUILDS_ON.keys() | TOGETHER if part in TOGETHER else allowed(part)
+    assert imported_parts(path) <= within
+
+
+def test_modules_are_imported_by_name_only_where_they_are_put_off() -> None:
+    """An import by a computed name would pass by the test above."""
+    late = [path for path in source_files() if "importlib.import_module" in imports_of(path)]
+    assert {part_of(path) for path in late} <= TOGETHER | COMMAND_LINE
+
+
+@pytest.mark.parametrize("part", ["errors", "files", "config", "text", "data"])
+def test_words_and_files_need_no_torch(part: str) -> None:
+    paths = [path for path in source_files() if part_of(path) == part]
+    assert paths
+    for path in paths:
+        assert not [module for module in imports_of(path) if module.split(".")[0] in ("torch", "jaxtyping")]
+
+
+def test_text_and_data_are_imported_without_torch() -> None:
+    assert "torch" not in loaded_by("import clearformer.text, clearformer.data")
+
+
+@pytest.mark.skipif(not (PACKAGE / "cli" / "__init__.py").exists(), reason="there is no command line yet")
+def test_the_command_line_is_there_before_torch_and_pydantic() -> None:
+    """So that --help answers at once."""
+    assert not loaded_by("import clearformer.cli") & {"torch", "pydantic", "numpy"}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules that a fresh interpreter holds after a statement."""
+    code = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); {statement}; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return set(result.stdout.split())

@@ -1,0 +1,126 @@
+"""`clearformer plan`, as a user types it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearformer.cli import main
+from clearformer.cli.plan import readable_bytes, readable_rate, readable_seconds, time_line
+from clearformer.model import ModelConfig
+from clearformer.train.config import TrainConfig
+from clearformer.train.plan import plan
+
+SMALL = ["model.d_model=32", "model.n_layers=2", "model.max_seq_len=16", "train.batch_size=2"]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs `clearformer plan ...`; gives its exit status, standard output and standard error."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run_plan(*arguments: str) -> tuple[int, str, str]:
+        status = main(["plan", *arguments])
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return run_plan
+
+
+def test_the_lecture_s_model_for_a_person(run: Any) -> None:
+    status, out, err = run("lecture", "--device", "a100")
+    assert status == 0
+    lines = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
+    assert lines["embedding"] == ["16,640", "0.6%", "0"]
+    assert lines["ffn"] == ["2,102,272", "71.9%", "4,194,304"]
+    assert lines["total"] == ["2,921,984", "6,324,736"]
+    assert "By formula: 2,921,984 parameters, 2,916,864 without biases and norms" in out
+    assert lines["weights"] == ["11.1", "MiB"]
+    assert float(lines["peak"][0]) > float(lines["activations"][0])
+    assert "an estimate" in out
+    assert "40% of 312.0 TFLOP/s (a100 in bfloat16, datasheet)" in " ".join(out.split())
+    assert "takes 65" in err
+
+
+def test_json_is_all_that_is_on_standard_output(run: Any) -> None:
+    status, out, err = run("lecture", "--device", "h200", "--json")
+    assert status == 0
+    planned = json.loads(out)
+    assert planned["parameters"]["total"] == planned["parameters"]["by_formula"] == 2_921_984
+    assert planned["parameters"]["matrices"] == 2_916_864
+    assert sum(planned["parameters"]["by_component"].values()) == 2_921_984
+    assert planned["flops_per_token"]["backward"] == 2 * planned["flops_per_token"]["forward"]
+    assert set(planned["memory_bytes"]) == {"weights", "gradients", "optimizer", "activations", "peak"}
+    assert planned["tokens_per_step"] == 64 * 128
+    assert planned["steps"] == 10_000
+    assert planned["seconds"] == pytest.approx(10_000 * planned["seconds_per_step"])
+    assert planned["rate"]["device"] == "h200"
+    assert "65" in err
+
+
+def test_without_a_device_the_rate_is_measured_here(run: Any) -> None:
+    status, out, _ = run(*SMALL, "train.device=cpu", "train.dtype=float32", "--json")
+    assert status == 0
+    rate = json.loads(out)["rate"]
+    assert (rate["source"], rate["dtype"]) == ("measured", "float32")
+    assert "cpu" in rate["device"]
+
+
+def test_settings_come_from_a_file_too(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[model]\nd_model = 64\nn_layers = 1\n")
+    _, out, _ = run("lecture", "model.d_model=32", "--config", str(file), "--device", "t4", "--json")
+    planned = json.loads(out)
+    assert planned["parameters"]["matrices"] == 2 * 65 * 32 + 11 * 32**2
+    assert planned["rate"]["dtype"] == "float32"  # all that a T4 has for a run
+
+
+@pytest.mark.parametrize(
+    ("settings", "vocab_size"),
+    [
+        (["tokenizer.unk=true"], 66),
+        (["tokenizer.kind=byte", "tokenizer.eos=true"], 257),
+        (["tokenizer.kind=bpe", "tokenizer.vocab_size=300"], 300),
+        (["tokenizer.kind=gpt2"], 50_257),
+        (["model.vocab_size=77"], 77),
+    ],
+)
+def test_the_vocabulary_is_the_tokenizer_s(run: Any, settings: list[str], vocab_size: int) -> None:
+    _, out, err = run(*SMALL, *settings, "--device", "l4", "--json")
+    assert json.loads(out)["parameters"]["by_component"]["embedding"] == 32 * vocab_size
+    assert ("note:" in err) == (settings == ["tokenizer.unk=true"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--device", "abacus"], "abacus"),
+        (["--device", "v100", "train.dtype=bfloat16"], "train.dtype=float32"),
+        (["model.d_modle=3"], "d_model"),
+        (["lecturee"], "lecture"),
+        (["--config", "nowhere.toml"], "nowhere.toml"),
+        (["model.attention.n_heads=3", "model.d_model=32"], "n_heads"),
+    ],
+)
+def test_wrong_input_is_one_line(run: Any, arguments: list[str], named: str) -> None:
+    status, out, err = run(*arguments)
+    assert status == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert named in err
+
+
+def test_without_a_rate_the_plan_says_so() -> None:
+    config = ModelConfig(vocab_size=11, d_model=8, n_layers=1, max_seq_len=5)
+    assert "not known" in time_line(plan(config, TrainConfig(batch_size=2, max_steps=3, dtype="float32")))
+
+
+def test_units_that_people_read() -> None:
+    assert readable_bytes(1000) == "1000 B"
+    assert readable_bytes(3 * 2**20 // 2) == "1.5 MiB"
+    assert readable_bytes(5000 * 2**40) == "5000.0 TiB"
+    assert readable_rate(527e9) == "527 GFLOP/s"
+    assert readable_rate(989.4e12) == "989.4 TFLOP/s"
+    times = [0.0123, 3.14, 60, 600, 36_000, 1e6]
+    assert [readable_seconds(t) for t in times] == ["12 ms", "3.1 s", "60 s", "10 min", "10 hours", "12 days"]
