@@ -1,8 +1,8 @@
 """Writing to disk so that a thing is complete or is not there."""
 
 import os
+import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,10 +31,9 @@ def write_file(path: Path, content: bytes) -> None:
     """Writes a whole file, synced and then renamed into place."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
-        unfinished = Path(name)
+        unfinished = _unfinished_in(path.parent)
         try:
-            with os.fdopen(handle, "wb") as file:
+            with unfinished.open("xb") as file:
                 file.write(content)
                 sync(file.fileno())
             unfinished.replace(path)
@@ -52,7 +51,8 @@ def folder_made_whole(final: Path) -> Iterator[Path]:
     with disk_errors(final):
         final.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(final.parent)
-        unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=final.parent))
+        unfinished = _unfinished_in(final.parent)
+        unfinished.mkdir()
         try:
             yield unfinished
             sync_folder(unfinished)
@@ -66,7 +66,8 @@ def folder_made_whole(final: Path) -> Iterator[Path]:
 
 def discard(folder: Path) -> None:
     """Takes a folder out of the way in one move, then deletes it; another process may have done so first."""
-    aside = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder.parent))
+    aside = _unfinished_in(folder.parent)
+    aside.mkdir()
     _renamed(folder, aside / folder.name)
     shutil.rmtree(aside, ignore_errors=True)
 
@@ -97,6 +98,11 @@ def remove_abandoned(folder: Path, after_seconds: float = UNFINISHED_KEPT_SECOND
             shutil.rmtree(path, ignore_errors=True)
         elif abandoned:
             path.unlink(missing_ok=True)
+
+
+def _unfinished_in(folder: Path) -> Path:
+    """A new name; what is made under it has the user's usual permissions, which tempfile's would not."""
+    return folder / f"{UNFINISHED}{secrets.token_hex(8)}"
 
 
 def _renamed(source: Path, target: Path) -> bool:

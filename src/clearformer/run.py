@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from clearformer.errors import CheckpointError, RunError, did_you_mean
 from clearformer.model import Decoder, build
 from clearformer.text import Tokenizer
-from clearformer.train.checkpoint import MODEL, list_checkpoints, verify
+from clearformer.train.checkpoint import MODEL, best_step, list_checkpoints, step_of, verify
 from clearformer.train.config import RunConfig
 from clearformer.train.device import resolve_device
 from clearformer.train.folder import RunFolder
@@ -45,7 +45,7 @@ def find_run(name_or_path: str | Path) -> RunFolder:
         RunError: there is no such run (with the nearest name).
     """
     for path in (runs_folder() / name_or_path, Path(name_or_path)):
-        if (path / "config.toml").is_file():
+        if str(name_or_path) and (path / "config.toml").is_file():
             return RunFolder(path)
     names = [folder.path.name for folder in list_runs()]
     hint = did_you_mean(str(name_or_path), names) or (f"; there are {', '.join(names[:8])}" if names else "")
@@ -60,7 +60,7 @@ def new_run(name: str) -> RunFolder:
     Raises:
         RunError: the name is no plain name, or is taken.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
         raise RunError(f"--run: {name!r} is no name for a run; use letters, digits, '.', '_' and '-'")
     path = runs_folder() / name
     if path.exists():
@@ -71,7 +71,8 @@ def new_run(name: str) -> RunFolder:
 
 
 def free_name(stem: str) -> str:
-    """`stem`, or `stem-2`, `stem-3` ... where it is taken."""
+    """A name for a new run: `stem` in the letters a name may have, or `stem-2`, `stem-3` ... where it is taken."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:80].strip("-")
     number, name = 1, stem
     while (runs_folder() / name).exists():
         number += 1
@@ -101,9 +102,7 @@ def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "au
         model.load_state_dict(load_file(path / MODEL))
     except (RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"{path / MODEL} does not fit {folder.config_file}: {error}") from None
-    return Run(
-        folder, config, model.to(where).eval(), tokenizer, int(path.resolve().name.removeprefix("step-"))
-    )
+    return Run(folder, config, model.to(where).eval(), tokenizer, step_of(path))
 
 
 def find_checkpoint(folder: RunFolder, which: str) -> Path:
@@ -111,15 +110,18 @@ def find_checkpoint(folder: RunFolder, which: str) -> Path:
 
     Raises:
         RunError: the run has no such checkpoint.
+        CheckpointError: which one is the best stands in a damaged one.
     """
-    steps = {int(path.name.removeprefix("step-")): path for path in list_checkpoints(folder.checkpoints)}
+    steps = {step_of(path): path for path in list_checkpoints(folder.checkpoints)}
     if not steps:
         raise RunError(f"{folder.path} has no checkpoint yet; train it with --resume")
     if which == "latest":
         return steps[max(steps)]
     if which == "best":
-        best = folder.checkpoints / "best"
-        return best if best.is_dir() else steps[max(steps)]
+        best = best_step(folder.checkpoints)
+        if best not in steps:
+            raise RunError(f"--checkpoint: no checkpoint of {folder.path} was evaluated; take latest")
+        return steps[best]
     if which.isdecimal() and int(which) in steps:
         return steps[int(which)]
     raise RunError(

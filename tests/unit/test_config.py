@@ -1,7 +1,6 @@
 """Settings: overrides, layers, slots, TOML in and out, and what is said of a wrong one."""
 
 import math
-import os
 import tomllib
 import types
 from pathlib import Path
@@ -315,14 +314,6 @@ def test_a_file_in_a_file_is_no_toml_file(tmp_path: Path) -> None:
     (tmp_path / "run.toml").touch()
     with pytest.raises(ConfigError, match="cannot be read: Not a directory"):
         read_toml(tmp_path / "run.toml" / "inner.toml")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read every file")
-def test_a_forbidden_file_is_no_toml_file(tmp_path: Path) -> None:
-    path = tmp_path / "run.toml"
-    path.touch(mode=0)
-    with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
-        read_toml(path)
 
 
 def test_toml_holds_everything_defaults_too() -> None:

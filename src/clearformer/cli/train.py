@@ -57,7 +57,7 @@ def begun(arguments: list[str], config: Path | None, run: str | None) -> "tuple[
 
     settings = resolve_run(arguments, config)
     preset, _ = split_arguments(arguments)
-    return settings, new_run(run or free_name(f"{preset}-{settings.data.label}"))
+    return settings, new_run(free_name(f"{preset}-{settings.data.label}") if run is None else run)
 
 
 def resumed(arguments: list[str], config: Path | None, run: str | None) -> "tuple[RunConfig, RunFolder]":

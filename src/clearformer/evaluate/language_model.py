@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ LARGEST_EXPONENT = 709.0  # of e, for a float64
 LogitsOf = Callable[[Int[Tensor, "B T"]], Float[Tensor, "B T V"]]
 
 
+@runtime_checkable
 class HasTokenBytes(Protocol):
     """What a tokeniser is needed for here."""
 
@@ -234,7 +235,8 @@ def _vocab_size(model: Decoder) -> int:
 
 
 def _autocast(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
-    return contextlib.nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
+    plain = dtype in (None, torch.float32)
+    return contextlib.nullcontext() if plain else torch.autocast(device.type, dtype=dtype)
 
 
 def _finite(value: Any) -> Any:

@@ -54,7 +54,6 @@ class Completion:
     finish_reason: FinishReason
 
 
-@torch.inference_mode()
 def generate_tokens(
     model: Decoder,
     prompts: Sequence[Sequence[int] | np.ndarray],
@@ -146,6 +145,7 @@ class _Reader:
         self._cache: Cache | None = None
         self._starts: list[int] = []
 
+    @torch.inference_mode()
     def next_logits(self, texts: list[list[int]]) -> Float[Tensor, "B V"]:
         starts = [context_start(len(text), self._model.config.max_seq_len) for text in texts]
         if self._cache is not None and starts == self._starts:
@@ -155,6 +155,7 @@ class _Reader:
         read = [text[start:] for text, start in zip(texts, starts, strict=True)]
         return prefill(self._model, read, self._cache)
 
+    @torch.inference_mode()
     def keep(self, rows: list[int]) -> None:
         """Go on with some of the texts alone."""
         self._starts = [self._starts[row] for row in rows]
@@ -199,6 +200,7 @@ def left_padded(
 # --- choosing ---------------------------------------------------------------------------------------------
 
 
+@torch.inference_mode()
 def _choose(
     logits: Float[Tensor, "B V"],
     texts: Sequence[Sequence[int]],

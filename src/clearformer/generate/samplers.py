@@ -89,12 +89,11 @@ def penalize_repetition(
     Once for each token however often it occurs. Keskar et al. 2019 (CTRL), section 4.1, divide all scores; negative
     ones are multiplied here, as they would otherwise grow.
     """
-    logits = logits.clone()
-    for row, tokens in zip(logits, previous_tokens, strict=True):
-        seen = torch.tensor(tokens, dtype=torch.long, device=row.device)
-        scores = row[seen]
-        row[seen] = torch.where(scores < 0, scores * penalty, scores / penalty)
-    return logits
+    seen = torch.zeros_like(logits, dtype=torch.bool)
+    for row, tokens in zip(seen, previous_tokens, strict=True):
+        row[torch.tensor(tokens, dtype=torch.long, device=row.device)] = True
+    penalized = torch.where(logits < 0, logits * penalty, logits / penalty)
+    return torch.where(seen, penalized, logits)
 
 
 def apply_temperature(logits: Float[Tensor, "B V"], temperature: float) -> Float[Tensor, "B V"]:
@@ -147,8 +146,6 @@ def draw(logits: Float[Tensor, "B V"], streams: Sequence[np.random.Generator]) -
     so that the same logits give the same tokens on every device, and rare tokens of a large vocabulary their due.
     """
     cumulative = logits.softmax(-1).cpu().double().cumsum(-1)
-    total = cumulative[:, -1:].contiguous()
     u = torch.tensor([stream.random() for stream in streams], dtype=torch.float64).unsqueeze(1)
-    token = torch.searchsorted(cumulative, u * total, right=True)
-    last_possible = torch.searchsorted(cumulative, total)  # u * total may round up to the total
-    return torch.minimum(token, last_possible).squeeze(1)
+    # u is at most 1 - 2^-53, so that its product with the total is below the total, rounded or not.
+    return torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True).squeeze(1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from clearformer.config import resolve
 from clearformer.errors import UserError
@@ -20,6 +20,7 @@ from clearformer.model import Decoder
 from clearformer.text import Tokenizer
 
 
+@runtime_checkable
 class Run(Protocol):
     """What is sampled from: a model and the tokeniser it was trained with."""
 

@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from clearformer.errors import CheckpointError
-from clearformer.files import discard, folder_made_whole, remove_abandoned, sync
+from clearformer.files import discard, disk_errors, folder_made_whole, remove_abandoned, sync
 
 logger = logging.getLogger(__name__)
 
@@ -82,18 +82,32 @@ def save_checkpoint(checkpoints: Path, checkpoint: Checkpoint) -> Path:
         with contextlib.suppress(CheckpointError):
             verify(final)
             return final
-        discard(final)
-    remove_abandoned(checkpoints, after_seconds=0)  # a run writes its checkpoints alone
+    with disk_errors(final):
+        if final.exists():
+            discard(final)
+        remove_abandoned(checkpoints, after_seconds=0)  # a run writes its checkpoints alone
     with folder_made_whole(final) as folder:
-        save_file(checkpoint.model, folder / MODEL)
-        save_file(checkpoint.optimizer, folder / OPTIMIZER)
+        write_tensors(checkpoint.model, folder / MODEL)
+        write_tensors(checkpoint.optimizer, folder / OPTIMIZER)
         (folder / STATE).write_text(json.dumps(asdict(checkpoint.progress), indent=1) + "\n")
         manifest = {name: describe(folder / name) for name in (MODEL, OPTIMIZER, STATE)}
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
         for path in folder.iterdir():
-            with path.open("rb") as file:
+            with path.open("r+b") as file:
                 sync(file.fileno())
     return final
+
+
+def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """A safetensors file.
+
+    Raises:
+        OSError: it cannot be written; safetensors has an error of its own for that.
+    """
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
 
 
 def describe(path: Path) -> dict[str, int | str]:
@@ -119,8 +133,8 @@ def verify(folder: Path) -> None:
         except OSError as error:
             raise CheckpointError(f"{folder / name}: damaged: cannot be read ({error.strerror})") from None
         if found != wanted:
-            what = "size" if found["size"] != wanted.get("size") else "contents"
-            raise CheckpointError(f"{folder / name}: damaged: its {what} is not what the manifest says")
+            what = "size is" if found["size"] != wanted.get("size") else "contents are"
+            raise CheckpointError(f"{folder / name}: damaged: its {what} not what the manifest says")
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
@@ -131,15 +145,46 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     """
     verify(folder)
     try:
-        progress = Progress(**json.loads((folder / STATE).read_text()))
-        return Checkpoint(progress, load_file(folder / MODEL), load_file(folder / OPTIMIZER))
-    except (OSError, ValueError, TypeError, SafetensorError) as error:
+        return Checkpoint(read_progress(folder), load_file(folder / MODEL), load_file(folder / OPTIMIZER))
+    except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: damaged: {error}") from None
+
+
+def read_progress(folder: Path) -> Progress:
+    """Where the run stood at a checkpoint.
+
+    Raises:
+        CheckpointError: its file does not say so.
+    """
+    try:
+        return Progress(**json.loads((folder / STATE).read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{folder / STATE}: damaged: {error}") from None
 
 
 def list_checkpoints(checkpoints: Path) -> list[Path]:
     """The checkpoint folders, newest first; whole or not."""
-    return sorted(checkpoints.glob("step-????????"), reverse=True)
+    return sorted(
+        (path for path in checkpoints.glob("step-*") if path.name.removeprefix("step-").isdecimal()),
+        key=step_of,
+        reverse=True,
+    )
+
+
+def step_of(folder: Path) -> int:
+    """The step of a checkpoint's folder."""
+    return int(folder.name.removeprefix("step-"))
+
+
+def best_step(checkpoints: Path) -> int | None:
+    """The step with the lowest held-out loss, as the newest checkpoint says; None where none was evaluated.
+
+    Raises:
+        CheckpointError: the newest checkpoint is damaged.
+    """
+    [newest, *_] = list_checkpoints(checkpoints)
+    verify(newest)
+    return read_progress(newest).best_step
 
 
 def newest_whole(checkpoints: Path) -> Checkpoint | None:
@@ -160,12 +205,19 @@ def newest_whole(checkpoints: Path) -> Checkpoint | None:
     return None
 
 
-def prune(checkpoints: Path, keep: int, best_step: int | None) -> None:
-    """Delete all but the newest `keep` checkpoints and the best."""
-    spared = {} if best_step is None else {step_folder(checkpoints, best_step)}
-    for folder in list_checkpoints(checkpoints)[keep:]:
-        if folder not in spared:
-            discard(folder)
+def prune(checkpoints: Path, keep: int, progress: Progress) -> None:
+    """Delete all but the newest `keep` checkpoints up to this step, and the best.
+
+    Later ones are damaged, or the run would have gone on from there: they do not count, and the run makes them anew.
+
+    Raises:
+        DiskError: the folder cannot be written.
+    """
+    done = [folder for folder in list_checkpoints(checkpoints) if step_of(folder) <= progress.step]
+    with disk_errors(checkpoints):
+        for folder in done[keep:]:
+            if step_of(folder) != progress.best_step:
+                discard(folder)
 
 
 def link(checkpoints: Path, names: Mapping[str, int | None]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import shutil
 import statistics
 import time
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 BFLOAT16_MUST_GAIN = 1.3  # below this, its coarser numbers are not worth it
 COMPILE_SECONDS = 40.0  # what compiling a small model's forward and backward took on two CPU cores
+COMPILE_STEPS = 1000
 
 
 def resolve_device(name: str) -> torch.device:
@@ -39,7 +41,11 @@ def resolve_dtype(name: str, device: torch.device) -> str:
     if name != "auto":
         return name
     if device.type == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+        chosen = "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+        logger.info(
+            "matrix products in %s: this GPU %s bfloat16", chosen, "has" if chosen == "bfloat16" else "lacks"
+        )
+        return chosen
     gain = _product_seconds(torch.float32, device) / _product_seconds(torch.bfloat16, device)
     chosen = "bfloat16" if gain >= BFLOAT16_MUST_GAIN else "float32"
     logger.info("matrix products in bfloat16 run %.1f times as fast as in float32 here: %s", gain, chosen)
@@ -73,7 +79,10 @@ def resolve_compile(setting: str | bool, config: TrainConfig, device: torch.devi
         logger.info("not compiling: no compiler for this device")
         return False
     long_enough = config.max_seconds is None or config.max_seconds >= COMPILE_SECONDS
-    return long_enough and (config.max_steps is None or config.max_steps >= 1000)
+    if long_enough and (config.max_steps is None or config.max_steps >= COMPILE_STEPS):
+        return True
+    logger.info("not compiling: the run is too short to gain by it")
+    return False
 
 
 def _compiler_at_hand(device: torch.device) -> bool:
@@ -99,6 +108,7 @@ def synchronize(device: torch.device) -> None:
 
 def make_deterministic(device: torch.device) -> Callable[[], None]:
     """Use deterministic kernels only; returns what undoes it."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS refuses
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True, warn_only=device.type == "mps")
     return lambda: torch.use_deterministic_algorithms(before)

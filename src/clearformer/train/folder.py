@@ -14,7 +14,7 @@ import torch
 
 from clearformer.config import read_toml, resolve, to_toml
 from clearformer.errors import DataError, RunError
-from clearformer.files import disk_errors, write_file
+from clearformer.files import disk_errors, sync, write_file
 from clearformer.text import Tokenizer, load_tokenizer
 from clearformer.train.config import RunConfig
 
@@ -34,12 +34,18 @@ class RunFolder:
         """Begin a run's folder; config.toml comes last, so a folder that has it is complete.
 
         Raises:
+            RunError: there is a run in it.
             DiskError: it cannot be written.
         """
+        if self.config_file.exists():
+            raise RunError(f"{self.path} holds a run; resume it, or choose another folder")
         with disk_errors(self.path):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         write_file(self.tokenizer_file, tokenizer.to_json().encode())
-        write_file(self.env_file, (json.dumps(environment() | {"text_sha256": text_sha256}, indent=1) + "\n").encode())
+        write_file(
+            self.env_file,
+            (json.dumps(environment() | {"text_sha256": text_sha256}, indent=1) + "\n").encode(),
+        )
         self.write_config(config)
 
     def write_config(self, config: RunConfig) -> None:
@@ -61,8 +67,15 @@ class RunFolder:
 
         Raises:
             DataError: it is another.
+            RunError: env.json does not say which it was.
         """
-        began_on = json.loads(self.env_file.read_text()).get("text_sha256")
+        try:
+            began_on = json.loads(self.env_file.read_text())["text_sha256"]
+        except (OSError, ValueError, TypeError, KeyError):
+            raise RunError(
+                f"{self.env_file}: missing or damaged, and it told which text the run began on; if that has not "
+                f'changed since, write {{"text_sha256": "{text_sha256}"}} into it'
+            ) from None
         if began_on != text_sha256:
             raise DataError(
                 f"{self.config_file}: the text of data.{'path' if self.read_config().data.path else 'name'} is not "
@@ -88,16 +101,33 @@ class Metrics:
         Raises:
             DiskError: it cannot be written.
         """
-        with disk_errors(self._path), self._path.open("ab", buffering=0) as file:
+        with disk_errors(self._path), self._path.open("ab") as file:
             file.write(_json_line(line))
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk: they must outlast a power cut as a later checkpoint does."""
+        with disk_errors(self._path), self._path.open("ab") as file:
+            sync(file.fileno())
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl; a last line that was cut off is left out."""
+    """The lines of a metrics.jsonl; a last line that was cut off is left out.
+
+    Raises:
+        RunError: another line is no object with a step.
+    """
     if not path.is_file():
         return []
-    lines = path.read_bytes().split(b"\n")[:-1]
-    return [json.loads(line) for line in lines]
+    return [_metrics_line(path, i, line) for i, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1)]
+
+
+def _metrics_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        metrics = json.loads(line)
+        int(metrics["step"])
+    except (ValueError, TypeError, KeyError):
+        raise RunError(f"{path}: line {number} is no line of metrics; delete it") from None
+    return metrics
 
 
 def _json_line(line: Mapping[str, Any]) -> bytes:

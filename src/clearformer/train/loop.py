@@ -7,11 +7,15 @@ dropout of step s are drawn from (seed, s). So what a checkpoint holds is all th
 """
 
 import copy
+import math
+import shlex
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +29,11 @@ from clearformer.train.checkpoint import (
     Checkpoint,
     Progress,
     link,
+    list_checkpoints,
     newest_whole,
     prune,
     save_checkpoint,
+    step_of,
 )
 from clearformer.train.config import RunConfig, TrainConfig
 from clearformer.train.device import (
@@ -40,7 +46,7 @@ from clearformer.train.device import (
 )
 from clearformer.train.folder import Metrics, RunFolder
 from clearformer.train.interrupts import Interrupts
-from clearformer.train.nonfinite import first_nonfinite_module
+from clearformer.train.nonfinite import first_nonfinite_module, weights_are_finite
 from clearformer.train.objective import next_token_loss
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
@@ -53,7 +59,7 @@ from clearformer.train.state import (
     raw_weights_of,
     weights_of,
 )
-from clearformer.train.tensorboard import open_tensorboard, write_scalars
+from clearformer.train.tensorboard import open_tensorboard, write_scalars, writer_type
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,8 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
         folder.refuse_another_text(text_of(dataset))
     else:
         dataset = prepare(config.data, config.tokenizer, progress=reporter.preparing)
-        config = settle(config, dataset, device)
+        config = settle(config, dataset, device, processes)
+    refuse_what_would_fail_later(config.train, dataset)
     batches = Batches(
         dataset.splits["train"],
         config.data.order,
@@ -98,23 +105,26 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
         config.model.max_seq_len,
         config.seed,
     )
-    if not resume and processes.is_main:
-        folder.create(config, dataset.tokenizer, text_of(dataset))
     training = Training(config, folder, dataset, batches, device, processes, reporter)
-    training.restore()
+    if resume:
+        training.restore()
+    elif processes.is_main:
+        folder.create(config, dataset.tokenizer, text_of(dataset))
     with Interrupts() as interrupts:
         training.run(interrupts)
     return Outcome(training.weights_to_use, dataset, training.progress, training.evaluation)
 
 
-def settle(config: RunConfig, dataset: Dataset, device: torch.device) -> RunConfig:
+def settle(config: RunConfig, dataset: Dataset, device: torch.device, processes: Processes) -> RunConfig:
     """The configuration with everything decided that was left open: what config.toml keeps.
 
-    A resumed run must not decide anew, or it would not be the same run.
+    A resumed run must not decide anew, or it would not be the same run; and what one process measures faster,
+    another may not.
     """
     config = config.with_vocabulary(dataset.tokenizer.vocab_size)
-    dtype = resolve_dtype(config.train.dtype, device)
-    compiled = resolve_compile(config.train.compile, config.train, device)
+    bfloat16 = processes.agree(resolve_dtype(config.train.dtype, device) == "bfloat16")
+    dtype = "bfloat16" if bfloat16 else "float32"
+    compiled = bool(processes.agree(resolve_compile(config.train.compile, config.train, device)))
     data = config.data
     if data.path is not None:
         data = data.replace(path=str(Path(data.path).expanduser().resolve()))
@@ -124,6 +134,19 @@ def settle(config: RunConfig, dataset: Dataset, device: torch.device) -> RunConf
 def text_of(dataset: Dataset) -> str:
     """The SHA-256 of the text that a data set was made of."""
     return dataset.manifest["source"]["sha256"]
+
+
+def refuse_what_would_fail_later(settings: TrainConfig, dataset: Dataset) -> None:
+    """Use once what a run needs only on the way.
+
+    Raises:
+        TokenizerError: the samples' prompt has characters that the text has not.
+        ConfigError: TensorBoard is not installed.
+    """
+    if settings.sample_every:
+        dataset.tokenizer.encode(settings.sample_prompt)
+    if settings.tensorboard:
+        writer_type()
 
 
 class Training:
@@ -142,13 +165,14 @@ class Training:
         self.config, self.folder, self.dataset, self.batches = config, folder, dataset, batches
         self.device, self.processes = device, processes
         self.reporter = reporter if processes.is_main else Reporter()
-        self.rows = processes.rows(config.train.batch_size)
+        self.rows = processes.rows(config.train.batch_size, config.train.accumulate)
         torch.manual_seed(config.seed)
         self.model = build(config.model).to(device)
         self.average = copy.deepcopy(self.model).eval() if config.train.ema else None
         self.optimizers = config.train.optimizer.build(self.model, config.train.lr)
         self.progress = Progress()
         self.evaluation: Evaluation | None = None
+        self.metrics: Metrics | None = None  # opened by `run`, in the process that writes
         self.compute_loss: Callable[[Tensor, Tensor], Tensor] = self.loss_of_batch
 
     @property
@@ -164,16 +188,18 @@ class Training:
 
     def run(self, interrupts: Interrupts) -> None:
         """Step after step until the run's end, with all that happens between."""
-        undo = make_deterministic(self.device) if self.settings.deterministic else lambda: None
-        metrics = Metrics(self.folder.metrics_file, self.progress.step) if self.processes.is_main else None
-        board = (
-            open_tensorboard(self.folder, self.progress.step)
-            if self.settings.tensorboard and metrics
-            else None
-        )
-        self.prepare_steps()
-        self.reporter.begin(self.config, self.progress)
-        try:
+        with ExitStack() as at_the_end:
+            if self.settings.deterministic:
+                at_the_end.callback(make_deterministic(self.device))
+            if self.processes.is_main:
+                self.metrics = Metrics(self.folder.metrics_file, self.progress.step)
+            board = None
+            if self.settings.tensorboard and self.processes.is_main:
+                board = open_tensorboard(self.folder, self.progress.step)
+                at_the_end.callback(board.close)
+            self.prepare_steps()
+            at_the_end.callback(self.reporter.end)
+            self.reporter.begin(self.config, self.progress)
             window = self.progress
             while not self.finished():
                 loss, norm, lr = self.step()
@@ -184,8 +210,8 @@ class Training:
                 if self.due(self.settings.eval_every) or self.due(self.settings.checkpoint_every):
                     line = line or self.describe_step(loss, norm, lr, since=window)
                     line |= self.evaluate()
-                if line and metrics:
-                    metrics.append(line)
+                if line and self.metrics:
+                    self.metrics.append(line)
                 if line and board:
                     write_scalars(board, line)
                 self.reporter.stepped(self.progress, line)
@@ -195,17 +221,16 @@ class Training:
                 if stop or self.due(self.settings.checkpoint_every):
                     self.save()
                 if stop:
-                    raise Interrupted(
-                        f"stopped at step {self.progress.step}; everything so far is kept in {self.folder.path}, "
-                        f"and the same command with --resume goes on from there",
-                        stop,
-                    )
+                    self.refuse_to_go_on(stop)
             self.evaluate_if_stale()
-        finally:
-            self.reporter.end()
-            if board:
-                board.close()
-            undo()
+
+    def refuse_to_go_on(self, signal_number: int) -> NoReturn:
+        """End the run where a signal asked for it."""
+        raise Interrupted(
+            f"stopped at step {self.progress.step}; everything so far is kept; go on by: "
+            f"clearformer train --resume --run {shlex.quote(str(self.folder.path))}",
+            signal_number,
+        )
 
     def finished(self) -> bool:
         return self.part_done() >= 1
@@ -233,10 +258,15 @@ class Training:
         start = time.perf_counter()
         self.reporter.say("compiling the step (train.compile=false leaves this out)")
         self.compute_loss = torch.compile(self.loss_of_batch)
-        inputs, targets = self.part_of_batch(0, 0)
-        self.compute_loss(inputs, targets).backward()
+        try:
+            self.compute_loss(*self.part_of_batch(0, 0)).backward()
+        except Exception as error:  # of many kinds: a compiler without Python's headers, one that is too old
+            self.compute_loss = self.loss_of_batch
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            self.reporter.say(f"compiling failed, going on without it: {reason}")
+        else:
+            self.reporter.say(f"compiled in {time.perf_counter() - start:.0f} s")
         self.model.zero_grad()
-        self.reporter.say(f"compiled in {time.perf_counter() - start:.0f} s")
 
     def step(self) -> tuple[float, float, float]:
         """One step of the optimisers; returns the batch's loss, its gradient's norm and the learning rate."""
@@ -245,14 +275,16 @@ class Training:
         loss = self.gradients(step)
         norm = self.clip_gradients()
         if not (torch.isfinite(loss) and torch.isfinite(norm)):
-            self.refuse_nonfinite(step, loss)
+            self.refuse_nonfinite(
+                step + 1, "gradient" if torch.isfinite(loss) else "loss", self.find_nonfinite(step)
+            )
         lr = self.set_learning_rates(step)
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad()
         self.update_average(step)
         synchronize(self.device)
-        seconds = self.processes.agree(self.progress.seconds + time.perf_counter() - start)
+        seconds = self.processes.agree(self.progress.seconds + (time.perf_counter() - start))
         tokens = self.progress.tokens + self.settings.batch_size * self.config.model.max_seq_len
         self.progress = replace(self.progress, step=step + 1, seconds=seconds, tokens=tokens, val_loss=None)
         return float(loss), float(norm), lr
@@ -305,17 +337,28 @@ class Training:
         if self.average is not None and self.settings.ema is not None:
             move_average(self.average, self.model, decay=min(self.settings.ema, (1 + step) / (10 + step)))
 
-    def refuse_nonfinite(self, step: int, loss: Tensor) -> None:
-        """Keep the last good state and stop before the update."""
-        self.model.zero_grad()
+    def find_nonfinite(self, step: int) -> str | None:
+        """Compute a step's loss and gradients again, uncompiled, and name where a number stops being finite."""
         torch.manual_seed(self.dropout_seed(step))
-        where = first_nonfinite_module(self.model, lambda: self.loss_of_batch(*self.part_of_batch(step, 0)))
+        for part in range(self.settings.accumulate):
+            inputs, targets = self.part_of_batch(step, part)
+            where = first_nonfinite_module(self.model, partial(self.loss_of_batch, inputs, targets))
+            if where:
+                return where
+        return None
+
+    def refuse_nonfinite(self, step: int, what: str, where: str | None) -> NoReturn:
+        """Keep the last good state and end the run: the present one, if its own weights are finite."""
         self.model.zero_grad()
-        self.save()
-        what = "gradient" if torch.isfinite(loss) else "loss"
+        kept = "no checkpoint was written yet"
+        if weights_are_finite(self.model):
+            self.save()
+            kept = f"the state before it is kept as step {self.progress.step}"
+        elif checkpoints := list_checkpoints(self.folder.checkpoints):
+            kept = f"the last good state is the checkpoint of step {step_of(checkpoints[0])}"
         raise NonFiniteError(
-            f"step {step + 1}: the {what} is not finite; first in {where}. The state before this step is kept in "
-            f"{self.folder.path}; a lower train.lr or a smaller train.clip may help"
+            f"step {step}: the {what} is not finite; first in {where or 'no module by itself'}; {kept} in "
+            f"{self.folder.path}. A new run with a lower train.lr or train.clip may help"
         )
 
     # --- between steps --------------------------------------------------------------------------------------
@@ -334,13 +377,19 @@ class Training:
         }
 
     def evaluate(self) -> dict[str, float]:
-        """Read the whole held-out split; returns what a metrics line says of it."""
+        """Read the whole held-out split; returns what a metrics line says of it.
+
+        Raises:
+            NonFiniteError: the last update has spoilt the weights.
+        """
         split = self.dataset.splits.get("val")
         if split is None:
             return {}
-        self.evaluation = evaluate_split(
-            self.weights_to_use, split, self.dataset.tokenizer, dtype=getattr(torch, self.settings.dtype)
-        )
+        with autocast(self.device, self.settings.dtype):
+            self.evaluation = evaluate_split(self.weights_to_use, split, self.dataset.tokenizer)
+        if not math.isfinite(self.evaluation.loss):
+            step = self.progress.step
+            self.refuse_nonfinite(step, "held-out loss", self.find_nonfinite(step))
         self.progress = replace(self.progress, val_loss=self.evaluation.loss)
         return {"val_loss": self.evaluation.loss}
 
@@ -363,16 +412,25 @@ class Training:
     # --- checkpoints ----------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write a checkpoint of this state, and delete those that are no longer wanted."""
+        """Write a checkpoint of this state, and delete those that are no longer wanted.
+
+        Raises:
+            NonFiniteError: the last update has spoilt the weights.
+            DiskError: it cannot be written.
+        """
+        if not weights_are_finite(self.model):
+            self.refuse_nonfinite(self.progress.step, "update", self.find_nonfinite(self.progress.step))
         if not self.processes.is_main:
             return
+        if self.metrics:
+            self.metrics.sync()
         self.progress = self.with_best(self.progress)
         save_checkpoint(
             self.folder.checkpoints,
             Checkpoint(self.progress, weights_of(self.weights_to_use), self.tensors_for_resuming()),
         )
         link(self.folder.checkpoints, {"latest": self.progress.step, "best": self.progress.best_step})
-        prune(self.folder.checkpoints, self.settings.keep, self.progress.best_step)
+        prune(self.folder.checkpoints, self.settings.keep, self.progress)
 
     def with_best(self, progress: Progress) -> Progress:
         """The progress with this state as the best, where it is."""

@@ -4,38 +4,50 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 
-def first_nonfinite_module(model: nn.Module, compute_loss: Callable[[], Tensor]) -> str:
+def weights_are_finite(model: nn.Module) -> bool:
+    """Whether a model's weights are all numbers."""
+    return all(_finite(p) for p in model.parameters())
+
+
+def first_nonfinite_module(model: nn.Module, compute_loss: Callable[[], Tensor]) -> str | None:
     """The first module, in the order of computation, whose weights, result or gradient is not finite.
 
-    Runs the step again, uncompiled, with a look at every module's result; the gradients of `model` are
-    replaced by those of this step.
+    Computes the loss and its gradients with a look at every module's result and every parameter's gradient; the
+    gradients of `model` are gone afterwards. None where all of them are finite.
     """
     found: list[str] = []
 
-    def look(name: str) -> Callable[[nn.Module, tuple[object, ...], object], None]:
-        def check(module: nn.Module, _: tuple[object, ...], result: object) -> None:
-            if not all(torch.isfinite(p).all() for p in module.parameters(recurse=False)):
+    def look_at_result(name: str) -> Callable[[nn.Module, tuple[object, ...], object], None]:
+        def look(module: nn.Module, _: tuple[object, ...], result: object) -> None:
+            if not all(_finite(p) for p in module.parameters(recurse=False)):
                 found.append(f"the weights of {name}")
-            elif (
-                isinstance(result, Tensor) and result.is_floating_point() and not torch.isfinite(result).all()
-            ):
+            elif isinstance(result, Tensor) and not _finite(result):
                 found.append(f"the output of {name}")
 
-        return check
+        return look
 
-    handles = [m.register_forward_hook(look(name or "the model")) for name, m in model.named_modules()]
+    def look_at_gradient(name: str) -> Callable[[Tensor], None]:
+        def look(gradient: Tensor) -> None:
+            if not _finite(gradient):
+                found.append(f"the gradient of {name}")
+
+        return look
+
+    handles: list[RemovableHandle] = [
+        module.register_forward_hook(look_at_result(name or "the model"))
+        for name, module in model.named_modules()
+    ] + [p.register_hook(look_at_gradient(name)) for name, p in model.named_parameters()]
     try:
-        model.zero_grad()
-        loss = compute_loss()
+        compute_loss().backward()
     finally:
         for handle in handles:
             handle.remove()
-    if found:
-        return found[0]
-    loss.backward()
-    for name, parameter in reversed(list(model.named_parameters())):  # backward goes from the head down
-        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
-            return f"the gradient of {name}"
-    return "the loss"
+        model.zero_grad()
+    return found[0] if found else None
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(tensor).all())

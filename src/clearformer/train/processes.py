@@ -25,6 +25,8 @@ class Processes:
         count = int(os.environ.get("WORLD_SIZE", "1"))
         if count == 1:
             return cls()
+        if device.type == "cuda":
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         if not dist.is_initialized():
             dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         return cls(dist.get_rank(), count)
@@ -34,15 +36,16 @@ class Processes:
         """Whether this process writes the files and speaks to the user."""
         return self.rank == 0
 
-    def rows(self, batch_size: int) -> slice:
-        """This process's rows of a batch.
+    def rows(self, batch_size: int, accumulate: int) -> slice:
+        """This process's rows of a batch, which it reads in `accumulate` parts.
 
         Raises:
             ConfigError: the batch does not divide.
         """
-        if batch_size % self.count:
+        if batch_size % (self.count * accumulate):
             raise ConfigError(
-                f"train.batch_size: {batch_size} rows do not divide among {self.count} processes"
+                f"train.batch_size: {batch_size} rows do not divide among {self.count} processes with "
+                f"train.accumulate={accumulate}; choose a multiple of {self.count * accumulate}"
             )
         share = batch_size // self.count
         return slice(self.rank * share, (self.rank + 1) * share)

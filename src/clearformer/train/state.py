@@ -50,7 +50,9 @@ def load_optimizer_tensors(
             continue
         name, _, key = full_name.rpartition(".")
         parameter = parameters[name]
-        owners[parameter].state[parameter][key] = tensor.to(parameter.device)
+        owners[parameter].state[parameter][key] = tensor.to(
+            parameter.device, copy=True
+        )  # not the file's pages
 
 
 @torch.no_grad()

@@ -7,8 +7,8 @@ from clearformer.errors import ConfigError
 from clearformer.train.folder import RunFolder
 
 
-def open_tensorboard(folder: RunFolder, step: int) -> Any:
-    """A writer into the run's folder that takes the place of what was written after `step`.
+def writer_type() -> type[Any]:
+    """TensorBoard's writer.
 
     Raises:
         ConfigError: TensorBoard is not installed.
@@ -19,7 +19,12 @@ def open_tensorboard(folder: RunFolder, step: int) -> Any:
         raise ConfigError(
             "train.tensorboard: TensorBoard is not installed; pip install 'clearformer[tensorboard]'"
         ) from None
-    return SummaryWriter(str(folder.path / "tensorboard"), purge_step=step + 1)
+    return SummaryWriter
+
+
+def open_tensorboard(folder: RunFolder, step: int) -> Any:
+    """A writer into the run's folder that takes the place of what was written after `step`."""
+    return writer_type()(str(folder.path / "tensorboard"), purge_step=step + 1)
 
 
 def write_scalars(writer: Any, line: Mapping[str, float]) -> None:

@@ -18,7 +18,7 @@ from clearformer.evaluate.language_model import windows_of
 from clearformer.model import Decoder, ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
-from clearformer.text import ByteTokenizerSpec
+from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec
 
 V, M = 17, 7
 
@@ -157,6 +157,15 @@ def test_characters_and_bytes_are_those_of_the_predicted_tokens(
     bits = result.n_tokens * result.loss / math.log(2)
     assert result.bits_per_char == pytest.approx(bits / n_chars)
     assert result.bits_per_byte == pytest.approx(bits / n_bytes)
+
+
+def test_a_first_token_of_several_bytes_is_one_character() -> None:
+    tokenizer = CharTokenizerSpec().train(["éab"])
+    split = Split("val", [tokenizer.encode("éab")], n_chars=3, n_bytes=4)
+
+    result = evaluate_split(model_of(), split, tokenizer)
+
+    assert (result.n_chars, result.n_bytes) == (2, 2)
 
 
 def test_without_a_tokenizer_there_are_no_counts_of_characters() -> None:

@@ -234,6 +234,20 @@ def test_mode_is_restored_when_the_reader_loses_interest(model: Decoder) -> None
     assert model.training
 
 
+def test_whoever_takes_the_tokens_may_compute_gradients_in_between(model: Decoder) -> None:
+    for _ in generate_tokens(model, [[1]], 3, Sampling(), [random_stream(0, 0)]):
+        assert torch.is_grad_enabled()
+        assert not torch.is_inference_mode_enabled()
+        model(torch.tensor([[1, 2]])).sum().backward()
+
+
+def test_no_gradient_is_kept(model: Decoder) -> None:
+    with patch.object(loop, "draw", side_effect=loop.draw) as drawing:
+        complete(model)
+
+    assert not any(call.args[0].requires_grad for call in drawing.call_args_list)
+
+
 def test_dropout_is_off(model: Decoder) -> None:
     assert complete(model.train()) == complete(model.eval())
 

@@ -114,6 +114,23 @@ def test_tokens_come_as_often_as_they_are_likely() -> None:
     assert frequencies[2] == 0
 
 
+def test_a_very_rare_token_has_its_due() -> None:
+    logits = log_of([0.6, 1e-10, 0.4])
+    first, rare, last = logits.softmax(-1)[0].double().tolist()
+    just_behind_the_first = (first + rare / 2) / (first + rare + last)
+
+    assert draw(logits, [FixedNumbers(just_behind_the_first)]).tolist() == [1]
+
+
+@pytest.mark.parametrize("number", [0.9999, 1 - 2**-53])
+def test_every_number_below_one_gives_a_token(number: float) -> None:
+    logits = 3 * torch.randn(1000, V)  # whose probabilities sum to a little more or less than 1
+
+    tokens = draw(logits.masked_fill(torch.arange(V) == V - 1, -torch.inf), [FixedNumbers(number)] * 1000)
+
+    assert tokens.max() == V - 2
+
+
 @pytest.mark.parametrize(("number", "token"), [(0.0, 1), (0.49, 1), (0.5, 3), (1 - 2**-53, 3)])
 def test_what_is_ruled_out_is_not_drawn_even_at_the_ends(number: float, token: int) -> None:
     logits = log_of([0.0, 0.5, 0.0, 0.5, 0.0])

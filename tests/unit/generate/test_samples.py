@@ -88,18 +88,18 @@ def test_more_samples_do_not_change_the_first(run: Run) -> None:
 
 
 def test_temperature_zero_gives_equal_samples(run: Run) -> None:
-    one, other = generate(run, "ab", num=2, temperature=0, max_new_tokens=9)
+    one, other = generate(run, "ab", num=2, temperature=0.0, max_new_tokens=9)
 
     assert one.tokens == other.tokens
 
 
 def test_settings_reach_the_sampler(run: Run) -> None:
-    greedy = generate(run, "ab", temperature=0, max_new_tokens=9)[0].text
+    greedy = generate(run, "ab", temperature=0.0, max_new_tokens=9)[0].text
 
     as_greedy: list[dict[str, Any]] = [{"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}, {"temperature": 1e-5}]
     for setting in as_greedy:
         assert generate(run, "ab", max_new_tokens=9, **setting)[0].text == greedy
-    assert generate(run, "ab", temperature=0, repetition_penalty=50.0, max_new_tokens=9)[0].text != greedy
+    assert generate(run, "ab", temperature=0.0, repetition_penalty=50.0, max_new_tokens=9)[0].text != greedy
 
 
 # --- the end of a text ------------------------------------------------------------------------------------
@@ -197,12 +197,12 @@ def test_a_prompt_longer_than_the_context_is_read_from_its_end_and_said(run: Run
     prompt = "abcdefgh" * 5
     encoded = encode_prompt(run, prompt)
 
-    [sample] = generate(run, prompt, max_new_tokens=1, temperature=0)
+    [sample] = generate(run, prompt, max_new_tokens=1, temperature=0.0)
 
     n_read = M - M // 2 + (len(prompt) - M - 1) % (M // 2) + 1
     assert (encoded.n_tokens_read, encoded.truncated) == (n_read, True)
     assert (sample.n_prompt_tokens, sample.n_prompt_tokens_read, sample.truncated) == (40, n_read, True)
-    assert sample.tokens == generate(run, prompt[-n_read:], max_new_tokens=1, temperature=0)[0].tokens
+    assert sample.tokens == generate(run, prompt[-n_read:], max_new_tokens=1, temperature=0.0)[0].tokens
 
 
 def test_a_prompt_as_long_as_the_context_is_read_whole(run: Run) -> None:

@@ -92,6 +92,7 @@ def test_shared_has_one_matrix_on_both_sides() -> None:
     ("settings", "names"),
     [
         ({}, {"W_Q.weight", "W_K.weight", "W_V.weight", "W_O.weight"}),
+        ({"output_bias": True}, {"W_Q.weight", "W_K.weight", "W_V.weight", "W_O.weight", "W_O.bias"}),
         ({"value": False}, {"W_Q.weight", "W_K.weight", "W_O.weight"}),
         ({"output": False}, {"W_Q.weight", "W_K.weight", "W_V.weight"}),
         (

@@ -1,0 +1,147 @@
+"""nanoGPT's recipe for a CPU, trained by nanoGPT and by clearformer, in turn: time a step, and held-out loss.
+
+    python benchmarks/against_nanogpt.py --nanogpt FOLDER [--rounds 5] [--steps 300] [--whole]
+
+FOLDER is a checkout of nanoGPT in which `python data/shakespeare_char/prepare.py` was run; CLEARFORMER_DATA names a
+folder with the same text. Each round trains `steps` steps with each, A B A B; the time of a step is the median over a
+round's steps after the first 50, as each program reports it. With --whole, each also trains the recipe's 2,000 steps
+once, and both models' losses are measured on the whole held-out split by the same code.
+Prints one JSON object.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+WARM_UP = 50
+RECIPE = {
+    "device": "cpu",
+    "compile": "False",
+    "eval_iters": 1,
+    "log_interval": 1,
+    "block_size": 64,
+    "batch_size": 12,
+    "n_layer": 4,
+    "n_head": 4,
+    "n_embd": 128,
+    "lr_decay_iters": 2000,
+    "dropout": 0.0,
+}
+
+
+def nanogpt(folder: Path, steps: int, out: Path, compiled: bool = False) -> float:
+    """Train with nanoGPT; returns the median milliseconds of a step."""
+    settings = RECIPE | {
+        "max_iters": steps,
+        "eval_interval": steps,
+        "out_dir": out,
+        "compile": compiled,
+        "always_save_checkpoint": True,
+    }
+    command = [sys.executable, "train.py", "config/train_shakespeare_char.py"]
+    command += [f"--{key}={value}" for key, value in settings.items()]
+    output = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+    # The line of a step with an evaluation counts the evaluation in: the median leaves it out.
+    times = [float(ms) for ms in re.findall(r"^iter \d+: .* time ([\d.]+)ms", output, re.MULTILINE)]
+    return statistics.median(times[WARM_UP:])
+
+
+def clearformer(steps: int, runs: Path, name: str, *settings: str) -> float:
+    """Train with clearformer; returns the median milliseconds of a step."""
+    command = [sys.executable, "-m", "clearformer", "train", "nanogpt-cpu", "--run", name]
+    command += [f"train.max_steps={steps}", "train.log_every=1", "train.eval_every=100000", *settings]
+    environment = os.environ | {"CLEARFORMER_RUNS": str(runs)}
+    subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    lines = map(json.loads, (runs / name / "metrics.jsonl").read_text().splitlines())
+    seconds = [0.0] + [line["seconds"] for line in lines]
+    times = [1000 * (after - before) for before, after in pairwise(seconds)]
+    return statistics.median(times[WARM_UP:])
+
+
+def whole_split_loss_of_nanogpt(folder: Path, out: Path) -> float:
+    """nanoGPT's model on the whole held-out split: windows of 64, one after the other, as `clearformer eval` reads."""
+    import numpy as np
+
+    sys.path.insert(0, str(folder))
+    from model import GPT, GPTConfig  # type: ignore[import-not-found]
+
+    # nanoGPT saves with pickle; this file is the one that it has just written.
+    checkpoint = torch.load(out / "ckpt.pt", weights_only=False)
+    model = GPT(GPTConfig(**checkpoint["model_args"]))
+    model.load_state_dict({name.removeprefix("_orig_mod."): w for name, w in checkpoint["model"].items()})
+    model.eval()
+    tokens = torch.from_numpy(
+        np.fromfile(folder / "data/shakespeare_char/val.bin", np.uint16).astype(np.int64)
+    )
+    total = 0.0
+    with torch.no_grad():
+        for start in range(0, len(tokens) - 1, 64):
+            window = tokens[start : start + 65]
+            _, loss = model(window[None, :-1], window[None, 1:])
+            total += float(loss) * (len(window) - 1)
+    return total / (len(tokens) - 1)
+
+
+def held_out_loss(runs: Path, name: str) -> float:
+    command = [sys.executable, "-m", "clearformer", "eval", name, "--json", "--dtype", "float32"]
+    environment = os.environ | {"CLEARFORMER_RUNS": str(runs)}
+    return json.loads(
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    )["loss"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nanogpt", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--whole", action="store_true")
+    arguments = parser.parse_args()
+    variants: dict[str, Any] = {
+        "nanogpt, eager (its recipe)": lambda i: nanogpt(
+            arguments.nanogpt, arguments.steps, scratch / f"n{i}"
+        ),
+        "nanogpt, compiled": lambda i: nanogpt(
+            arguments.nanogpt, arguments.steps, scratch / f"c{i}", compiled=True
+        ),
+        "clearformer, as it decides": lambda i: clearformer(
+            arguments.steps, scratch, f"a{i}", "train.compile=true"
+        ),
+        "clearformer, float32, eager": lambda i: clearformer(
+            arguments.steps, scratch, f"b{i}", "train.dtype=float32", "train.compile=false"
+        ),
+    }
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        rounds = [{variant: run(i) for variant, run in variants.items()} for i in range(arguments.rounds)]
+        result: dict[str, Any] = {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "steps": arguments.steps,
+            "ms_per_step": {v: [round(r[v], 2) for r in rounds] for v in variants},
+            "median_ms_per_step": {v: round(statistics.median(r[v] for r in rounds), 2) for v in variants},
+        }
+        if arguments.whole:
+            nanogpt(arguments.nanogpt, 2000, scratch / "whole")
+            clearformer(2000, scratch, "whole-run")
+            result["held_out_loss_after_2000_steps"] = {
+                "nanogpt": round(whole_split_loss_of_nanogpt(arguments.nanogpt, scratch / "whole"), 4),
+                "clearformer": round(held_out_loss(scratch, "whole-run"), 4),
+            }
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""What a user can get wrong: each ends with one clear line on standard error and the right exit status."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clearformer.cli import main
+
+TINY = [
+    "model.d_model=8",
+    "model.n_layers=1",
+    "model.max_seq_len=8",
+    "model.attention.n_heads=2",
+    "train.batch_size=2",
+    "train.max_steps=2",
+    "train.max_seconds=none",
+    "train.dtype=float32",
+    "train.compile=false",
+]
+Fails = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("the quick brown fox jumps over the lazy dog\n" * 40)
+    return path
+
+
+@pytest.fixture
+def fails(capsys: pytest.CaptureFixture[str]) -> Fails:
+    """Runs a command that must fail; returns its one line."""
+
+    def run(*arguments: str, status: int = 2) -> str:
+        capsys.readouterr()
+        assert main(list(arguments)) == status
+        captured = capsys.readouterr()
+        lines = [line for line in captured.err.splitlines() if line.startswith("clearformer: ")]
+        assert len(lines) == 1, captured.err
+        assert "Traceback" not in captured.err
+        return lines[0]
+
+    return run
+
+
+def train(text: Path, *arguments: str) -> list[str]:
+    return ["train", f"data.path={text}", *TINY, *arguments]
+
+
+def trained(text: Path, name: str) -> None:
+    assert main(train(text, "--run", name)) == 0
+
+
+def test_unknown_key_names_the_nearest(fails: Fails, text: Path) -> None:
+    line = fails(*train(text, "train.learning_rate=1"))
+    assert "train.learning_rate" in line
+    line = fails(*train(text, "model.d_modle=8"))
+    assert "'model.d_modle'" in line
+    assert "d_model" in line.partition("did you mean")[2]
+
+
+def test_ill_typed_value_names_key_and_type(fails: Fails, text: Path) -> None:
+    line = fails(*train(text, "train.lr=fast"))
+    assert "train.lr" in line
+    assert "number" in line
+    assert "'fast'" in line
+
+
+def test_unknown_kind_lists_the_kinds(fails: Fails, text: Path) -> None:
+    line = fails(*train(text, "model.position=rop"))
+    assert "model.position.kind" in line
+    assert "'rope'" in line
+
+
+def test_unknown_preset_and_command(fails: Fails) -> None:
+    assert "'quick'" in fails("train", "quik")
+    assert "'train'" in fails("trian")
+
+
+def test_missing_file(fails: Fails, tmp_path: Path) -> None:
+    assert str(tmp_path / "absent.txt") in fails(*train(tmp_path / "absent.txt"))
+
+
+def test_missing_config_file(fails: Fails, text: Path, tmp_path: Path) -> None:
+    assert "absent.toml" in fails(*train(text, "--config", str(tmp_path / "absent.toml")))
+
+
+def test_broken_toml_gives_the_line(fails: Fails, text: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[train]\nlr = \n")
+    line = fails(*train(text, "--config", str(broken)))
+    assert "broken.toml" in line
+    assert "line 2" in line
+
+
+def test_empty_file(fails: Fails, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    assert str(empty) in fails(*train(empty))
+
+
+def test_binary_file(fails: Fails, tmp_path: Path) -> None:
+    binary = tmp_path / "picture.png"
+    binary.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" * 50)
+    assert "picture.png" in fails(*train(binary))
+
+
+def test_invalid_utf8_names_the_line(fails: Fails, tmp_path: Path) -> None:
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes(b"first\nsecond\ncaf\xe9\n" * 30)
+    assert "line 3" in fails(*train(latin))
+
+
+def test_text_shorter_than_the_context(fails: Fails, tmp_path: Path) -> None:
+    short = tmp_path / "short.txt"
+    short.write_text("abcdefghij")
+    line = fails(*train(short, "model.max_seq_len=64"))
+    assert "model.max_seq_len" in line
+
+
+def test_heads_that_do_not_divide(fails: Fails, text: Path) -> None:
+    line = fails(*train(text, "model.attention.n_heads=3"))
+    assert "model.attention.n_heads" in line
+    assert "model.d_model=8" in line
+
+
+def test_vocabulary_that_does_not_fit(fails: Fails, text: Path) -> None:
+    line = fails(*train(text, "model.vocab_size=5"))
+    assert "model.vocab_size" in line
+    assert "28" in line  # 26 letters, space, newline
+
+
+def test_a_failed_start_leaves_no_run(fails: Fails, text: Path, tmp_path: Path) -> None:
+    fails(*train(text, "model.vocab_size=5", "--run", "a"))
+    assert not (tmp_path / "runs" / "a").exists()
+
+
+def test_run_that_exists_is_left_alone(fails: Fails, text: Path, tmp_path: Path) -> None:
+    trained(text, "a")
+    before = {p: p.read_bytes() for p in (tmp_path / "runs").rglob("*") if p.is_file()}
+    line = fails(*train(text, "--run", "a"))
+    assert "--resume" in line
+    assert {p: p.read_bytes() for p in (tmp_path / "runs").rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["../outside", "a/b", "", ".hidden", "-x"])
+def test_run_name_that_is_a_path(fails: Fails, text: Path, tmp_path: Path, name: str) -> None:
+    assert "--run" in fails(*train(text, f"--run={name}"))
+    assert not (tmp_path / "outside").exists()
+
+
+def test_unknown_run_names_the_nearest(fails: Fails, text: Path) -> None:
+    trained(text, "winter")
+    assert "'winter'" in fails("eval", "wintre")
+    assert "'winter'" in fails("generate", "wintre")
+
+
+def test_damaged_checkpoint_is_named(fails: Fails, text: Path, tmp_path: Path) -> None:
+    trained(text, "a")
+    weights = tmp_path / "runs/a/checkpoints/step-00000002/model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    for command in (["eval", "a"], ["generate", "a"], ["train", "--run", "a", "--resume"]):
+        line = fails(*command, status=1)
+        assert "model.safetensors" in line
+        assert "damaged" in line
+
+
+def test_missing_checkpoint_names_those_there_are(fails: Fails, text: Path) -> None:
+    trained(text, "a")
+    line = fails("eval", "a", "--checkpoint", "7")
+    assert "'7'" in line
+    assert "2" in line
+
+
+def test_resume_needs_a_run_and_keeps_it(fails: Fails, text: Path) -> None:
+    assert "--run" in fails("train", "--resume")
+    trained(text, "a")
+    line = fails("train", "--run", "a", "--resume", "train.lr=1")
+    assert "train.lr" in line
+    assert "train.max_steps" in line
+
+
+def test_resume_on_a_changed_text(fails: Fails, text: Path) -> None:
+    trained(text, "a")
+    text.write_text("the lazy dog sleeps; the quick brown fox jumps over it\n" * 40)
+    line = fails("train", "--run", "a", "--resume", "train.max_steps=4")
+    assert "config.toml" in line
+
+
+def test_prompt_outside_the_vocabulary(fails: Fails, text: Path) -> None:
+    trained(text, "a")
+    line = fails("generate", "a", "--prompt", "fox €")
+    assert "€" in line
+    assert "U+20AC" in line
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--top-p", "1.5"), ("--min-p", "-1"), ("--repetition-penalty", "0"), ("--temperature", "1e-9")],
+)
+def test_sampling_out_of_range(fails: Fails, text: Path, option: str, value: str) -> None:
+    trained(text, "a")
+    assert option.strip("-").replace("-", "_") in fails("generate", "a", f"{option}={value}")
+
+
+def test_context_and_stride_out_of_range(fails: Fails, text: Path) -> None:
+    trained(text, "a")
+    assert "context" in fails("eval", "a", "--context", "9")
+    assert "stride" in fails("eval", "a", "--context", "4", "--stride", "5")
+    assert "--split" in fails("eval", "a", "--split", "test")
+
+
+def test_json_stays_alone_on_standard_output(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(text, "a")
+    for command in (
+        ["eval", "a", "--json"],
+        ["generate", "a", "--json", "--max-new-tokens", "3"],
+        ["runs", "--json"],
+    ):
+        capsys.readouterr()
+        assert main(command) == 0
+        assert isinstance(json.loads(capsys.readouterr().out), dict)
+
+
+def test_debug_shows_the_traceback(text: Path) -> None:
+    from clearformer.errors import ConfigError
+
+    with pytest.raises(ConfigError):
+        main([*train(text, "train.lr=fast"), "--debug"])
