@@ -25,10 +25,10 @@ def quick() -> RunConfig:
     """A modern small decoder that is good within a minute on two CPU cores."""
     return RunConfig(
         model=ModelConfig(
-            d_model=256,
+            d_model=192,
             n_layers=4,
             max_seq_len=128,
-            attention=MultiHead(n_heads=4, qk_norm=RMSNorm(learned=False)),
+            attention=MultiHead(n_heads=3, qk_norm=RMSNorm(learned=False)),
             position=RoPE(),
             norm=RMSNorm(learned=False),
             ffn=ReLU2(bias=False),
@@ -37,12 +37,12 @@ def quick() -> RunConfig:
             logit_soft_cap=15.0,
         ),
         train=TrainConfig(
-            batch_size=32,
+            batch_size=16,
             max_seconds=60,
-            lr=0.02,
-            optimizer=Muon(),
-            schedule=WarmupStableDecay(),
-            eval_every=200,
+            lr=0.016,
+            optimizer=Muon(adam_lr=0.002),
+            schedule=WarmupStableDecay(decay=0.8),
+            eval_every=100,
         ),
     )
 

@@ -426,6 +426,26 @@ def test_linear_attention_remembers_in_bfloat16() -> None:
     assert abs(mixed[-1].item() - v.float().mean().item()) < 0.01
 
 
+@pytest.mark.parametrize("case", [name for name, c in ATTENDING.items() if c.attention.kind != "linear"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_whichever_form_is_faster_gives_the_same(case: str, padded: bool) -> None:
+    model, tokens = model_of(case).bfloat16(), text()
+    real = real_tokens([T, 4], "left", T) if padded else None
+
+    results = []
+    for formula in (False, True):
+        with patch.object(attention_module, "formula_is_faster", return_value=formula):
+            model.zero_grad()
+            logits = model(tokens, real)
+            logits[:, -3:].float().sin().sum().backward()
+        gradient = model.embed.weight.grad
+        assert gradient is not None
+        results.append((logits[:, -3:].float(), gradient.float().clone()))
+
+    for one, other in zip(*results, strict=True):
+        assert (one - other).square().mean().sqrt() < 0.1 * one.std()
+
+
 # --- types, dropout, compilation --------------------------------------------------------------------------
 
 

@@ -169,7 +169,7 @@ def prefill(
     """Scores of the token after each text, all texts read at once and each different one only once."""
     different = {text: i for i, text in enumerate(dict.fromkeys(map(tuple, texts)))}
     tokens, padding = left_padded(list(different), _device(model))
-    logits = model(tokens, padding, cache)[:, -1]
+    logits = model(tokens, padding, cache, last_only=True)[:, -1]
     if len(different) == len(texts):
         return logits.float()
     rows = torch.tensor([different[tuple(text)] for text in texts], device=logits.device)

@@ -48,13 +48,15 @@ class Decoder(nn.Module):
         tokens: Int[Tensor, "B T"],
         padding: Bool[Tensor, "B T"] | None = None,
         cache: Cache | None = None,
-    ) -> Float[Tensor, "B T V"]:
+        last_only: bool = False,
+    ) -> Float[Tensor, "B _ V"]:
         """Scores of every token as the next one, after each position.
 
         Args:
             tokens: Token ids.
             padding: True where a token is real, False where it fills a shorter row; None: all are real.
             cache: What `new_cache` made; `tokens` then go on from the texts it holds.
+            last_only: Whether only the scores after the last position are wanted, [B 1 V].
 
         Raises:
             UserError: the texts are longer than the model's positions.
@@ -63,7 +65,7 @@ class Decoder(nn.Module):
         x = self._embed(tokens, mask.q_pos)
         for i, block in enumerate(self.blocks):
             x = block(x, mask, self.position, cache.layers[i] if cache else None)
-        return self.unembed(self.ln_final(x))
+        return self.unembed(self.ln_final(x[:, -1:] if last_only else x))
 
     def new_cache(self) -> Cache:
         """An empty cache, to be filled by `forward`."""

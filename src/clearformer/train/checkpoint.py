@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -225,7 +224,7 @@ def link(checkpoints: Path, names: Mapping[str, int | None]) -> None:
     for name, step in names.items():
         if step is None:
             continue
-        fresh = checkpoints / f".{name}-{os.getpid()}"
+        fresh = checkpoints / f".{name}-new"
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
             fresh.symlink_to(step_folder(checkpoints, step).name)

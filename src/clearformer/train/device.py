@@ -12,13 +12,10 @@ from contextlib import AbstractContextManager
 import torch
 
 from clearformer.errors import ConfigError
-from clearformer.train.config import TrainConfig
 
 logger = logging.getLogger(__name__)
 
 BFLOAT16_MUST_GAIN = 1.3  # below this, its coarser numbers are not worth it
-COMPILE_SECONDS = 40.0  # what compiling a small model's forward and backward took on two CPU cores
-COMPILE_STEPS = 1000
 
 
 def resolve_device(name: str) -> torch.device:
@@ -62,8 +59,8 @@ def _product_seconds(dtype: torch.dtype, device: torch.device, size: int = 512, 
     return statistics.median(times[2:])
 
 
-def resolve_compile(setting: str | bool, config: TrainConfig, device: torch.device) -> bool:
-    """Whether to compile: as asked, or where there is a compiler and the run is long enough to gain by it.
+def resolve_compile(setting: str | bool, device: torch.device, pays: Callable[[], bool]) -> bool:
+    """Whether to compile: as asked, or where there is a compiler and it `pays`.
 
     Raises:
         ConfigError: it was asked for, and there is no compiler.
@@ -78,8 +75,7 @@ def resolve_compile(setting: str | bool, config: TrainConfig, device: torch.devi
     if not compiler or device.type == "mps":
         logger.info("not compiling: no compiler for this device")
         return False
-    long_enough = config.max_seconds is None or config.max_seconds >= COMPILE_SECONDS
-    if long_enough and (config.max_steps is None or config.max_steps >= COMPILE_STEPS):
+    if pays():
         return True
     logger.info("not compiling: the run is too short to gain by it")
     return False

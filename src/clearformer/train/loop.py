@@ -48,6 +48,7 @@ from clearformer.train.folder import Metrics, RunFolder
 from clearformer.train.interrupts import Interrupts
 from clearformer.train.nonfinite import first_nonfinite_module, weights_are_finite
 from clearformer.train.objective import next_token_loss
+from clearformer.train.plan import compile_pays
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
 from clearformer.train.schedules import lr_factor
@@ -124,7 +125,10 @@ def settle(config: RunConfig, dataset: Dataset, device: torch.device, processes:
     config = config.with_vocabulary(dataset.tokenizer.vocab_size)
     bfloat16 = processes.agree(resolve_dtype(config.train.dtype, device) == "bfloat16")
     dtype = "bfloat16" if bfloat16 else "float32"
-    compiled = bool(processes.agree(resolve_compile(config.train.compile, config.train, device)))
+    compiled = resolve_compile(
+        config.train.compile, device, lambda: compile_pays(config.model, config.train, dtype, device)
+    )
+    compiled = bool(processes.agree(compiled))
     data = config.data
     if data.path is not None:
         data = data.replace(path=str(Path(data.path).expanduser().resolve()))

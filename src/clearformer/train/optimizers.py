@@ -5,7 +5,7 @@ learning rate at the schedule's factor 1.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -20,7 +20,6 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class _AdamSpec(Spec):
     """Moving averages of the gradient and of its square: m / (sqrt(v) + eps), both corrected for their start."""
 
-    states_per_parameter: ClassVar[int] = 2
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: PositiveFloat = 1e-8
     weight_decay: NonNegativeFloat = 0.0
@@ -59,7 +58,6 @@ class Muon(Spec):
     """
 
     kind: Literal["muon"] = "muon"
-    states_per_parameter: ClassVar[int] = 1
     momentum: Beta = 0.95
     weight_decay: NonNegativeFloat = 0.0
     iterations: PositiveInt = 5

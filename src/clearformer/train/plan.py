@@ -67,6 +67,11 @@ DEVICES = {
 DATASHEET_UTILISATION = 0.4
 MEASURED_UTILISATION = 0.6
 
+# What compiling a small model's step took on two CPU cores, and the part of a step's time that it saved there
+# (benchmarks/RESULTS.md).
+COMPILE_SECONDS = 25.0
+COMPILE_SAVES = 0.25
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -291,10 +296,7 @@ def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, devic
     """
     parameters, flops = count_parameters(model), count_flops(model)
     tokens_per_step = train.batch_size * model.max_seq_len
-    seconds_per_step = None
-    if rate is not None:
-        flops_per_step = (flops.forward + flops.backward) * tokens_per_step
-        seconds_per_step = flops_per_step / (rate.flops_per_second * rate.utilisation)
+    seconds_per_step = None if rate is None else _seconds_per_step(model, tokens_per_step, rate)
     steps, seconds = _course(train, seconds_per_step)
     return Plan(
         parameters=parameters,
@@ -330,6 +332,26 @@ def count_flops(config: ModelConfig) -> TokenFlops:
         by_formula=(sum(formula.forward.values()) + sum(formula.backward.values())) / seq_len,
         by_component={component: flops / seq_len for component, flops in counted.forward.items()},
     )
+
+
+def compile_pays(model: ModelConfig, train: TrainConfig, dtype: str, device: torch.device) -> bool:
+    """Whether compiling the step is likely to gain more than it costs.
+
+    A run of so many steps gains the part of its time that compiling saves. A run of so many seconds gains steps,
+    which are worth waiting for where the run is at least twice as long as compiling.
+    """
+    rate = measured_rate(dtype, device, seconds=0.2)
+    seconds_per_step = _seconds_per_step(model, train.batch_size * model.max_seq_len, rate)
+    by_steps = math.inf if train.max_steps is None else train.max_steps * seconds_per_step
+    if train.max_seconds is not None and train.max_seconds < by_steps:
+        return train.max_seconds >= 2 * COMPILE_SECONDS
+    return by_steps * COMPILE_SAVES >= COMPILE_SECONDS
+
+
+def _seconds_per_step(model: ModelConfig, tokens_per_step: int, rate: Rate) -> float:
+    flops = flops_by_formula(model, model.max_seq_len)
+    flops_per_token = (sum(flops.forward.values()) + sum(flops.backward.values())) / model.max_seq_len
+    return flops_per_token * tokens_per_step / (rate.flops_per_second * rate.utilisation)
 
 
 def _course(train: TrainConfig, seconds_per_step: float | None) -> tuple[int | None, float | None]:

@@ -17,6 +17,7 @@ from clearformer.model.attention import (
     MultiHead,
     Shared,
     attention_scores,
+    formula_is_faster,
     fused_attention,
     share_heads,
 )
@@ -126,6 +127,22 @@ def test_key_value_heads_may_be_fewer(n_heads: int, n_kv_heads: int | None, size
 def test_neighbouring_query_heads_share_a_key_value_head() -> None:
     x = torch.arange(3)[None, :, None, None].expand(B, 3, T, 2).float()
     assert share_heads(x, 6)[0, :, 0, 0].tolist() == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n_queries", "n_keys", "formula"),
+    [
+        (torch.bfloat16, 5, 5, True),
+        (torch.bfloat16, 1, 5, False),  # a new token: there is no backward
+        (torch.bfloat16, 5, 2000, False),  # the scores would fill much memory
+        (torch.float32, 5, 5, False),
+    ],
+)
+def test_the_plain_formula_is_taken_for_short_texts_in_bfloat16(
+    dtype: torch.dtype, n_queries: int, n_keys: int, formula: bool
+) -> None:
+    q, k = torch.zeros(B, 3, n_queries, 4, dtype=dtype), torch.zeros(B, 3, n_keys, 4, dtype=dtype)
+    assert formula_is_faster(q, k) == formula
 
 
 def test_a_query_that_may_read_nothing_stays_a_number() -> None:

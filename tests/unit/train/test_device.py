@@ -1,0 +1,146 @@
+import logging
+import shutil
+
+import pytest
+import torch
+
+from clearformer.errors import ConfigError
+from clearformer.train import device as module
+from clearformer.train.device import (
+    autocast,
+    make_deterministic,
+    resolve_compile,
+    resolve_device,
+    resolve_dtype,
+    synchronize,
+)
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def _cpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+
+
+@pytest.mark.usefixtures("_cpu_only")
+@pytest.mark.parametrize("name", ["cuda", "mps"])
+def test_a_device_that_is_not_here_is_named_with_those_that_are(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"train\.device: this machine has no {name}; it has cpu$"):
+        resolve_device(name)
+
+
+@pytest.mark.usefixtures("_cpu_only")
+def test_auto_takes_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resolve_device("auto") == CPU
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert resolve_device("auto") == torch.device("mps")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert resolve_device("auto") == torch.device("cuda")
+    assert resolve_device("cpu") == CPU
+
+
+@pytest.mark.parametrize(
+    ("gain", "chosen"), [(4.0, "bfloat16"), (1.3, "bfloat16"), (1.2, "float32"), (0.1, "float32")]
+)
+def test_auto_takes_bfloat16_where_it_is_measured_to_be_faster(
+    gain: float, chosen: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds = {torch.float32: 0.01 * gain, torch.bfloat16: 0.01}
+    monkeypatch.setattr(module, "_product_seconds", lambda dtype, device: seconds[dtype])
+
+    with caplog.at_level(logging.INFO):
+        assert resolve_dtype("auto", CPU) == chosen
+    assert chosen in caplog.text  # and it is said
+
+
+def test_a_named_type_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(module, "_product_seconds")
+
+    assert resolve_dtype("float32", CPU) == "float32"
+    assert resolve_dtype("bfloat16", CPU) == "bfloat16"
+
+
+def test_the_measurement_is_of_products() -> None:
+    small, large = (module._product_seconds(torch.float32, CPU, size=size) for size in (2, 512))
+
+    assert 0 < small < large
+
+
+def test_a_gpu_with_bfloat16_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for has_it, chosen in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, it=has_it: it)
+        assert resolve_dtype("auto", torch.device("cuda")) == chosen
+
+
+@pytest.fixture
+def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+
+
+@pytest.fixture
+def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+
+
+def yes() -> bool:
+    return True
+
+
+def no() -> bool:
+    return False
+
+
+def not_to_be_asked() -> bool:
+    raise AssertionError("the setting alone decides")
+
+
+@pytest.mark.usefixtures("_no_compiler")
+def test_compilation_that_was_asked_for_needs_a_compiler() -> None:
+    with pytest.raises(ConfigError, match=r"train\.compile: .*no C\+\+ compiler.*install one, or set false"):
+        resolve_compile(True, CPU, not_to_be_asked)
+
+
+@pytest.mark.usefixtures("_no_compiler")
+def test_without_a_compiler_auto_does_without(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert resolve_compile("auto", CPU, not_to_be_asked) is False
+    assert "not compiling" in caplog.text
+
+
+@pytest.mark.usefixtures("_compiler")
+def test_auto_compiles_where_it_pays(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert resolve_compile("auto", CPU, yes) is True
+        assert not caplog.messages
+        assert resolve_compile("auto", CPU, no) is False
+    assert "not compiling" in caplog.text  # and it is said
+
+
+@pytest.mark.usefixtures("_compiler")
+def test_what_was_asked_for_is_done() -> None:
+    assert resolve_compile(True, CPU, not_to_be_asked) is True
+    assert resolve_compile(False, CPU, not_to_be_asked) is False
+
+
+def test_autocast_makes_products_of_the_type_and_leaves_weights() -> None:
+    layer = torch.nn.Linear(3, 5)
+    for dtype in (torch.bfloat16, torch.float32):
+        with autocast(CPU, str(dtype).removeprefix("torch.")):
+            assert layer(torch.zeros(2, 3)).dtype == dtype
+    assert layer.weight.dtype == torch.float32
+
+
+def test_deterministic_kernels_are_used_until_it_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    undo = make_deterministic(CPU)
+    during = torch.are_deterministic_algorithms_enabled()
+    undo()
+
+    assert during
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_cpu_needs_no_waiting_for() -> None:
+    synchronize(CPU)

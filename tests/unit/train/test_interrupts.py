@@ -1,0 +1,67 @@
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from clearformer.train.interrupts import Interrupts
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(0)  # lets Python call the handler
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_noted_and_nothing_else(number: int) -> None:
+    with Interrupts() as interrupts:
+        assert interrupts.received is None
+        send(number)
+        assert interrupts.received == number
+
+
+def test_a_second_interrupt_ends_at_once() -> None:
+    with Interrupts():
+        send(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            send(signal.SIGINT)
+
+
+def test_a_second_termination_has_its_usual_effect() -> None:
+    with Interrupts():
+        send(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_the_handlers_before_come_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+    with Interrupts():
+        assert signal.getsignal(signal.SIGINT) != before[0]
+
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_they_come_back_after_an_error_too() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    with pytest.raises(RuntimeError), Interrupts():
+        raise RuntimeError
+
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_in_another_thread_signals_are_left_alone() -> None:
+    """Only the main thread may set handlers; training in another one must not fail for that."""
+    before, inside = signal.getsignal(signal.SIGINT), []
+
+    def work() -> None:
+        with Interrupts() as interrupts:
+            inside.append((signal.getsignal(signal.SIGINT), interrupts.received))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+    assert inside == [(before, None)]
