@@ -130,7 +130,7 @@ def test_a_layer_changes_nothing_but_its_keys() -> None:
 
 def test_layers_are_left_as_they_were() -> None:
     first, second = {"train": {"lr": 0.1}}, {"train": {"schedule": {"kind": "linear"}}}
-    resolve(Run, first, second)
+    merge(Run, first, second)
     assert first == {"train": {"lr": 0.1}}
     assert second == {"train": {"schedule": {"kind": "linear"}}}
 

@@ -1,0 +1,810 @@
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from clearformer.data import Batches, prepare
+from clearformer.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    Interrupted,
+    NonFiniteError,
+    TokenizerError,
+)
+from clearformer.train import loop
+from clearformer.train.checkpoint import (
+    MODEL,
+    OPTIMIZER,
+    Progress,
+    list_checkpoints,
+    load_checkpoint,
+    step_of,
+)
+from clearformer.train.config import RunConfig
+from clearformer.train.folder import RunFolder, read_metrics
+from clearformer.train.interrupts import Interrupts
+from clearformer.train.loop import Outcome, Training, settle, text_of
+from clearformer.train.processes import Processes
+from clearformer.train.report import Reporter
+
+Trained = Callable[..., Outcome]
+Resumed = Callable[..., Outcome]
+Folders = Callable[[str], RunFolder]
+
+CPU = torch.device("cpu")
+LINE = {"step", "tokens", "seconds", "loss", "lr", "grad_norm", "tokens_per_second"}
+OF_THE_CLOCK = {"seconds", "tokens_per_second"}
+
+
+class At(Reporter):
+    """Does something when a step is done, and remembers what it was told."""
+
+    def __init__(self, step: int = -1, action: Callable[[], object] = lambda: None) -> None:
+        self.step, self.action = step, action
+        self.said: list[str] = []
+        self.samples: list[str] = []
+        self.ended = False
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def stepped(self, progress: Progress, metrics: object) -> None:
+        if progress.step == self.step:
+            self.action()
+
+    def sampled(self, text: str) -> None:
+        self.samples.append(text)
+
+    def end(self) -> None:
+        self.ended = True
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0)
+
+
+class CrashedError(Exception):
+    """What no code of ours expects."""
+
+
+def crash() -> None:
+    raise CrashedError
+
+
+def lines_of(folder: RunFolder) -> list[dict[str, Any]]:
+    """A run's metrics but for what depends on the clock."""
+    return [
+        {name: value for name, value in line.items() if name not in OF_THE_CLOCK}
+        for line in read_metrics(folder.metrics_file)
+    ]
+
+
+def last_checkpoint(folder: RunFolder) -> Path:
+    return list_checkpoints(folder.checkpoints)[0]
+
+
+def assert_same_run(a: RunFolder, b: RunFolder) -> None:
+    """Weights, state of the optimisers, progress and metrics are the same to the bit."""
+    ours, theirs = last_checkpoint(a), last_checkpoint(b)
+    for name in (MODEL, OPTIMIZER):
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes()
+    assert replace(load_checkpoint(ours).progress, seconds=0) == replace(
+        load_checkpoint(theirs).progress, seconds=0
+    )
+    assert lines_of(a) == lines_of(b)
+
+
+def same_weights(a: Outcome, b: Outcome) -> bool:
+    return all(torch.equal(p, q) for p, q in zip(a.model.parameters(), b.model.parameters(), strict=True))
+
+
+@pytest.fixture
+def begun(configure: Callable[..., RunConfig], run_folder: Folders) -> Callable[..., Training]:
+    """A new run that is ready for its first step."""
+
+    def begun(name: str, *settings: str, reporter: Reporter | None = None) -> Training:
+        config = configure(*settings)
+        dataset = prepare(config.data, config.tokenizer)
+        config = settle(config, dataset, CPU, Processes())
+        sizes = (config.train.batch_size, config.model.max_seq_len, config.seed)
+        batches = Batches(dataset.splits["train"], config.data.order, *sizes)
+        run_folder(name).create(config, dataset.tokenizer, text_of(dataset))
+        return Training(config, run_folder(name), dataset, batches, CPU, Processes(), reporter or Reporter())
+
+    return begun
+
+
+class Clock:
+    """A clock that shows what the test says; time passes only in what the test names."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def takes(self, seconds: float, work: Callable[..., Any]) -> Callable[..., Any]:
+        def working(*arguments: Any, **options: Any) -> Any:
+            self.now += seconds
+            return work(*arguments, **options)
+
+        return working
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """An eighth of a second for the loss of each batch, a hundred seconds for all that is not a step."""
+    clock = Clock()
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(loop, "next_token_loss", clock.takes(0.125, loop.next_token_loss))
+    for name in ("evaluate_split", "save_checkpoint", "generate"):
+        monkeypatch.setattr(loop, name, clock.takes(100.0, getattr(loop, name)))
+    return clock
+
+
+# --- a run ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_learns(trained: Trained, run_folder: Folders) -> None:
+    outcome = trained("a", "train.max_steps=60", "train.lr=0.02")
+
+    losses = [line["loss"] for line in read_metrics(run_folder("a").metrics_file)]
+    n_tokens = outcome.dataset.tokenizer.vocab_size
+    assert losses[0] == pytest.approx(math.log(n_tokens), abs=0.1)  # nats: at first all tokens are as likely
+    assert losses[-1] < losses[0] - 0.5
+    assert outcome.evaluation is not None
+    assert outcome.evaluation.loss == outcome.progress.val_loss
+    assert outcome.evaluation.n_tokens == len(outcome.dataset.splits["val"]) - 1  # all of it
+
+
+def test_every_line_has_what_the_contract_names(trained: Trained, run_folder: Folders) -> None:
+    trained("a", "train.log_every=3", "train.eval_every=4")
+
+    lines = read_metrics(run_folder("a").metrics_file)
+    assert [line["step"] for line in lines] == [3, 4, 6, 8, 9, 12, 13]
+    for line in lines:
+        evaluated = line["step"] in (4, 8, 12, 13)
+        assert line.keys() == LINE | ({"val_loss"} if evaluated else set())
+        assert line["tokens"] == line["step"] * 4 * 7
+        assert line["grad_norm"] > 0
+        assert line["tokens_per_second"] > 0
+    assert [line["seconds"] for line in lines] == sorted(line["seconds"] for line in lines)
+
+
+def test_a_step_is_what_the_seed_makes_it(trained: Trained) -> None:
+    a, b, other = trained("a"), trained("b"), trained("c", "seed=2")
+
+    assert same_weights(a, b)
+    assert not same_weights(a, other)
+
+
+def test_without_held_out_text_nothing_is_evaluated(trained: Trained, run_folder: Folders) -> None:
+    outcome = trained("a", "data.val_fraction=0.0")
+
+    assert outcome.evaluation is None
+    assert all("val_loss" not in line for line in read_metrics(run_folder("a").metrics_file))
+    assert load_checkpoint(last_checkpoint(run_folder("a"))).progress.best_step is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("train.eval_every=1",),
+        ("train.sample_every=1",),
+        ("train.checkpoint_every=1",),
+        ("train.log_every=7",),
+    ],
+    ids="+".join,
+)
+def test_what_happens_between_steps_never_changes_them(trained: Trained, settings: tuple[str, ...]) -> None:
+    quiet = ("train.eval_every=1000", "model.dropout=0.2")
+
+    assert same_weights(trained("a", *quiet), trained("b", *quiet, *settings))
+
+
+def test_samples_on_the_way_are_told(trained: Trained) -> None:
+    reporter = At()
+
+    trained(
+        "a", "train.sample_every=5", "train.sample_tokens=11", "train.sample_prompt=the", reporter=reporter
+    )
+
+    assert [len(sample) for sample in reporter.samples] == [11, 11]
+
+
+def test_a_prompt_that_the_text_cannot_spell_is_refused_before_anything_is_done(
+    trained: Trained, run_folder: Folders
+) -> None:
+    with pytest.raises(TokenizerError, match="Ж"):
+        trained("a", "train.sample_every=5", "train.sample_prompt=Ж")
+    assert not run_folder("a").path.exists()
+
+
+def test_the_folder_holds_what_was_decided(
+    trained: Trained, run_folder: Folders, text_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(text_file.parent)
+    settings = ("train.dtype=auto", "train.compile=auto", "train.max_steps=2", f"data.path={text_file.name}")
+    monkeypatch.setattr(loop, "resolve_dtype", lambda name, device: "bfloat16")
+    outcome = trained("a", *settings)
+
+    config = run_folder("a").read_config()
+    assert config.train.dtype == "bfloat16"
+    assert config.train.compile is False
+    assert config.model.vocab_size == outcome.dataset.tokenizer.vocab_size
+    assert config.data.path == str(text_file.resolve())  # so that the run can be resumed from anywhere
+
+
+def test_a_reporter_is_told_of_the_end_whatever_it_was(trained: Trained) -> None:
+    reporter = At(3, crash)
+
+    with pytest.raises(CrashedError):
+        trained("a", reporter=reporter)
+    assert reporter.ended
+
+
+def test_deterministic_kernels_are_for_the_run_alone(trained: Trained) -> None:
+    seen: list[bool] = []
+
+    def look() -> None:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        raise CrashedError
+
+    with pytest.raises(CrashedError):
+        trained("a", "train.deterministic=true", reporter=At(3, look))
+    assert seen == [True]
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+# --- where a run ends -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("clock")
+def test_seconds_are_those_of_steps_alone(trained: Trained) -> None:
+    outcome = trained(
+        "a",
+        "train.max_seconds=1.0",
+        "train.max_steps=none",
+        "train.eval_every=2",
+        "train.checkpoint_every=3",
+        "train.sample_every=2",
+    )
+
+    assert outcome.progress.step == 8
+    assert outcome.progress.seconds == 1.0
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize(("max_steps", "max_seconds", "steps"), [(5, 1.0, 5), (13, 1.0, 8)])
+def test_the_nearer_limit_ends_the_run(
+    trained: Trained, max_steps: int, max_seconds: float, steps: int
+) -> None:
+    outcome = trained("a", f"train.max_steps={max_steps}", f"train.max_seconds={max_seconds}")
+
+    assert outcome.progress.step == steps
+
+
+@pytest.mark.usefixtures("clock")
+def test_compiling_takes_none_of_the_runs_time(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    reporter = At()
+
+    outcome = trained(
+        "a", "train.max_seconds=1.0", "train.max_steps=none", "train.compile=true", reporter=reporter
+    )
+
+    assert outcome.progress.step == 8
+    assert len([message for message in reporter.said if "compil" in message]) == 2
+
+
+# --- the learning rate ------------------------------------------------------------------------------------
+
+
+def rates(folder: RunFolder) -> list[float]:
+    return [line["lr"] for line in read_metrics(folder.metrics_file)]
+
+
+def test_rates_by_steps(trained: Trained, run_folder: Folders) -> None:
+    trained("a", "train.lr=0.5", "train.warmup_steps=3", "train.schedule=cosine", "train.schedule.final=0.2")
+
+    decay = [0.2 + 0.8 * (1 + math.cos(math.pi * (step - 3) / 10)) / 2 for step in range(3, 13)]
+    assert rates(run_folder("a")) == pytest.approx([0.5 * f for f in (1 / 3, 2 / 3, 1, *decay)])
+
+
+@pytest.mark.usefixtures("clock")
+def test_rates_by_seconds(trained: Trained, run_folder: Folders) -> None:
+    trained("a", "train.lr=0.5", "train.max_steps=1000", "train.max_seconds=1.0", "train.schedule=wsd")
+
+    factors = [min(1, (1 - step / 8) / 0.4) for step in range(8)]
+    assert rates(run_folder("a")) == pytest.approx([0.5 * factor for factor in factors])
+
+
+def test_the_schedule_moves_every_group_and_the_paper_is_met_exactly(begun: Callable[..., Training]) -> None:
+    """Vaswani et al. 2017: d^-0.5 min(s^-0.5, s w^-1.5), with s from 1."""
+    lr = (6 * 4) ** -0.5
+    settings = (
+        "train.optimizer=muon",
+        "train.schedule=inverse_sqrt",
+        "train.warmup_steps=4",
+        f"train.lr={lr}",
+    )
+    training = begun("a", *settings)
+    for s in (1, 3, 4, 5, 12):
+        paper = 6**-0.5 * min(s**-0.5, s * 4**-1.5)
+        assert training.set_learning_rates(s - 1) == pytest.approx(paper, rel=1e-12)
+        muon, adamw = training.optimizers
+        assert muon.param_groups[0]["lr"] == pytest.approx(paper)
+        assert adamw.param_groups[0]["lr"] == pytest.approx(paper / lr * 3e-3)
+
+
+# --- gradients --------------------------------------------------------------------------------------------
+
+
+def gradients(training: Training) -> dict[str, Tensor]:
+    training.gradients(0)
+    return {name: p.grad.clone() for name, p in training.model.named_parameters() if p.grad is not None}
+
+
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(begun: Callable[..., Training]) -> None:
+    whole, parts = gradients(begun("a")), gradients(begun("b", "train.accumulate=4"))
+
+    assert whole.keys() == parts.keys()
+    for name in whole:
+        torch.testing.assert_close(parts[name], whole[name], atol=1e-6, rtol=1e-5)
+
+
+def test_the_loss_of_a_batch_in_parts_is_the_mean(begun: Callable[..., Training]) -> None:
+    torch.testing.assert_close(begun("a").gradients(0), begun("b", "train.accumulate=2").gradients(0))
+
+
+def test_parts_that_do_not_divide_the_batch_are_refused(configure: Callable[..., RunConfig]) -> None:
+    with pytest.raises(ConfigError, match=r"train\.accumulate: 3 parts do not divide train\.batch_size=4"):
+        configure("train.accumulate=3")
+
+
+def test_gradients_are_scaled_down_to_the_limit(begun: Callable[..., Training]) -> None:
+    free, clipped = begun("a", "train.clip=none"), begun("b", "train.clip=0.01")
+    whole = gradients(free)
+    small = gradients(clipped)
+
+    norm = clipped.clip_gradients()
+
+    assert float(norm) == pytest.approx(
+        math.sqrt(sum(float(g.square().sum()) for g in whole.values())), rel=1e-5
+    )
+    assert float(free.clip_gradients()) == pytest.approx(float(norm))
+    for name, p in clipped.model.named_parameters():
+        torch.testing.assert_close(p.grad, small[name] * 0.01 / norm, rtol=1e-3, atol=1e-7)
+    for name, p in free.model.named_parameters():
+        assert torch.equal(p.grad, whole[name])  # type: ignore[arg-type]
+
+
+def test_dropout_is_drawn_anew_at_every_step_and_place(begun: Callable[..., Training]) -> None:
+    training = begun("a")
+    seeds = set()
+    for rank in range(3):
+        training.processes = Processes(rank, 3)
+        seeds |= {training.dropout_seed(step) for step in range(5)}
+
+    assert len(seeds) == 15
+
+
+def test_the_average_of_the_weights_is_what_is_kept(trained: Trained, run_folder: Folders) -> None:
+    trained("raw", "train.checkpoint_every=1", "train.keep=3", "train.max_steps=3")
+    trained("a", "train.ema=0.15", "train.max_steps=3")
+
+    folder = run_folder("raw").checkpoints
+    raw = [load_file(folder / f"step-{step:08d}" / MODEL) for step in (1, 2, 3)]
+    kept = load_checkpoint(last_checkpoint(run_folder("a")))
+    torch.manual_seed(1)
+    start = loop.build(run_folder("a").read_config().model).state_dict()
+    for name, average in kept.model.items():
+        expected = start[name]
+        for step, weights in enumerate(raw):
+            decay = min(0.15, (1 + step) / (10 + step))
+            expected = decay * expected + (1 - decay) * weights[name]
+        torch.testing.assert_close(average, expected)
+        assert torch.equal(kept.optimizer[name + ".weight_now"], raw[-1][name])
+
+
+# --- compilation ------------------------------------------------------------------------------------------
+
+
+def test_a_compiled_step_is_used_and_changes_nothing(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def compile_(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def compiled(*arguments: Tensor) -> Tensor:
+            nonlocal calls
+            calls += 1
+            return function(*arguments)
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", compile_)
+
+    assert same_weights(trained("a", "train.compile=true"), trained("b"))
+    assert calls == 1 + 13  # once to compile it
+
+
+def test_where_compiling_fails_the_run_goes_on_and_says_so(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(function: object) -> Callable[..., Tensor]:
+        def compiled(*arguments: Tensor) -> Tensor:
+            raise RuntimeError("Python.h: No such file\nand much more")
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", broken)
+    reporter = At()
+
+    assert same_weights(trained("a", "train.compile=true", reporter=reporter), trained("b"))
+    assert reporter.said[-1] == "compiling failed, going on without it: Python.h: No such file"
+
+
+# --- going on ---------------------------------------------------------------------------------------------
+
+VARIANTS = [
+    ("train.optimizer=adam", "train.schedule=constant"),
+    ("train.optimizer=adamw", "train.schedule=cosine", "train.warmup_steps=20"),
+    ("train.optimizer=muon", "train.schedule=wsd", "train.lr=0.02"),
+    ("train.schedule=inverse_sqrt", "train.warmup_steps=7", "data.order=epochs"),
+    ("model.dropout=0.2", "train.accumulate=2", "train.label_smoothing=0.1"),
+    (
+        "train.optimizer=muon",
+        "train.ema=0.9",
+        "model.dropout=0.1",
+        "train.clip=0.3",
+        "train.deterministic=true",
+    ),
+    (
+        "train.dtype=bfloat16",
+        "model.tie_embeddings=false",
+        "model.norm=rmsnorm",
+        "model.position=rope",
+        "seed=7",
+    ),
+]
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=" ".join)
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(
+    trained: Trained, resumed: Resumed, run_folder: Folders, settings: tuple[str, ...]
+) -> None:
+    settings = (*settings, "train.max_steps=40")
+    if "model.position=rope" in settings:
+        settings = (*settings, "model.attention.n_heads=1")  # rope turns pairs
+    trained("whole", *settings)
+
+    with pytest.raises(Interrupted):
+        trained("stopped", *settings, reporter=At(17, interrupt))
+    assert step_of(last_checkpoint(run_folder("stopped"))) == 17
+    resumed("stopped")
+
+    assert_same_run(run_folder("stopped"), run_folder("whole"))
+
+
+@pytest.mark.parametrize("settings", VARIANTS[-2:], ids=" ".join)
+def test_a_run_that_crashed_ends_as_one_that_did_not(
+    trained: Trained, resumed: Resumed, run_folder: Folders, settings: tuple[str, ...]
+) -> None:
+    """It goes on from a checkpoint before the crash, and makes the lines after that again."""
+    settings = (*settings, "train.max_steps=40", "train.checkpoint_every=6", "model.attention.n_heads=1")
+    trained("whole", *settings)
+
+    for step in (3, 16, 23):
+        with pytest.raises(CrashedError):
+            (resumed if run_folder("crashed").path.exists() else trained)(
+                "crashed",
+                *(settings if not run_folder("crashed").path.exists() else ()),
+                reporter=At(step, crash),
+            )
+    resumed("crashed")
+
+    assert_same_run(run_folder("crashed"), run_folder("whole"))
+
+
+def test_a_run_limited_by_time_goes_on_by_the_time_it_had_left(
+    trained: Trained, resumed: Resumed, run_folder: Folders, clock: Clock
+) -> None:
+    settings = ("train.max_seconds=4.0", "train.max_steps=none", "train.schedule=wsd")
+    trained("whole", *settings)
+
+    with pytest.raises(Interrupted):
+        trained("stopped", *settings, reporter=At(17, interrupt))
+    clock.now = 5.0
+    outcome = resumed("stopped")
+
+    assert outcome.progress.seconds == 4.0
+    assert_same_run(run_folder("stopped"), run_folder("whole"))
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_the_end_is_the_same(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    settings = ("train.max_steps=20", "train.checkpoint_every=5")
+    trained("whole", *settings)
+    with pytest.raises(CrashedError):
+        trained("damaged", *settings, reporter=At(13, crash))
+    folder = run_folder("damaged")
+    (last_checkpoint(folder) / OPTIMIZER).write_bytes(b"rubbish")
+
+    reporter = At()
+    resumed("damaged", reporter=reporter)
+
+    assert reporter.said == ["going on from step 5"]
+    assert_same_run(folder, run_folder("whole"))
+
+
+def test_when_all_checkpoints_are_damaged_nothing_is_touched(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    trained("a")
+    folder = run_folder("a")
+    (last_checkpoint(folder) / MODEL).unlink()
+    before = folder.metrics_file.read_bytes()
+
+    with pytest.raises(CheckpointError, match="no whole one"):
+        resumed("a")
+    assert folder.metrics_file.read_bytes() == before
+
+
+def test_a_run_that_died_before_its_first_checkpoint_begins_again(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    trained("whole")
+    with pytest.raises(CrashedError):
+        trained("a", reporter=At(3, crash))
+
+    resumed("a")
+
+    assert_same_run(run_folder("a"), run_folder("whole"))
+
+
+def test_a_finished_run_is_only_measured_again(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    first = trained("a")
+    before = run_folder("a").metrics_file.read_bytes()
+
+    again = resumed("a")
+
+    assert same_weights(first, again)
+    assert again.evaluation == first.evaluation
+    assert run_folder("a").metrics_file.read_bytes() == before
+
+
+def test_a_finished_run_can_be_made_longer(trained: Trained, resumed: Resumed, run_folder: Folders) -> None:
+    settings = ("train.schedule=constant",)
+    trained("whole", *settings, "train.max_steps=20", "train.eval_every=1")
+    trained("a", *settings, "train.eval_every=1")
+
+    outcome = resumed("a", max_steps=20)
+
+    assert outcome.progress.step == 20
+    assert_same_run(run_folder("a"), run_folder("whole"))
+
+
+def test_another_text_is_refused(trained: Trained, resumed: Resumed, text_file: Path) -> None:
+    trained("a")
+    text_file.write_text(text_file.read_text().replace("lazy", "zyla"))
+
+    with pytest.raises(DataError, match="not the one that this run began on"):
+        resumed("a")
+
+
+def test_a_checkpoint_of_another_model_is_refused(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    trained("a")
+    folder = run_folder("a")
+    config = folder.read_config()
+    folder.write_config(config.replace(model=config.model.replace(d_model=9)))
+
+    with pytest.raises(CheckpointError, match=r"step 13 does not fit config\.toml"):
+        resumed("a")
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------
+
+
+def test_the_last_and_the_best_are_kept(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([3.0, 2.0, 2.5, 2.2, 2.9])
+    evaluate = loop.evaluate_split
+    monkeypatch.setattr(loop, "evaluate_split", lambda *args: replace(evaluate(*args), loss=next(losses)))
+
+    trained("a", "train.checkpoint_every=3", "train.eval_every=1000", "train.keep=1")
+
+    checkpoints = run_folder("a").checkpoints
+    assert [step_of(folder) for folder in list_checkpoints(checkpoints)] == [13, 6]
+    assert step_of((checkpoints / "best").resolve()) == 6
+    assert step_of((checkpoints / "latest").resolve()) == 13
+    progress = load_checkpoint(checkpoints / "step-00000013").progress
+    assert (progress.val_loss, progress.best_step, progress.best_val_loss) == (2.9, 6, 2.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_the_step_be_finished_and_kept(
+    trained: Trained, run_folder: Folders, number: signal.Signals
+) -> None:
+    with pytest.raises(
+        Interrupted, match=r"stopped at step 7; .* clearformer train --resume --run \S+/runs/a$"
+    ) as e:
+        trained("a", reporter=At(7, lambda: os.kill(os.getpid(), number)))
+
+    assert e.value.exit_status == 128 + number
+    assert step_of(last_checkpoint(run_folder("a"))) == 7
+    assert lines_of(run_folder("a"))[-1]["step"] == 7
+
+
+# --- what is not finite -----------------------------------------------------------------------------------
+
+
+def run_until_it_fails(training: Training, match: str) -> None:
+    """Run; it must stop with that message, exit status 1 and weights that were not updated."""
+    seen: dict[int, dict[str, Tensor]] = {}
+    step = training.step
+
+    def remembering() -> tuple[float, float, float]:
+        seen[training.progress.step] = {n: p.detach().clone() for n, p in training.model.named_parameters()}
+        return step()
+
+    training.step = remembering  # type: ignore[method-assign]
+    with pytest.raises(NonFiniteError, match=match) as caught:
+        training.run(Interrupts())
+    assert caught.value.exit_status == 1
+    assert "\n" not in str(caught.value)
+    before = seen[max(seen)]
+    if training.progress.step == max(seen):
+        for name, p in training.model.named_parameters():
+            assert torch.equal(p.nan_to_num(), before[name].nan_to_num()), name
+
+
+def kept_steps(training: Training) -> list[int]:
+    return [step_of(folder) for folder in list_checkpoints(training.folder.checkpoints)]
+
+
+@pytest.fixture
+def sabotaged(begun: Callable[..., Training]) -> Iterator[Callable[..., Training]]:
+    """A run that something is done to after a step."""
+
+    def sabotaged(step: int, sabotage: Callable[[Training], object], *settings: str) -> Training:
+        reporter = At(step)
+        training = begun("a", *settings, reporter=reporter)
+        reporter.action = lambda: sabotage(training)
+        return training
+
+    yield sabotaged  # noqa: PT022
+
+
+def spoil_a_weight(training: Training) -> None:
+    weight: Any = training.model.get_parameter("blocks.1.mlp.W_in.weight")
+    weight.data[3, 2] = float("nan")
+
+
+def make_a_layer_overflow(training: Training) -> None:
+    weight: Any = training.model.get_parameter("blocks.1.mlp.W_in.weight")
+    weight.data.fill_(3e38)
+    weight.data[:, ::2] = -3e38
+
+
+def make_a_gradient_infinite(training: Training) -> None:
+    weight = training.model.get_parameter("blocks.0.mlp.W_out.weight")
+    weight.register_hook(lambda gradient: gradient + float("inf"))
+
+
+def spoil_every_second_batch(training: Training) -> None:
+    calls = 0
+
+    def spoil(module: object, inputs: object, output: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return output * float("nan") if calls % 2 == 0 else output
+
+    training.model.get_submodule("blocks.1.mlp").register_forward_hook(spoil)
+
+
+def test_a_spoilt_weight_stops_the_run_and_is_not_kept(sabotaged: Callable[..., Training]) -> None:
+    training = sabotaged(5, spoil_a_weight, "train.checkpoint_every=2", "train.eval_every=100")
+
+    run_until_it_fails(
+        training,
+        r"step 6: the loss is not finite; first in the weights of blocks\.1\.mlp\.W_in; "
+        r"the last good state is the checkpoint of step 4 in",
+    )
+
+    assert kept_steps(training) == [4, 2]
+
+
+def test_without_an_earlier_checkpoint_that_is_said(sabotaged: Callable[..., Training]) -> None:
+    training = sabotaged(3, spoil_a_weight)
+
+    run_until_it_fails(training, "step 4: .*no checkpoint was written yet")
+
+    assert kept_steps(training) == []
+
+
+def test_a_layer_that_overflows_stops_the_run_and_the_state_before_is_kept(
+    sabotaged: Callable[..., Training],
+) -> None:
+    training = sabotaged(3, make_a_layer_overflow)
+
+    run_until_it_fails(
+        training,
+        r"step 4: the loss is not finite; first in the output of blocks\.1\.mlp\.W_in; "
+        r"the state before it is kept as step 3 in",
+    )
+
+    assert kept_steps(training) == [3]
+    kept = load_checkpoint(last_checkpoint(training.folder))
+    assert all(torch.equal(kept.model[name], p) for name, p in training.model.named_parameters())
+
+
+def test_a_gradient_that_overflows_stops_the_run(sabotaged: Callable[..., Training]) -> None:
+    training = sabotaged(3, make_a_gradient_infinite)
+
+    run_until_it_fails(
+        training,
+        r"step 4: the gradient is not finite; first in the gradient of blocks\.0\.mlp\.W_out\.weight; "
+        r"the state before it is kept as step 3",
+    )
+
+    assert kept_steps(training) == [3]
+
+
+def test_the_culprit_is_found_in_a_later_part_of_the_batch(sabotaged: Callable[..., Training]) -> None:
+    training = sabotaged(3, spoil_every_second_batch, "train.accumulate=2")
+
+    run_until_it_fails(training, r"first in the output of blocks\.1\.mlp;")
+
+
+def test_a_held_out_loss_that_is_not_finite_stops_the_run(
+    sabotaged: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate = loop.evaluate_split
+    monkeypatch.setattr(loop, "evaluate_split", lambda *args: replace(evaluate(*args), loss=math.nan))
+    training = sabotaged(-1, lambda _: None)
+
+    run_until_it_fails(training, "step 5: the held-out loss is not finite; first in no module by itself")
+
+    assert all(math.isfinite(line["loss"]) for line in read_metrics(training.folder.metrics_file))
+
+
+def test_an_update_that_spoils_the_weights_never_becomes_a_checkpoint(
+    sabotaged: Callable[..., Training],
+) -> None:
+    """Without held-out text nothing reads the weights between the update and the checkpoint."""
+    training = sabotaged(6, spoil_a_weight, "train.checkpoint_every=3", "data.val_fraction=0.0")
+
+    run_until_it_fails(
+        training, r"step 6: the update is not finite; first in the weights of blocks\.1\.mlp\.W_in"
+    )
+
+    assert kept_steps(training) == [3]
+
+
+def test_a_run_that_failed_can_be_resumed_and_fails_no_later(
+    sabotaged: Callable[..., Training], resumed: Resumed
+) -> None:
+    """The state is the last good one: the same step fails again, and nothing is lost."""
+    training = sabotaged(3, make_a_layer_overflow)
+    run_until_it_fails(training, "step 4")
+
+    with pytest.raises(NonFiniteError, match="step 4"):
+        resumed("a")
+    assert kept_steps(training) == [3]
+    assert json.loads((last_checkpoint(training.folder) / "state.json").read_text())["step"] == 3
