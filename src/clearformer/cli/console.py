@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from textwrap import indent
 from typing import Any
 
 from rich.console import Console
@@ -61,7 +62,8 @@ class ConsoleReporter(Reporter):
             )
 
     def sampled(self, text: str) -> None:
-        self.console.print(text, style="dim", markup=False)
+        self.console.print("a sample:", style="bold")
+        self.console.print(indent(text.strip("\n"), "    "), markup=False)
 
     def end(self) -> None:
         self.bar.stop()

@@ -1,6 +1,8 @@
 """`clearformer train`: one command from a text to a trained model, its held-out loss and a sample."""
 
 import logging
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -132,10 +134,18 @@ def sample(run: object) -> str:
 
 def next_commands(folder: "RunFolder") -> list[str]:
     """Three commands to try next."""
-    name = folder.path.name
+    name, program = folder.path.name, program_as_called()
     return [
         "Next:",
-        f'  clearformer generate {name} --prompt "The " --temperature 0.8 --num 3',
-        f"  clearformer eval {name} --stride 16",
-        "  clearformer train quick data.path=YOUR.txt train.max_seconds=120",
+        f'  {program} generate {name} --prompt "The " --temperature 0.8 --num 3',
+        f"  {program} eval {name} --stride 16",
+        f"  {program} train quick data.path=YOUR.txt train.max_seconds=120",
     ]
+
+
+def program_as_called() -> str:
+    """What the user has to type for this program: its name, or its path where the name is not found."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return "python -m clearformer"
+    return called.name if shutil.which(called.name) else str(called)

@@ -102,8 +102,9 @@ def test_damage_is_found_and_the_file_named(
 
     damage(folder / name)
 
-    accused = f"({name}|{'|'.join([MODEL, OPTIMIZER, STATE])})" if name == MANIFEST else name
-    with pytest.raises(CheckpointError, match=f"step-00000020.*{accused}.*damaged|damaged: {name}") as caught:
+    # A changed manifest may also accuse a file that is right.
+    accused = r"step-00000020.*damaged" if name == MANIFEST else f"step-00000020/{name}: damaged"
+    with pytest.raises(CheckpointError, match=accused) as caught:
         load_checkpoint(folder)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_status == 1

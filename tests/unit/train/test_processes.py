@@ -1,0 +1,100 @@
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from clearformer.errors import ConfigError
+from clearformer.train.checkpoint import MODEL, OPTIMIZER
+from clearformer.train.config import RunConfig
+from clearformer.train.folder import RunFolder, read_metrics
+from clearformer.train.loop import Outcome
+from clearformer.train.processes import Processes
+
+CPU = torch.device("cpu")
+
+
+def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    processes = Processes.join(CPU)
+    tensor = torch.arange(3.0)
+
+    processes.average([tensor])
+
+    assert (processes.rank, processes.count, processes.is_main) == (0, 1, True)
+    assert tensor.tolist() == [0, 1, 2]
+    assert processes.agree(0.1) == 0.1
+
+
+@pytest.mark.parametrize(("count", "accumulate"), [(1, 1), (3, 1), (3, 2), (2, 3), (6, 2)])
+def test_together_they_take_every_row_once(count: int, accumulate: int) -> None:
+    shares = [Processes(rank, count).rows(12, accumulate) for rank in range(count)]
+
+    assert [row for share in shares for row in range(12)[share]] == list(range(12))
+    assert {(share.stop - share.start) % accumulate for share in shares} == {0}
+    assert [Processes(rank, count).is_main for rank in range(count)] == [True] + [False] * (count - 1)
+
+
+@pytest.mark.parametrize(("count", "accumulate"), [(5, 1), (4, 6), (12, 2)])
+def test_rows_that_do_not_divide_are_refused(count: int, accumulate: int) -> None:
+    with pytest.raises(ConfigError, match=rf"train\.batch_size: 12 rows .* {count} processes .*multiple of"):
+        Processes(0, count).rows(12, accumulate)
+
+
+TWO_PROCESSES = """
+import os, sys
+from pathlib import Path
+from clearformer.config import read_toml, resolve
+from clearformer.train.config import RunConfig
+from clearformer.train.folder import RunFolder
+from clearformer.train.loop import train
+from clearformer.train.report import Reporter
+
+config = resolve(RunConfig, read_toml(Path(sys.argv[1])))
+os.environ |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[3]}
+child = os.fork()  # spares the second import of torch
+os.environ["RANK"] = os.environ["LOCAL_RANK"] = "1" if child == 0 else "0"
+outcome = train(config, RunFolder(Path(sys.argv[2])), Reporter())
+print(outcome.progress.step, flush=True)
+if child == 0:
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
+def test_two_processes_train_the_model_of_one(
+    configure: Callable[..., RunConfig],
+    trained: Callable[..., Outcome],
+    run_folder: Callable[[str], RunFolder],
+) -> None:
+    settings = ("train.max_steps=5", "train.accumulate=2", "train.checkpoint_every=3", "train.optimizer=muon")
+    trained("one", *settings)
+    one, two = run_folder("one"), run_folder("two")
+
+    answer = subprocess.run(
+        [sys.executable, "-c", TWO_PROCESSES, str(one.config_file), str(two.path), str(free_port())],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.split() == ["5", "5"]
+    for name in (MODEL, OPTIMIZER):
+        ours, theirs = (load_file(folder.checkpoints / "step-00000005" / name) for folder in (one, two))
+        torch.testing.assert_close(theirs, ours, atol=1e-6, rtol=1e-5)
+    for ours, theirs in zip(read_metrics(one.metrics_file), read_metrics(two.metrics_file), strict=True):
+        assert ours.keys() == theirs.keys()
+        assert theirs["loss"] == pytest.approx(ours["loss"], rel=1e-5)
+        assert theirs["tokens"] == ours["tokens"]
