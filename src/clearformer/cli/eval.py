@@ -23,7 +23,9 @@ def command(
     context: Annotated[
         int | None, typer.Option(min=1, help="Tokens read at once (the model's length).")
     ] = None,
-    stride: Annotated[int | None, typer.Option(min=1, help="Tokens between readings (the context).")] = None,
+    stride: Annotated[
+        int | None, typer.Option(min=1, help="Tokens between readings (half the context).")
+    ] = None,
     checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16 (as in training).")] = None,
@@ -31,7 +33,8 @@ def command(
 ) -> None:
     """Measure a run on a whole text, in order: loss, perplexity, bits per token, character and byte.
 
-    With a stride below the context every token is read with more text before it: slower, and lower loss.
+    Every token is predicted from at least context - stride tokens before it: a smaller stride is slower, and gives
+    a lower loss. Compare models at the same context and stride.
     """
     import torch
 

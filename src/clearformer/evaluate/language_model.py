@@ -118,7 +118,8 @@ def evaluate_split(
         tokenizer: The split's; it says what the first token, which is not predicted, stands for. Without it there
             are no counts of characters and bytes.
         context: C, the most tokens to predict from; as many as the model can read, where not given.
-        stride: S, from 1 (every prediction from as much as there is) to C (fastest, the default).
+        stride: S, from 1 (every prediction from as much as there is) to C (fastest; the first predictions of each
+            window are made from almost nothing). Half of C, where not given: each from C / 2 tokens or more.
         batch_size: The most windows to read at once.
         dtype: The type of the matrix products (autocast); as it is around the call, where not given.
         logits_of: What computes the logits in place of `model` itself, such as its compiled form.
@@ -222,7 +223,7 @@ def _context_and_stride(model: Decoder, context: int | None, stride: int | None)
     context = limit if context is None else context
     if not 1 <= context <= limit:
         raise UserError(f"context: from 1 to {limit}, which is all that the model reads; got {context}")
-    stride = context if stride is None else stride
+    stride = max(1, context // 2) if stride is None else stride
     if not 1 <= stride <= context:
         raise UserError(
             f"stride: from 1 to the context of {context}, or tokens would be left out; got {stride}"

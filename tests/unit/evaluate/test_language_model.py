@@ -127,10 +127,10 @@ def test_a_uniform_model_has_the_loss_ln_v_and_is_as_unsure_as_it_says() -> None
     assert result.bits_per_token == pytest.approx(math.log2(V))
 
 
-def test_the_default_is_all_that_the_model_reads_without_overlap() -> None:
+def test_the_default_is_all_that_the_model_reads_half_of_it_anew() -> None:
     result = evaluate_split(model_of(), split_of(50))
 
-    assert (result.context, result.stride, result.split) == (M, M, "val")
+    assert (result.context, result.stride, result.split) == (M, M // 2, "val")
 
 
 # --- characters and bytes ---------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_another_callable_may_compute_the_logits() -> None:
         seen.append(tuple(tokens.shape))
         return model(tokens) * 0
 
-    result = evaluate_split(model, split_of(3 * M + 3), batch_size=2, logits_of=logits_of)
+    result = evaluate_split(model, split_of(3 * M + 3), stride=M, batch_size=2, logits_of=logits_of)
 
     assert result.loss == pytest.approx(math.log(V))
     assert seen == [(2, M), (1, M), (1, 2)]

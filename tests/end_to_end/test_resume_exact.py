@@ -1,0 +1,161 @@
+"""kill -9 at random instants, saving included: the run ends as one that was never disturbed.
+
+A life of the run ends by SIGKILL a random number of metrics lines after it began to train, or as soon as it is
+seen to write a checkpoint. What the lives have made together is compared with what one life makes.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KILLS, AMID_SAVING = 20, 8  # the second is how many of the first wait for a checkpoint being written
+MOST_LINES = 40  # that a life may add before it is killed
+MAX_STEPS = 600  # more than all lives make together
+PATIENCE_SECONDS = 240  # for one life, on a machine that does other things too
+SETTINGS = (
+    "nanogpt-cpu",
+    "model.d_model=16",
+    "model.n_layers=2",
+    "model.max_seq_len=16",
+    "model.dropout=0.1",
+    "data.val_fraction=0.05",
+    "train.batch_size=4",
+    f"train.max_steps={MAX_STEPS}",
+    "train.optimizer=muon",
+    "train.ema=0.95",
+    "train.log_every=1",
+    "train.eval_every=50",
+    "train.checkpoint_every=8",
+    "train.device=cpu",
+    "train.dtype=float32",
+    "train.compile=false",
+)
+
+
+@pytest.fixture
+def arena(tmp_path: Path) -> Path:
+    """A folder with a text of 200 lines that are all different."""
+    (tmp_path / "text.txt").write_text(
+        "".join(f"{n} bottles of beer, {n * n} on the wall\n" for n in range(200))
+    )
+    return tmp_path
+
+
+@contextmanager
+def life(arena: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`clearformer train` as a user types it, for as long as the `with` block lasts at most."""
+    environment = os.environ | {
+        "CLEARFORMER_RUNS": str(arena / "runs"),
+        "CLEARFORMER_CACHE": str(arena / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "clearformer", "train", *arguments]
+    with (arena / "log.txt").open("w") as log:
+        process = subprocess.Popen(
+            command, env=environment, cwd=arena, stdout=log, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def live_to_the_end(arena: Path, *arguments: str) -> None:
+    with life(arena, *arguments) as process:
+        status = process.wait(PATIENCE_SECONDS)
+    assert status == 0, (arena / "log.txt").read_text()
+
+
+def wait_until(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not happened():
+        assert process.poll() is None, "the run came to its end before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def n_lines(run: Path) -> int:
+    try:
+        return (run / "metrics.jsonl").read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def begins_to_train(process: subprocess.Popen[str], arena: Path, run: Path) -> int:
+    """Wait for the first line of metrics that this life adds; returns how many there are then.
+
+    The lines after the checkpoint that it goes on from are gone when the table's heading is printed.
+    """
+    wait_until(process, lambda: "held-out" in (arena / "log.txt").read_text())
+    before = n_lines(run)
+    wait_until(process, lambda: n_lines(run) > before)
+    return n_lines(run)
+
+
+def unfinished(run: Path) -> set[Path]:
+    """What is half-written, or was left so by a life that was killed."""
+    return set((run / "checkpoints").glob(".unfinished-*"))
+
+
+def test_killed_at_random_instants_it_ends_as_if_it_never_was(arena: Path) -> None:
+    data = f"data.path={arena / 'text.txt'}"
+    live_to_the_end(arena, *SETTINGS, data, "--run", "whole")
+    chance = random.Random(20)
+    run = arena / "runs" / "killed"
+    ways = [True] * AMID_SAVING + [False] * (KILLS - AMID_SAVING)
+    chance.shuffle(ways)
+    half_written = 0
+
+    for number, amid_saving in enumerate(ways):
+        arguments = ("--resume", "--run", "killed") if number else (*SETTINGS, data, "--run", "killed")
+        with life(arena, *arguments) as process:
+            left_over = unfinished(run)
+            begun = begins_to_train(process, arena, run)
+            if amid_saving:
+                wait_until(process, lambda: bool(unfinished(run) - left_over))  # noqa: B023
+            else:
+                enough = begun + chance.randrange(MOST_LINES)
+                wait_until(process, lambda: n_lines(run) >= enough)  # noqa: B023
+            time.sleep(chance.uniform(0, 0.004))
+            process.kill()
+            assert process.wait() == -9
+        half_written += bool(unfinished(run) - left_over)
+
+    assert half_written  # so it was killed in the midst of saving too
+    live_to_the_end(arena, "--resume", "--run", "killed")
+    assert_same(run, arena / "runs" / "whole")
+
+
+def assert_same(run: Path, whole: Path) -> None:
+    last = Path("checkpoints", f"step-{MAX_STEPS:08d}")
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert (run / last / name).read_bytes() == (whole / last / name).read_bytes(), name
+    assert metrics(run) == metrics(whole)
+    assert len(metrics(run)) == MAX_STEPS
+    assert state(run / last) == state(whole / last)
+    assert [path.name for path in sorted((run / "checkpoints").iterdir())] == [
+        path.name for path in sorted((whole / "checkpoints").iterdir())
+    ]
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [without_clock(line) for line in lines]
+
+
+def state(checkpoint: Path) -> dict[str, Any]:
+    return without_clock(json.loads((checkpoint / "state.json").read_text()))
+
+
+def without_clock(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in ("seconds", "tokens_per_second")}
