@@ -154,7 +154,9 @@ def test_a_full_and_a_read_only_disk_end_the_run_and_it_goes_on_afterwards(arena
     """On a file system of its own that has room for two checkpoints and a half; then one that is read-only."""
     assert train(*SETTINGS, "--run", "whole") == 0
     shutil.move("runs/whole", "whole")
-    checkpoint = sum(file.stat().st_size + 4096 for file in Path("whole/checkpoints/step-00000012").iterdir())
+    page = resource.getpagesize()
+    files = Path("whole/checkpoints/step-00000012").iterdir()
+    checkpoint = sum(-(-file.stat().st_size // page) * page for file in files)
     variables = {"PYTHON": sys.executable, "SETTINGS": " ".join(SETTINGS), "SIZE": str(checkpoint * 5 // 2)}
 
     answer = subprocess.run(
