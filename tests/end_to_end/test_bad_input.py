@@ -192,7 +192,7 @@ def test_resume_needs_a_run_and_keeps_it(fails: Fails, text: Path) -> None:
 
 def test_resume_on_a_changed_text(fails: Fails, text: Path) -> None:
     trained(text, "a")
-    text.write_text("the lazy dog sleeps; the quick brown fox jumps over it\n" * 40)
+    text.write_text("the lazy dog jumps over the quick brown fox\n" * 40)
     line = fails("train", "--run", "a", "--resume", "train.max_steps=4")
     assert "config.toml" in line
 
