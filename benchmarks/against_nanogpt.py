@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 WARM_UP = 50
+SEEDS = (1, 2, 3)
 RECIPE = {
     "device": "cpu",
     "compile": "False",
@@ -92,12 +93,13 @@ def whole_split_loss_of_nanogpt(folder: Path, out: Path) -> float:
     return total / (len(tokens) - 1)
 
 
-def held_out_loss(runs: Path, name: str) -> float:
+def held_out_loss(runs: Path, name: str, stride: int) -> float:
+    """What `clearformer eval` says of a run."""
     command = [sys.executable, "-m", "clearformer", "eval", name, "--json", "--dtype", "float32"]
+    command += ["--stride", str(stride)]
     environment = os.environ | {"CLEARFORMER_RUNS": str(runs)}
-    return json.loads(
-        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    )["loss"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return round(json.loads(done.stdout)["loss"], 4)
 
 
 def main() -> None:
@@ -116,8 +118,9 @@ def main() -> None:
         "nanogpt, compiled": lambda i: nanogpt(
             arguments.nanogpt, arguments.steps, scratch / f"c{i}", compiled=True
         ),
-        "clearformer, as it decides": lambda i: clearformer(
-            arguments.steps, scratch, f"a{i}", "train.compile=true"
+        "clearformer, as it decides": lambda i: clearformer(arguments.steps, scratch, f"a{i}"),
+        "clearformer, compiled": lambda i: clearformer(
+            arguments.steps, scratch, f"d{i}", "train.compile=true"
         ),
         "clearformer, float32, eager": lambda i: clearformer(
             arguments.steps, scratch, f"b{i}", "train.dtype=float32", "train.compile=false"
@@ -135,10 +138,17 @@ def main() -> None:
         }
         if arguments.whole:
             nanogpt(arguments.nanogpt, 2000, scratch / "whole")
-            clearformer(2000, scratch, "whole-run")
+            for seed in SEEDS:
+                clearformer(2000, scratch, f"whole{seed}", f"seed={seed}")
             result["held_out_loss_after_2000_steps"] = {
-                "nanogpt": round(whole_split_loss_of_nanogpt(arguments.nanogpt, scratch / "whole"), 4),
-                "clearformer": round(held_out_loss(scratch, "whole-run"), 4),
+                "nanogpt, stride 64": round(
+                    whole_split_loss_of_nanogpt(arguments.nanogpt, scratch / "whole"), 4
+                ),
+            } | {
+                f"clearformer, stride {stride}": [
+                    held_out_loss(scratch, f"whole{seed}", stride) for seed in SEEDS
+                ]
+                for stride in (64, 32)
             }
     print(json.dumps(result, indent=1))
 

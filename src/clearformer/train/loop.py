@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -39,19 +38,17 @@ from clearformer.train.config import RunConfig, TrainConfig
 from clearformer.train.device import (
     autocast,
     make_deterministic,
-    resolve_compile,
     resolve_device,
-    resolve_dtype,
     synchronize,
 )
 from clearformer.train.folder import Metrics, RunFolder
 from clearformer.train.interrupts import Interrupts
 from clearformer.train.nonfinite import first_nonfinite_module, weights_are_finite
 from clearformer.train.objective import next_token_loss
-from clearformer.train.plan import compile_pays
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
 from clearformer.train.schedules import lr_factor
+from clearformer.train.setup import refuse_what_would_fail_later, settle, text_of
 from clearformer.train.state import (
     load_optimizer_tensors,
     load_raw_weights,
@@ -60,7 +57,7 @@ from clearformer.train.state import (
     raw_weights_of,
     weights_of,
 )
-from clearformer.train.tensorboard import open_tensorboard, write_scalars, writer_type
+from clearformer.train.tensorboard import open_tensorboard, write_scalars
 
 
 @dataclass(frozen=True)
@@ -114,43 +111,6 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
     with Interrupts() as interrupts:
         training.run(interrupts)
     return Outcome(training.weights_to_use, dataset, training.progress, training.evaluation)
-
-
-def settle(config: RunConfig, dataset: Dataset, device: torch.device, processes: Processes) -> RunConfig:
-    """The configuration with everything decided that was left open: what config.toml keeps.
-
-    A resumed run must not decide anew, or it would not be the same run; and what one process measures faster,
-    another may not.
-    """
-    config = config.with_vocabulary(dataset.tokenizer.vocab_size)
-    bfloat16 = processes.agree(resolve_dtype(config.train.dtype, device) == "bfloat16")
-    dtype = "bfloat16" if bfloat16 else "float32"
-    compiled = resolve_compile(
-        config.train.compile, device, lambda: compile_pays(config.model, config.train, dtype, device)
-    )
-    compiled = bool(processes.agree(compiled))
-    data = config.data
-    if data.path is not None:
-        data = data.replace(path=str(Path(data.path).expanduser().resolve()))
-    return config.replace(data=data, train=config.train.replace(dtype=dtype, compile=compiled))
-
-
-def text_of(dataset: Dataset) -> str:
-    """The SHA-256 of the text that a data set was made of."""
-    return dataset.manifest["source"]["sha256"]
-
-
-def refuse_what_would_fail_later(settings: TrainConfig, dataset: Dataset) -> None:
-    """Use once what a run needs only on the way.
-
-    Raises:
-        TokenizerError: the samples' prompt has characters that the text has not.
-        ConfigError: TensorBoard is not installed.
-    """
-    if settings.sample_every:
-        dataset.tokenizer.encode(settings.sample_prompt)
-    if settings.tensorboard:
-        writer_type()
 
 
 class Training:

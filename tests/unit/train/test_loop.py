@@ -34,9 +34,10 @@ from clearformer.train.checkpoint import (
 from clearformer.train.config import RunConfig
 from clearformer.train.folder import RunFolder, read_metrics
 from clearformer.train.interrupts import Interrupts
-from clearformer.train.loop import Outcome, Training, settle, text_of
+from clearformer.train.loop import Outcome, Training
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
+from clearformer.train.setup import settle, text_of
 
 Trained = Callable[..., Outcome]
 Resumed = Callable[..., Outcome]
