@@ -12,7 +12,13 @@ from clearformer.model import ModelConfig
 from clearformer.train.config import TrainConfig
 from clearformer.train.plan import plan
 
-SMALL = ["model.d_model=32", "model.n_layers=2", "model.max_seq_len=16", "train.batch_size=2"]
+SMALL = [
+    "model.d_model=32",
+    "model.attention.n_heads=2",
+    "model.n_layers=2",
+    "model.max_seq_len=16",
+    "train.batch_size=2",
+]
 
 
 @pytest.fixture

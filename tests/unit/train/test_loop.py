@@ -22,7 +22,7 @@ from clearformer.errors import (
     NonFiniteError,
     TokenizerError,
 )
-from clearformer.train import loop
+from clearformer.train import loop, setup
 from clearformer.train.checkpoint import (
     MODEL,
     OPTIMIZER,
@@ -235,7 +235,7 @@ def test_the_folder_holds_what_was_decided(
 ) -> None:
     monkeypatch.chdir(text_file.parent)
     settings = ("train.dtype=auto", "train.compile=auto", "train.max_steps=2", f"data.path={text_file.name}")
-    monkeypatch.setattr(loop, "resolve_dtype", lambda name, device: "bfloat16")
+    monkeypatch.setattr(setup, "resolve_dtype", lambda name, device: "bfloat16")
     outcome = trained("a", *settings)
 
     config = run_folder("a").read_config()
