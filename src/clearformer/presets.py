@@ -92,42 +92,24 @@ def minigpt() -> RunConfig:
 
 def nanogpt_cpu() -> RunConfig:
     """nanoGPT's recipe for a CPU: 4 layers, 4 heads, d = 128, 64 characters of context, 2,000 steps."""
-    return RunConfig(
-        model=ModelConfig(
-            d_model=128,
-            n_layers=4,
-            max_seq_len=64,
-            norm=LayerNorm(bias=False),
-            ffn=GELU(bias=False),
-        ),
-        data=DataConfig(name="shakespeare"),
-        train=TrainConfig(
-            batch_size=12,
-            max_steps=2000,
-            lr=1e-3,
-            optimizer=AdamW(betas=(0.9, 0.99)),
-            schedule=Cosine(final=0.1),
-            warmup_steps=100,
-        ),
-    )
+    model = ModelConfig(d_model=128, n_layers=4, max_seq_len=64, attention=MultiHead(n_heads=4))
+    return _nanogpt(model, batch_size=12, max_steps=2000)
 
 
 def shakespeare_gpu() -> RunConfig:
     """nanoGPT's recipe for a GPU: 6 layers, 6 heads, d = 384, 256 characters of context, 5,000 steps."""
+    model = ModelConfig(d_model=384, n_layers=6, max_seq_len=256, dropout=0.2, attention=MultiHead(n_heads=6))
+    return _nanogpt(model, batch_size=64, max_steps=5000)
+
+
+def _nanogpt(model: ModelConfig, batch_size: int, max_steps: int) -> RunConfig:
+    """What nanoGPT's recipes for Tiny Shakespeare share: a GPT-2 without biases, AdamW from 1e-3 to 1e-4."""
     return RunConfig(
-        model=ModelConfig(
-            d_model=384,
-            n_layers=6,
-            max_seq_len=256,
-            dropout=0.2,
-            attention=MultiHead(n_heads=6),
-            norm=LayerNorm(bias=False),
-            ffn=GELU(bias=False),
-        ),
+        model=model.replace(norm=LayerNorm(bias=False), ffn=GELU(bias=False)),
         data=DataConfig(name="shakespeare"),
         train=TrainConfig(
-            batch_size=64,
-            max_steps=5000,
+            batch_size=batch_size,
+            max_steps=max_steps,
             lr=1e-3,
             optimizer=AdamW(betas=(0.9, 0.99)),
             schedule=Cosine(final=0.1),

@@ -4,6 +4,7 @@ Biases begin at 0 and norms at 1 in every kind. The *outputs* are the matrices t
 stream, W_O and W_out (a block without W_O writes by W_V, which is no output in this sense).
 """
 
+from abc import ABC, abstractmethod
 from typing import Annotated, Literal
 
 import torch
@@ -16,7 +17,7 @@ from clearformer.model.positions import LearnedPositions
 OUTPUTS = ("W_O", "W_out")
 
 
-class _InitSpec(Spec):
+class _InitSpec(Spec, ABC):
     """What every kind of initialisation has.
 
     Attributes:
@@ -26,13 +27,13 @@ class _InitSpec(Spec):
 
     zero_outputs: bool = False
 
+    @abstractmethod
     def embedding_std(self, d_model: int) -> float:
         """Standard deviation of the token embeddings."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fill(self, weight: torch.Tensor, is_output: bool, n_layers: int) -> None:
         """Set one matrix [out in]."""
-        raise NotImplementedError
 
     def apply(self, model: nn.Module, n_layers: int) -> None:
         """Set every parameter of a model."""
