@@ -190,7 +190,8 @@ def to_toml(spec: Spec) -> str:
 
 def _without_null(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_null(inner) for key, inner in value.items()}
+        kind_first = sorted(value.items(), key=lambda item: item[0] != "kind")
+        return {key: _without_null(inner) for key, inner in kind_first}
     return NONE if value is None else value
 
 

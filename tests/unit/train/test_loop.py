@@ -647,6 +647,11 @@ def test_a_signal_lets_the_step_be_finished_and_kept(
     assert e.value.exit_status == 128 + number
     assert step_of(last_checkpoint(run_folder("a"))) == 7
     assert lines_of(run_folder("a"))[-1]["step"] == 7
+    progress = load_checkpoint(last_checkpoint(run_folder("a"))).progress
+    assert (progress.val_loss, progress.best_step) == (
+        None,
+        None,
+    )  # step 5 was evaluated, and this one was not
 
 
 # --- what is not finite -----------------------------------------------------------------------------------
