@@ -43,13 +43,16 @@ def train(
     """
     from clearformer.cli.console import ConsoleReporter
     from clearformer.train import loop
+    from clearformer.train.processes import is_main_process
+    from clearformer.train.report import Reporter
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     settings, folder = (resumed if resume else begun)(arguments or [], config, run)
-    reporter = ConsoleReporter()
+    reporter = ConsoleReporter() if is_main_process() else Reporter()
     reporter.say(f"run {folder.path}: {summary(settings)}")
     outcome = loop.train(settings, folder, reporter, resume=resume)
-    typer.echo(result(outcome, folder))
+    if is_main_process():
+        typer.echo(result(outcome, folder))
 
 
 def begun(arguments: list[str], config: Path | None, run: str | None) -> "tuple[RunConfig, RunFolder]":

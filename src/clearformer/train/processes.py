@@ -13,6 +13,11 @@ from torch import Tensor
 from clearformer.errors import ConfigError
 
 
+def is_main_process() -> bool:
+    """Whether this process is torchrun's first, or the only one; known before any of them has met."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 class Processes:
     """This process among those of the run; one alone where torchrun did not start it."""
 
