@@ -28,6 +28,19 @@ def test_a_second_interrupt_ends_at_once() -> None:
             send(signal.SIGINT)
 
 
+def test_a_second_interrupt_ends_a_process_that_was_begun_in_the_background() -> None:
+    """A shell starts those with SIGINT ignored; who sends one all the same means it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interrupts():
+            send(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                send(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_second_termination_has_its_usual_effect() -> None:
     with Interrupts():
         send(signal.SIGTERM)
