@@ -237,3 +237,12 @@ def test_debug_shows_the_traceback(text: Path) -> None:
 
     with pytest.raises(ConfigError):
         main([*train(text, "train.lr=fast"), "--debug"])
+
+
+def test_a_text_of_one_line_is_trained_and_sampled_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_line = tmp_path / "line.txt"
+    one_line.write_text("to be or not to be " * 100)
+    assert main(train(one_line, "--run", "a")) == 0
+    assert "Next:" in capsys.readouterr().out

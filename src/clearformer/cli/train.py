@@ -11,6 +11,7 @@ import typer
 from clearformer.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
+    from clearformer.run import Run
     from clearformer.train.config import RunConfig
     from clearformer.train.folder import RunFolder
     from clearformer.train.loop import Outcome
@@ -112,7 +113,7 @@ def result(outcome: "Outcome", folder: "RunFolder") -> str:
     if outcome.evaluation is not None:
         lines.append(evaluation_line(outcome))
     run = Run(folder, folder.read_config(), outcome.model, tokenizer, outcome.progress.step)
-    lines += ["", sample(run), "", *next_commands(folder)]
+    lines += ["", sample(run, opening(outcome)), "", *next_commands(folder)]
     return "\n".join(lines)
 
 
@@ -127,11 +128,19 @@ def evaluation_line(outcome: "Outcome") -> str:
     )
 
 
-def sample(run: object) -> str:
+def opening(outcome: "Outcome") -> str:
+    """What a sample begins with: a new line, or the training text's first token where it has no lines."""
+    dataset = outcome.dataset
+    if dataset.tokenizer.id_of("\n") is not None:
+        return "\n"
+    return dataset.tokenizer.decode(dataset.splits["train"].read(0, 1))
+
+
+def sample(run: "Run", prompt: str) -> str:
     """A text by the trained model."""
     from clearformer.generate import generate
 
-    [text] = generate(run, "\n", max_new_tokens=SAMPLE_TOKENS, temperature=0.8, seed=1)  # type: ignore[arg-type]
+    [text] = generate(run, prompt, max_new_tokens=SAMPLE_TOKENS, temperature=0.8, seed=1)
     return text.text.strip("\n")
 
 
