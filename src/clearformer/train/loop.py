@@ -349,8 +349,9 @@ class Training:
         split = self.dataset.splits.get("val")
         if split is None:
             return {}
-        with autocast(self.device, self.settings.dtype):
-            self.evaluation = evaluate_split(self.weights_to_use, split, self.dataset.tokenizer)
+        self.evaluation = evaluate_split(
+            self.weights_to_use, split, self.dataset.tokenizer, dtype=getattr(torch, self.settings.dtype)
+        )
         if not math.isfinite(self.evaluation.loss):
             step = self.progress.step
             self.refuse_nonfinite(step, "held-out loss", self.find_nonfinite(step))

@@ -623,7 +623,9 @@ def test_the_last_and_the_best_are_kept(
 ) -> None:
     losses = iter([3.0, 2.0, 2.5, 2.2, 2.9])
     evaluate = loop.evaluate_split
-    monkeypatch.setattr(loop, "evaluate_split", lambda *args: replace(evaluate(*args), loss=next(losses)))
+    monkeypatch.setattr(
+        loop, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=next(losses))
+    )
 
     trained("a", "train.checkpoint_every=3", "train.eval_every=1000", "train.keep=1")
 
@@ -779,7 +781,9 @@ def test_a_held_out_loss_that_is_not_finite_stops_the_run(
     sabotaged: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluate = loop.evaluate_split
-    monkeypatch.setattr(loop, "evaluate_split", lambda *args: replace(evaluate(*args), loss=math.nan))
+    monkeypatch.setattr(
+        loop, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=math.nan)
+    )
     training = sabotaged(-1, lambda _: None)
 
     run_until_it_fails(training, "step 5: the held-out loss is not finite; first in no module by itself")
