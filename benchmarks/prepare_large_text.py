@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from clearformer.data import Batches, DataConfig, open_source, prepare
+from clearformer.data import Batches, TextData, open_source, prepare
 from clearformer.text import BPETokenizerSpec, ByteTokenizerSpec
 
 TOKENIZERS = {"byte": ByteTokenizerSpec(), "bpe": BPETokenizerSpec()}
@@ -62,7 +62,7 @@ def main() -> None:
 
 def write_text(path: Path, n_bytes: int, seed: int) -> None:
     """Shuffled lines, whole ones, of at least `n_bytes` in all."""
-    text = "".join(chunk.text for chunk in open_source(DataConfig()).documents())
+    text = "".join(chunk.text for chunk in open_source(TextData()).documents())
     lines = text.encode().splitlines(keepends=True)
     shuffler = random.Random(seed)
     written = 0
@@ -75,7 +75,7 @@ def write_text(path: Path, n_bytes: int, seed: int) -> None:
 def measure(kind: str, folder: Path) -> dict[str, float]:
     """Prepares the text in `folder`, draws from it and trains on it, in this process."""
     path = folder / "text.txt"
-    config = DataConfig(path=str(path), val_fraction=HELD_OUT)
+    config = TextData(path=str(path), val_fraction=HELD_OUT)
     start_bytes = peak_bytes()
     start = time.perf_counter()
     dataset = prepare(config, TOKENIZERS[kind])

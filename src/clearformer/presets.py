@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.config import NONE, explicit, parse_override, read_toml, resolve
-from clearformer.data import DataConfig
+from clearformer.data import TextData
 from clearformer.errors import ConfigError, did_you_mean
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
@@ -61,7 +61,7 @@ def lecture() -> RunConfig:
             init=Gaussian(),
             tie_embeddings=False,
         ),
-        data=DataConfig(name="shakespeare"),
+        data=TextData(name="shakespeare"),
         train=TrainConfig(
             batch_size=64,
             max_steps=10_000,
@@ -85,7 +85,7 @@ def minigpt() -> RunConfig:
             attention=MultiHead(n_heads=8, qkv_bias=True, output_bias=True),
             ffn=GELU(d_ff=1024),
         ),
-        data=DataConfig(name="shakespeare"),
+        data=TextData(name="shakespeare"),
         train=TrainConfig(batch_size=16, max_steps=2000, lr=1e-3, warmup_steps=100),
     )
 
@@ -106,7 +106,7 @@ def _nanogpt(model: ModelConfig, batch_size: int, max_steps: int) -> RunConfig:
     """What nanoGPT's recipes for Tiny Shakespeare share: a GPT-2 without biases, AdamW from 1e-3 to 1e-4."""
     return RunConfig(
         model=model.replace(norm=LayerNorm(bias=False), ffn=GELU(bias=False)),
-        data=DataConfig(name="shakespeare"),
+        data=TextData(name="shakespeare"),
         train=TrainConfig(
             batch_size=batch_size,
             max_steps=max_steps,

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from clearformer.config import Spec, parse_override, resolve
-from clearformer.data import BUILT_IN, DataConfig, Dataset, Split, prepare
+from clearformer.data import BUILT_IN, TextData, Dataset, Split, prepare
 from clearformer.data.preparing import Progress
 from clearformer.data.shards import check_contents
 from clearformer.errors import ClearformerError
@@ -38,7 +38,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 class PrepareConfig(Spec):
     """What `prepare` and `inspect` can be told: the two sections of a run that tokens depend on."""
 
-    data: DataConfig = DataConfig()
+    data: TextData = TextData()
     tokenizer: TokenizerConfig = CharTokenizerSpec()
 
 

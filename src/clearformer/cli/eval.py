@@ -69,10 +69,10 @@ def split_of(run: "Run", name: str) -> "Split":
 
 def whole_text(path: str, run: "Run") -> "Split":
     """All of another text in the run's tokens."""
-    from clearformer.data import DataConfig, prepare
+    from clearformer.data import TextData, prepare
 
     return prepare(
-        DataConfig(path=path, field=run.config.data.field, val_fraction=0.0), run.tokenizer
+        TextData(path=path, field=run.config.data.field, val_fraction=0.0), run.tokenizer
     ).splits["train"]
 
 

@@ -126,10 +126,10 @@ def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
 
 
 def _read_texts(paths: list[Path]) -> Iterator[str]:
-    from clearformer.data import DataConfig, open_source
+    from clearformer.data import TextData, open_source
     from clearformer.data.splitting import split_into_pieces
 
-    sources = [open_source(DataConfig(path=str(path))) for path in paths]
+    sources = [open_source(TextData(path=str(path))) for path in paths]
     for source in sources:
         yield from (piece.text for piece in split_into_pieces(source.documents(), {"all": sys.maxsize}))
 

@@ -11,7 +11,7 @@ from clearformer.config import Spec
 DEFAULT_TEXT = "pydoc"
 
 
-class DataConfig(Spec):
+class TextData(Spec):
     """Section `data` of a run.
 
     `name` is a built-in text, `path` a file or a folder; with neither, the text is pydoc. `field` is the one
@@ -19,6 +19,7 @@ class DataConfig(Spec):
     the text; at 0 there is no such split.
     """
 
+    kind: Literal["text"] = "text"
     name: str | None = None
     path: str | None = None
     field: str = "text"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from clearformer.data.cache import cache_folder, key_of
-from clearformer.data.config import DataConfig
+from clearformer.data.config import TextData
 from clearformer.data.shards import (
     FORMAT_VERSION,
     SHARD_TOKENS,
@@ -58,7 +58,7 @@ class Dataset:
 
 
 def prepare(
-    config: DataConfig,
+    config: TextData,
     tokenizer: TokenizerConfig | Tokenizer,
     cache_dir: Path | None = None,
     *,
@@ -120,7 +120,7 @@ class _Scan:
 
 @dataclass(frozen=True)
 class _Preparation:
-    config: DataConfig
+    config: TextData
     source: Source
     cache: Path
     progress: Progress

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.data.cache import cache_folder
-from clearformer.data.config import DEFAULT_TEXT, DataConfig
+from clearformer.data.config import DEFAULT_TEXT, TextData
 from clearformer.data.reading import JSONL_SUFFIXES, Chunk, read_documents
 from clearformer.errors import DataError, did_you_mean
 from clearformer.files import write_file
@@ -279,7 +279,7 @@ BUILT_IN = {
 }
 
 
-def open_source(config: DataConfig) -> Source:
+def open_source(config: TextData) -> Source:
     """The text that `config` names.
 
     Raises:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import floor
 from typing import NamedTuple
 
-from clearformer.data.config import DataConfig, exact
+from clearformer.data.config import TextData, exact
 from clearformer.data.reading import Chunk
 from clearformer.errors import DataError
 
@@ -21,7 +21,7 @@ class Piece(NamedTuple):
     ends_document: bool
 
 
-def split_stops(n_chars: int, config: DataConfig) -> dict[str, int]:
+def split_stops(n_chars: int, config: TextData) -> dict[str, int]:
     """For each split, in order, the character of the text before which it ends.
 
     Training text ends at floor(n (1 - val - test)), validation text at floor(n (1 - test)), test text at n, with

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from clearformer.config import Spec
-from clearformer.data import DataConfig
+from clearformer.data import TextData
 from clearformer.errors import ConfigError
 from clearformer.model.config import ModelConfig
 from clearformer.text import CharTokenizerSpec, TokenizerConfig
@@ -75,7 +75,7 @@ class RunConfig(Spec):
 
     seed: int = Field(default=1, ge=0, lt=2**63)
     model: ModelConfig = ModelConfig()
-    data: DataConfig = DataConfig()
+    data: TextData = TextData()
     tokenizer: TokenizerConfig = CharTokenizerSpec()
     train: TrainConfig = TrainConfig(max_steps=1000)
 

@@ -12,7 +12,7 @@ import pytest
 import clearformer
 from clearformer import files
 from clearformer.config import resolve
-from clearformer.data import DataConfig, Dataset, cache, prepare
+from clearformer.data import TextData, Dataset, cache, prepare
 from clearformer.data.sources import FileSource
 from clearformer.errors import DataError, DiskError, TokenizerError
 from clearformer.text import (
@@ -42,7 +42,7 @@ class Workplace:
     def prepare(
         self, tokenizer: TokenizerConfig | Tokenizer = CHAR, path: Path | None = None, **settings: float
     ) -> Dataset:
-        config = resolve(DataConfig, {"path": str(path or self.path), "val_fraction": 0.2}, settings)
+        config = resolve(TextData, {"path": str(path or self.path), "val_fraction": 0.2}, settings)
         return prepare(config, tokenizer, self.cache)
 
     def left(self) -> list[str]:
@@ -97,7 +97,7 @@ def test_the_manifest_says_what_it_was_made_from(work: Workplace) -> None:
 
 
 def test_pydocs_manifest_names_the_python(tmp_path: Path) -> None:
-    manifest = prepare(DataConfig(), BYTE, tmp_path).manifest
+    manifest = prepare(TextData(), BYTE, tmp_path).manifest
     assert manifest["source"]["python"] == sys.version.split()[0]
 
 
@@ -203,7 +203,7 @@ def test_changed_tokens_are_found_by_a_check(work: Workplace, caplog: pytest.Log
     work.prepare()
     assert shard.read_bytes() == whole[::-1]
     assert not caplog.records
-    prepare(DataConfig(path=str(work.path), val_fraction=0.2), CHAR, work.cache, check=True)
+    prepare(TextData(path=str(work.path), val_fraction=0.2), CHAR, work.cache, check=True)
     assert shard.read_bytes() == whole
     assert "SHA-256" in caplog.text
 
@@ -298,11 +298,11 @@ def test_processes_that_prepare_at_once_all_get_it(work: Workplace) -> None:
     script = """
 import hashlib, sys
 from pathlib import Path
-from clearformer.data import DataConfig, prepare
+from clearformer.data import TextData, prepare
 from clearformer.text import CharTokenizerSpec
 print("ready", flush=True)
 sys.stdin.readline()
-train = prepare(DataConfig(path=sys.argv[1]), CharTokenizerSpec(), Path(sys.argv[2])).splits["train"]
+train = prepare(TextData(path=sys.argv[1]), CharTokenizerSpec(), Path(sys.argv[2])).splits["train"]
 print(hashlib.sha256(train.read(0, len(train)).tobytes()).hexdigest())
 """
     processes = [
@@ -324,7 +324,7 @@ print(hashlib.sha256(train.read(0, len(train)).tobytes()).hexdigest())
         process.stdin.flush()
     outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    train = prepare(DataConfig(path=str(work.path)), CHAR, work.cache).splits["train"]
+    train = prepare(TextData(path=str(work.path)), CHAR, work.cache).splits["train"]
     assert outputs == [hashlib.sha256(train.read(0, len(train)).tobytes()).hexdigest() + "\n"] * 2
     assert len(list((work.cache / "prepared").iterdir())) == 1
 
@@ -344,7 +344,7 @@ def test_what_a_killed_process_left_is_swept_after_a_day(work: Workplace) -> Non
 def test_progress_is_told_to_the_end(work: Workplace) -> None:
     told: dict[str, tuple[int, int | None]] = {}
     prepare(
-        DataConfig(path=str(work.path)),
+        TextData(path=str(work.path)),
         CHAR,
         work.cache,
         progress=lambda doing, done, total: told.update({doing: (done, total)}),
@@ -361,11 +361,11 @@ def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: p
     assert cache.cache_folder() == tmp_path / "xdg" / "clearformer"
     monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "own"))
     assert cache.cache_folder() == tmp_path / "own"
-    assert prepare(DataConfig(), BYTE).folder.is_relative_to(tmp_path / "own")
+    assert prepare(TextData(), BYTE).folder.is_relative_to(tmp_path / "own")
 
 
 def test_tiny_shakespeare_is_the_lectures(data_dir: Path, tmp_path: Path) -> None:
-    dataset = prepare(DataConfig(name="shakespeare"), CHAR, tmp_path)
+    dataset = prepare(TextData(name="shakespeare"), CHAR, tmp_path)
     assert {name: len(split) for name, split in dataset.splits.items()} == {
         "train": 1_003_854,
         "val": 111_540,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clearformer.data import BUILT_IN, DataConfig, open_source, sources
+from clearformer.data import BUILT_IN, TextData, open_source, sources
 from clearformer.data.sources import Source, find_shakespeare, topics_that_stand_alone
 from clearformer.errors import DataError
 
@@ -21,10 +21,10 @@ def text_of(source: Source) -> str:
 
 
 def source_at(path: Path) -> Source:
-    return open_source(DataConfig(path=str(path)))
+    return open_source(TextData(path=str(path)))
 
 
-def refusal(config: DataConfig) -> str:
+def refusal(config: TextData) -> str:
     with pytest.raises(DataError) as caught:
         open_source(config)
     assert "\n" not in str(caught.value)
@@ -89,12 +89,12 @@ def test_a_file_is_read_whatever_its_name(tmp_path: Path) -> None:
 def test_a_path_may_start_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a.txt").write_text("at home")
-    assert text_of(open_source(DataConfig(path="~/a.txt"))) == "at home"
+    assert text_of(open_source(TextData(path="~/a.txt"))) == "at home"
 
 
 def test_a_missing_file_is_named_with_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "poems.txt").write_text("x")
-    message = refusal(DataConfig(path=str(tmp_path / "poem.txt")))
+    message = refusal(TextData(path=str(tmp_path / "poem.txt")))
     assert message == (
         f"data.path={tmp_path}/poem.txt: there is no such file or folder; did you mean 'poems.txt'?"
     )
@@ -102,30 +102,30 @@ def test_a_missing_file_is_named_with_the_nearest(tmp_path: Path) -> None:
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
-    assert "a.txt is empty: give a file that holds text" in refusal(DataConfig(path=str(tmp_path / "a.txt")))
+    assert "a.txt is empty: give a file that holds text" in refusal(TextData(path=str(tmp_path / "a.txt")))
 
 
 def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
-    assert ".jsonl" in refusal(DataConfig(path=str(tmp_path)))
-    assert refusal(DataConfig(path=str(tmp_path))).endswith("it has no files")
+    assert ".jsonl" in refusal(TextData(path=str(tmp_path)))
+    assert refusal(TextData(path=str(tmp_path))).endswith("it has no files")
     (tmp_path / "a.pdf").touch()
-    assert "it has a.pdf: rename it" in refusal(DataConfig(path=str(tmp_path)))
+    assert "it has a.pdf: rename it" in refusal(TextData(path=str(tmp_path)))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "is no regular file" in refusal(DataConfig(path=str(tmp_path / "pipe")))
+    assert "is no regular file" in refusal(TextData(path=str(tmp_path / "pipe")))
 
 
 def test_a_path_that_leads_through_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
-    assert "no such file" in refusal(DataConfig(path=str(tmp_path / "a.txt" / "b.txt")))
+    assert "no such file" in refusal(TextData(path=str(tmp_path / "a.txt" / "b.txt")))
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
-    assert "did you mean 'shakespeare'?" in refusal(DataConfig(name="shakespere"))
-    assert "there is pydoc, shakespeare" in refusal(DataConfig(name="wikipedia"))
+    assert "did you mean 'shakespeare'?" in refusal(TextData(name="shakespere"))
+    assert "there is pydoc, shakespeare" in refusal(TextData(name="wikipedia"))
 
 
 def test_identity_changes_with_what_is_read(tmp_path: Path) -> None:
@@ -138,23 +138,23 @@ def test_identity_changes_with_what_is_read(tmp_path: Path) -> None:
     seen.append(source_at(tmp_path).identity())
     (tmp_path / "c.txt").write_text("two")
     seen.append(source_at(tmp_path).identity())
-    seen.append(open_source(DataConfig(path=str(tmp_path), field="body")).identity())
+    seen.append(open_source(TextData(path=str(tmp_path), field="body")).identity())
     assert all(json.dumps(a) != json.dumps(b) for i, a in enumerate(seen) for b in seen[:i])
 
 
 def test_pydoc_is_the_default_and_needs_no_file(empty_machine: Path) -> None:
-    source = open_source(DataConfig())
+    source = open_source(TextData())
     text = text_of(source)
     assert 'The "assert" statement' in text
     assert "Python" in source.description
     assert source.identity()["python"] == sys.version.split()[0]
-    assert text == text_of(open_source(DataConfig(name="pydoc")))
+    assert text == text_of(open_source(TextData(name="pydoc")))
     assert not empty_machine.exists()
 
 
 def test_hardly_anything_is_in_pydoc_twice() -> None:
     """A topic that is a section of another would stand in the training text and in the held-out text."""
-    text = text_of(open_source(DataConfig()))
+    text = text_of(open_source(TextData()))
     paragraphs = [part for part in text.split("\n\n") if len(part) > 100]
     assert sum(map(len, set(paragraphs))) > 0.99 * sum(map(len, paragraphs))
 
@@ -175,7 +175,7 @@ def test_topics_that_are_sections_of_longer_ones_are_left_out() -> None:
 def test_a_python_without_its_reference_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     with pytest.raises(DataError, match="install the whole standard library"):
-        open_source(DataConfig()).identity()
+        open_source(TextData()).identity()
 
 
 def test_shakespeare_is_found_in_the_data_folder_first(
@@ -189,7 +189,7 @@ def test_shakespeare_is_found_in_the_data_folder_first(
         place.parent.mkdir(parents=True)
         place.write_bytes(PLAY)
         monkeypatch.setenv("CLEARFORMER_DATA", str(tmp_path / "mine"))
-        source = open_source(DataConfig(name="shakespeare"))
+        source = open_source(TextData(name="shakespeare"))
         assert source.description == f"Tiny Shakespeare, {place}"
         assert text_of(source) == PLAY.decode()
     assert not asked
@@ -200,7 +200,7 @@ def test_shakespeare_is_downloaded_once(
 ) -> None:
     asked = answer_with(monkeypatch, PLAY)
     for _ in range(2):
-        assert text_of(open_source(DataConfig(name="shakespeare"))) == PLAY.decode()
+        assert text_of(open_source(TextData(name="shakespeare"))) == PLAY.decode()
     assert asked == [sources.SHAKESPEARE_URL]
     assert [path.name for path in (empty_machine / "data" / "shakespeare").iterdir()] == ["input.txt"]
 
@@ -210,7 +210,7 @@ def test_a_wrong_download_is_not_kept(
     empty_machine: Path, small_shakespeare: None, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     answer_with(monkeypatch, content)
-    assert "wrong SHA-256" in refusal(DataConfig(name="shakespeare"))
+    assert "wrong SHA-256" in refusal(TextData(name="shakespeare"))
     assert find_shakespeare() is None
     assert not empty_machine.exists()
 
@@ -222,7 +222,7 @@ def test_without_network_both_ways_out_are_named(
     empty_machine: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     answer_with(monkeypatch, failure)
-    message = refusal(DataConfig(name="shakespeare"))
+    message = refusal(TextData(name="shakespeare"))
     assert str(empty_machine / "data" / "shakespeare" / "input.txt") in message
     assert "CLEARFORMER_DATA" in message
     assert str(failure.args[0]) in message
@@ -232,11 +232,11 @@ def test_another_text_in_shakespeares_place_is_refused(empty_machine: Path) -> N
     place = empty_machine / "data" / "shakespeare" / "input.txt"
     place.parent.mkdir(parents=True)
     place.write_bytes(PLAY)
-    assert f"{place} is not Tiny Shakespeare" in refusal(DataConfig(name="shakespeare"))
+    assert f"{place} is not Tiny Shakespeare" in refusal(TextData(name="shakespeare"))
     assert place.read_bytes() == PLAY
 
 
 def test_the_data_folders_shakespeare_is_the_known_one(data_dir: Path) -> None:
-    text = text_of(open_source(DataConfig(name="shakespeare")))
+    text = text_of(open_source(TextData(name="shakespeare")))
     assert len(text) == 1_115_394
     assert len(set(text)) == 65

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearformer.config import resolve
-from clearformer.data import DataConfig
+from clearformer.data import TextData
 from clearformer.data.reading import Chunk
 from clearformer.data.splitting import Piece, split_into_pieces, split_stops
 from clearformer.errors import ConfigError, DataError
@@ -14,23 +14,23 @@ BPE = BPETokenizerSpec(vocab_size=300).train([WORDS * 20])
 
 
 def test_the_lectures_split_of_tiny_shakespeare() -> None:
-    assert split_stops(1_115_394, DataConfig()) == {"train": int(1_115_394 * 0.9), "val": 1_115_394}
-    assert split_stops(1_115_394, DataConfig())["train"] == 1_003_854
+    assert split_stops(1_115_394, TextData()) == {"train": int(1_115_394 * 0.9), "val": 1_115_394}
+    assert split_stops(1_115_394, TextData())["train"] == 1_003_854
 
 
 def test_splits_are_cut_where_the_decimals_say() -> None:
-    config = DataConfig(val_fraction=0.2, test_fraction=0.1)
+    config = TextData(val_fraction=0.2, test_fraction=0.1)
     assert split_stops(10, config) == {
         "train": 7,
         "val": 9,
         "test": 10,
     }  # in floats, 1 - 0.1 - 0.2 is above 0.7
-    assert split_stops(10, DataConfig(val_fraction=0.9)) == {"train": 1, "val": 10}  # and 1 - 0.9 below 0.1
+    assert split_stops(10, TextData(val_fraction=0.9)) == {"train": 1, "val": 10}  # and 1 - 0.9 below 0.1
 
 
 def test_a_fraction_of_zero_is_no_split() -> None:
-    assert split_stops(7, DataConfig(val_fraction=0)) == {"train": 7}
-    assert split_stops(8, DataConfig(val_fraction=0, test_fraction=0.25)) == {"train": 6, "test": 8}
+    assert split_stops(7, TextData(val_fraction=0)) == {"train": 7}
+    assert split_stops(8, TextData(val_fraction=0, test_fraction=0.25)) == {"train": 6, "test": 8}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_an_empty_split_is_refused(n_chars: int, val: float, test: float, empty:
     with pytest.raises(
         DataError, match=f"the {empty} split would be empty: the text has {n_chars} characters"
     ):
-        split_stops(n_chars, DataConfig(val_fraction=val, test_fraction=test))
+        split_stops(n_chars, TextData(val_fraction=val, test_fraction=test))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_an_empty_split_is_refused(n_chars: int, val: float, test: float, empty:
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        resolve(DataConfig, settings)
+        resolve(TextData, settings)
     assert expected in str(caught.value)
 
 
