@@ -366,7 +366,7 @@ def test_pattern_rows_sum_to_one_and_hide_what_may_not_be_read(case: str) -> Non
     model = model_of(case)
     real = real_tokens([T, 6], "right", T)
 
-    _, seen = model.run_with_cache(text(), real, lambda name: name.endswith("hook_pattern"))
+    _, seen = model.run_with_cache(text(), real, names=lambda name: name.endswith("hook_pattern"))
 
     assert len(seen) == model.config.n_layers
     window = getattr(model.config.attention, "window", None)

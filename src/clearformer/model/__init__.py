@@ -1,7 +1,8 @@
 """The model, in pure torch: it knows nothing of text, data, training or files."""
 
+from clearformer.model.block import Memory
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
-from clearformer.model.transformer import Decoder, build
+from clearformer.model.transformer import Decoder, Encoder, EncoderDecoder, Transformer, build
 
-__all__ = ["Cache", "Decoder", "ModelConfig", "build"]
+__all__ = ["Cache", "Decoder", "Encoder", "EncoderDecoder", "Memory", "ModelConfig", "Transformer", "build"]

@@ -27,7 +27,8 @@ from clearformer.model.masks import Mask
 from clearformer.model.norms import NoNorm, Norm
 from clearformer.model.positions import Positions
 
-Heads = tuple[Float[Tensor, "B T H Dh"], Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]
+Queries = Float[Tensor, "B T H Dh"]
+KeysValues = tuple[Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]
 
 
 # --- the formula ------------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ def split_heads(x: Float[Tensor, "B T HDh"], n_heads: int) -> Float[Tensor, "B T
 
 
 class Attention(nn.Module, ABC):
-    """The formula, for whatever queries, keys and values `project` makes."""
+    """The formula, for whatever queries, keys and values a kind makes."""
 
     def __init__(self, scale: float = 1.0, dropout: float = 0.0, window: int | None = None) -> None:
         super().__init__()
@@ -116,8 +117,12 @@ class Attention(nn.Module, ABC):
         self.hook_attn_scores, self.hook_pattern, self.hook_z = HookPoint(), HookPoint(), HookPoint()
 
     @abstractmethod
-    def project(self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"]) -> Heads:
-        """Queries of what reads, keys and values of what is read."""
+    def queries(self, x: Float[Tensor, "B T D"]) -> Queries:
+        """Queries of what reads."""
+
+    @abstractmethod
+    def keys_values(self, x: Float[Tensor, "B S D"]) -> KeysValues:
+        """Keys and values of what is read."""
 
     def output(self, z: Float[Tensor, "B T HDh"]) -> Float[Tensor, "B T D"]:
         """What is written to the residual stream: the joined heads, unless a kind has an output matrix."""
@@ -141,16 +146,21 @@ class Attention(nn.Module, ABC):
             x: What reads.
             mask: Who may read whom, and where everyone stands.
             positions: How order enters the scores.
-            cache: What `new_cache` made, holding the earlier positions; those of `x` are added to it.
+            cache: What `new_cache` made, holding the earlier positions, to which those of `x` are added; of
+                cross-attention, a `MemoryCache`.
             memory: What is read, where that is not `x` itself (cross-attention, in which order has no part).
         """
-        q, k, v = self.project(x, x if memory is None else memory)
-        q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)
-        bias = None
+        q = self.hook_q(self.queries(x))
         if memory is None:
+            k, v = self.keys_values(x)
+            k, v = self.hook_k(k), self.hook_v(v)
             q = self.hook_rot_q(positions.rotate(q, mask.q_pos))
             k = self.hook_rot_k(positions.rotate(k, mask.q_pos))
             bias = positions.bias(mask.q_pos, mask.k_pos)
+        else:
+            k, v = self.keys_values(memory) if cache is None else cache.once(lambda: self.keys_values(memory))
+            k, v = self.hook_k(k), self.hook_v(v)
+            bias, cache = None, None
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # [B H T Dh], [B K S Dh]
         z = self.hook_z(self.mix(q, k, v, mask, bias, cache).transpose(1, 2))  # [B T H Dh]
         return self.output(z.flatten(2))
@@ -193,7 +203,6 @@ class LastModule(nn.Module):
         mask: Mask,
         positions: Positions,
         cache: Any = None,
-        memory: None = None,
     ) -> Float[Tensor, "B T D"]:
         return self.hook_z(x.unsqueeze(2)).squeeze(2)
 
@@ -201,16 +210,21 @@ class LastModule(nn.Module):
 class MeanModule(Attention):
     """See `Mean`."""
 
-    def project(self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"]) -> Heads:
-        zero_q, zero_k = x.new_zeros(*x.shape[:2], 1, 1), source.new_zeros(*source.shape[:2], 1, 1)
-        return zero_q, zero_k, source.unsqueeze(2)
+    def queries(self, x: Float[Tensor, "B T D"]) -> Queries:
+        return x.new_zeros(*x.shape[:2], 1, 1)
+
+    def keys_values(self, x: Float[Tensor, "B S D"]) -> KeysValues:
+        return x.new_zeros(*x.shape[:2], 1, 1), x.unsqueeze(2)
 
 
 class DotModule(Attention):
     """See `Dot`."""
 
-    def project(self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"]) -> Heads:
-        return x.unsqueeze(2), source.unsqueeze(2), source.unsqueeze(2)
+    def queries(self, x: Float[Tensor, "B T D"]) -> Queries:
+        return x.unsqueeze(2)
+
+    def keys_values(self, x: Float[Tensor, "B S D"]) -> KeysValues:
+        return x.unsqueeze(2), x.unsqueeze(2)
 
 
 class SharedModule(Attention):
@@ -220,8 +234,11 @@ class SharedModule(Attention):
         super().__init__(scale, dropout)
         self.W = nn.Linear(d_model, d_model, bias=False)
 
-    def project(self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"]) -> Heads:
-        return self.W(x).unsqueeze(2), self.W(source).unsqueeze(2), source.unsqueeze(2)
+    def queries(self, x: Float[Tensor, "B T D"]) -> Queries:
+        return self.W(x).unsqueeze(2)
+
+    def keys_values(self, x: Float[Tensor, "B S D"]) -> KeysValues:
+        return self.W(x).unsqueeze(2), x.unsqueeze(2)
 
 
 class ProjectedHeads(Attention):
@@ -243,10 +260,12 @@ class ProjectedHeads(Attention):
         )
         self.q_norm, self.k_norm = spec.qk_norm.build(d_head), spec.qk_norm.build(d_head)
 
-    def project(self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"]) -> Heads:
-        q = self.q_norm(split_heads(self.W_Q(x), self.n_heads))
-        k = self.k_norm(split_heads(self.W_K(source), self.n_kv_heads))
-        return q, k, split_heads(self.W_V(source), self.n_kv_heads)
+    def queries(self, x: Float[Tensor, "B T D"]) -> Queries:
+        return self.q_norm(split_heads(self.W_Q(x), self.n_heads))
+
+    def keys_values(self, x: Float[Tensor, "B S D"]) -> KeysValues:
+        k = self.k_norm(split_heads(self.W_K(x), self.n_kv_heads))
+        return k, split_heads(self.W_V(x), self.n_kv_heads)
 
     def output(self, z: Float[Tensor, "B T HDh"]) -> Float[Tensor, "B T D"]:
         return self.W_O(z)
@@ -327,15 +346,24 @@ def causal_linear_attention(
 # --- the slot ---------------------------------------------------------------------------------------------
 
 
-class _AttentionSpec(Spec):
+class _AttentionSpec(Spec, ABC):
     """What every kind of attention says of itself."""
 
     takes_rotation: ClassVar[bool] = True  # whether positions may turn its queries and keys
     takes_bias: ClassVar[bool] = True  # whether positions may add to its scores
+    reads_another_text: ClassVar[bool] = True  # whether it can be cross-attention
 
     def heads(self, d_model: int) -> tuple[int, int]:
         """The number of heads and their size; raises ConfigError where they do not fit d_model."""
         return 1, d_model
+
+    def build_cross(self, d_model: int, dropout: float) -> nn.Module:
+        """The module that reads another text by the same formula (Vaswani et al. 2017, 3.2.3)."""
+        return self.build(d_model, dropout)
+
+    @abstractmethod
+    def build(self, d_model: int, dropout: float) -> nn.Module:
+        """The module."""
 
 
 class Last(_AttentionSpec):
@@ -344,6 +372,7 @@ class Last(_AttentionSpec):
     kind: Literal["last"] = "last"
     takes_rotation: ClassVar[bool] = False
     takes_bias: ClassVar[bool] = False
+    reads_another_text: ClassVar[bool] = False
 
     def build(self, d_model: int, dropout: float) -> LastModule:
         return LastModule()
@@ -452,6 +481,9 @@ class MultiHead(_HeadsSpec):
     def build(self, d_model: int, dropout: float) -> MultiHeadModule:
         scale = self.head_size(d_model) ** -0.5 if self.scale else 1.0
         return MultiHeadModule(self, d_model, dropout, scale, self.window)
+
+    def build_cross(self, d_model: int, dropout: float) -> MultiHeadModule:
+        return self.replace(window=None).build(d_model, dropout)  # the texts' positions have no distance
 
 
 class Linear(_HeadsSpec):

@@ -4,17 +4,20 @@
     post   norm(x + f(x))        (Vaswani et al. 2017, 3.1)
     none   x + f(x)              (lecture 000, section 5)
 
-Without residuals the sum loses its x.
+Without residuals the sum loses its x. A block that reads another text (a decoder's, of an encoder) has a third
+sub-layer between the two, cross-attention. Parallel sub-layers both read what the block reads (GPT-NeoX).
 """
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
+import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from clearformer.model.attention import AttentionSpec
-from clearformer.model.cache import LayerCache
+from clearformer.model.cache import BlockCache, MemoryCache
 from clearformer.model.feedforward import FeedForwardSpec
 from clearformer.model.hooks import HookPoint
 from clearformer.model.masks import Mask
@@ -22,6 +25,28 @@ from clearformer.model.norms import NoNorm, Norm
 from clearformer.model.positions import Positions
 
 Placement = Literal["pre", "post", "none"]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What an encoder made of a text, for cross-attention to read.
+
+    Attributes:
+        vectors: One for each of its tokens.
+        padding: True where a token is real; None: all are.
+    """
+
+    vectors: Float[Tensor, "B S D"]
+    padding: Bool[Tensor, "B S"] | None = None
+
+    def mask(self, q_pos: Int[Tensor, "*#B T"]) -> Mask:
+        """Every query may read every real token of it."""
+        k_pos = torch.arange(self.vectors.shape[1], device=self.vectors.device)
+        return Mask(q_pos, k_pos, causal=False, padding=self.padding)
+
+    def select(self, rows: Int[Tensor, " N"]) -> "Memory":
+        """The given rows of the batch, in that order (repeats allowed)."""
+        return Memory(self.vectors[rows], None if self.padding is None else self.padding[rows])
 
 
 class Block(nn.Module):
@@ -36,33 +61,52 @@ class Block(nn.Module):
         placement: Placement,
         residual: bool,
         dropout: float,
+        parallel: bool = False,
+        cross: bool = False,
     ) -> None:
         super().__init__()
         norm = NoNorm() if placement == "none" else norm
-        self.placement, self.residual, self.dropout = placement, residual, dropout
+        self.placement, self.residual, self.dropout, self.parallel = placement, residual, dropout, parallel
         self.ln1, self.attn = norm.build(d_model), attention.build(d_model, dropout)
+        self.ln_cross = norm.build(d_model) if cross else None
+        self.cross_attn = attention.build_cross(d_model, dropout) if cross else None
         self.mlp = ffn.build(d_model)
         self.ln2 = norm.build(d_model) if self.mlp is not None else None
         self.hook_resid_pre, self.hook_resid_mid, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
         self.hook_attn_out, self.hook_mlp_out = HookPoint(), HookPoint()
+        if cross:
+            self.hook_cross_attn_out, self.hook_resid_mid_cross = HookPoint(), HookPoint()
 
-    def new_cache(self) -> LayerCache:
-        """An empty cache for this block's attention."""
-        return self.attn.new_cache()
+    def new_cache(self) -> BlockCache:
+        """An empty cache for this block."""
+        return BlockCache(self.attn.new_cache(), None if self.cross_attn is None else MemoryCache())
 
     def forward(
-        self, x: Float[Tensor, "B T D"], mask: Mask, positions: Positions, cache: Any = None
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Mask,
+        positions: Positions,
+        cache: BlockCache | None = None,
+        memory: Memory | None = None,
     ) -> Float[Tensor, "B T D"]:
-        x = self.hook_resid_pre(x)
-        out = self.hook_attn_out(self.attn(self.before(self.ln1, x), mask, positions, cache))
-        x = self.add(self.ln1, x, out)
-        if self.mlp is not None and self.ln2 is not None:
+        before = x = self.hook_resid_pre(x)
+        out = self.attn(self.read(self.ln1, x), mask, positions, cache and cache.attn)
+        x = self.add(self.ln1, x, self.hook_attn_out(out))
+        if self.cross_attn is not None and self.ln_cross is not None and memory is not None:
             x = self.hook_resid_mid(x)
-            out = self.hook_mlp_out(self.mlp(self.before(self.ln2, x)))
+            reading = self.read(self.ln_cross, x)
+            out = self.cross_attn(
+                reading, memory.mask(mask.q_pos), positions, cache and cache.cross, memory.vectors
+            )
+            x = self.hook_resid_mid_cross(self.add(self.ln_cross, x, self.hook_cross_attn_out(out)))
+        elif self.mlp is not None:
+            x = self.hook_resid_mid(x)
+        if self.mlp is not None and self.ln2 is not None:
+            out = self.hook_mlp_out(self.mlp(self.read(self.ln2, before if self.parallel else x)))
             x = self.add(self.ln2, x, out)
         return self.hook_resid_post(x)
 
-    def before(self, norm: nn.Module, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def read(self, norm: nn.Module, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """What a sub-layer reads from the residual stream."""
         return norm(x) if self.placement == "pre" else x
 

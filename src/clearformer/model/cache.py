@@ -4,6 +4,7 @@ Shapes: B batch, T new positions, S all positions so far, K key/value heads, Dh 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -67,10 +68,42 @@ class LinearCache(LayerCache):
             self.outer, self.keys = self.outer[rows], self.keys[rows]
 
 
-class Cache:
-    """A model's cache: one entry a layer, and which of the positions so far are padding."""
+class MemoryCache(LayerCache):
+    """Keys and values of the text that cross-attention reads: made at the first step, read at every step."""
 
-    def __init__(self, layers: list[LayerCache]) -> None:
+    def __init__(self) -> None:
+        self._keys_values: tuple[Tensor, Tensor] | None = None  # each [B S K Dh]
+
+    def once(
+        self, make: Callable[[], tuple[Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]]
+    ) -> tuple[Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]:
+        """What `make` returned when it was first called."""
+        if self._keys_values is None:
+            self._keys_values = make()
+        return self._keys_values
+
+    def select(self, rows: Int[Tensor, " N"]) -> None:
+        if self._keys_values is not None:
+            keys, values = self._keys_values
+            self._keys_values = keys[rows], values[rows]
+
+
+class BlockCache(LayerCache):
+    """What one block keeps: of its own text, and of the text that it reads besides, where there is one."""
+
+    def __init__(self, attn: LayerCache, cross: MemoryCache | None = None) -> None:
+        self.attn, self.cross = attn, cross
+
+    def select(self, rows: Int[Tensor, " N"]) -> None:
+        self.attn.select(rows)
+        if self.cross is not None:
+            self.cross.select(rows)
+
+
+class Cache:
+    """A model's cache: one entry a block, and which of the positions so far are padding."""
+
+    def __init__(self, layers: list[BlockCache]) -> None:
         self.layers = layers
         self.length = 0
         self.padding: Bool[Tensor, "B S"] | None = None

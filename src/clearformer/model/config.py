@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from clearformer.config import Spec
 from clearformer.errors import ConfigError
@@ -11,15 +11,28 @@ from clearformer.model.block import Placement
 from clearformer.model.feedforward import GELU, FeedForwardSpec
 from clearformer.model.init import GPT2, Init
 from clearformer.model.norms import LayerNorm, Norm
-from clearformer.model.positions import ALiBi, Learned, Position, RoPE
+from clearformer.model.positions import ALiBi, Learned, Position, Relative, RoPE
+
+Family = Literal["decoder", "encoder", "encoder-decoder"]
+
+OF_ONE_FAMILY: dict[str, Family] = {
+    "n_decoder_layers": "encoder-decoder",
+    "n_token_types": "encoder",
+    "masked_head": "encoder",
+    "n_classes": "encoder",
+    "pooling": "encoder",
+}
 
 
 class ModelConfig(Spec):
     """A Transformer's sizes and slots.
 
     Attributes:
+        family: The arrangement of the blocks; see `model/transformer.py`.
         vocab_size: V. In a run it is the tokeniser's, and need not be given.
         d_model: D, the width of the residual stream.
+        n_layers: Blocks; of an encoder-decoder, those of the encoder.
+        n_decoder_layers: Those of an encoder-decoder's decoder; as many as the encoder's, where not given.
         max_seq_len: The longest text, in tokens, that the model reads at once.
         dropout: The part of the embeddings, attention weights and sub-layer outputs set to 0 in training.
         tie_embeddings: Whether the head is the embedding matrix itself.
@@ -28,14 +41,21 @@ class ModelConfig(Spec):
         embedding_norm: Whether a norm stands after the embeddings (as in BLOOM and BERT).
         scale_embeddings: Whether token embeddings are multiplied by sqrt(D) (Vaswani et al. 2017, 3.4).
         residual: Whether a block adds to what it reads, or replaces it.
-        head_bias: Whether an untied head has a bias.
+        parallel: Whether a block's sub-layers both read what the block reads (GPT-NeoX).
+        head_bias: Whether the head has a bias.
+        scale_logits: Whether logits are divided by sqrt(D) (T5, where embeddings are tied).
         logit_soft_cap: Logits are cap * tanh(logits / cap), so none is larger than the cap (Gemma 2).
+        n_token_types: How many texts an encoder tells apart in one (BERT's segments); 0: it does not.
+        masked_head: What stands between an encoder and its logits: nothing, or BERT's norm(gelu(W x)).
+        n_classes: C, where an encoder classifies. In a run they are the labels', and need not be given.
+        pooling: What of an encoder's text is classified: tanh(W x) of its first token, or the mean of all.
     """
 
-    family: Literal["decoder"] = "decoder"
+    family: Family = "decoder"
     vocab_size: PositiveInt | None = None
     d_model: PositiveInt = 128
     n_layers: PositiveInt = 4
+    n_decoder_layers: PositiveInt | None = None
     max_seq_len: PositiveInt = 128
     dropout: float = Field(default=0.0, ge=0, lt=1)
     tie_embeddings: bool = True
@@ -49,18 +69,41 @@ class ModelConfig(Spec):
     embedding_norm: bool = False
     scale_embeddings: bool = False
     residual: bool = True
+    parallel: bool = False
     head_bias: bool = False
+    scale_logits: bool = False
     logit_soft_cap: PositiveFloat | None = None
+    n_token_types: NonNegativeInt = 0
+    masked_head: Literal["none", "transform"] = "none"
+    n_classes: PositiveInt | None = None
+    pooling: Literal["first", "mean"] = "first"
+
+    @property
+    def decoder_layers(self) -> int:
+        """The blocks of an encoder-decoder's decoder."""
+        return self.n_decoder_layers or self.n_layers
+
+    @property
+    def n_stacks(self) -> int:
+        """How many texts the model reads, each by a stack of its own."""
+        return 2 if self.family == "encoder-decoder" else 1
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "ModelConfig":
         _, d_head = self.attention.heads(self.d_model)
         self._order_has_an_effect(d_head)
-        if self.tie_embeddings and self.head_bias:
-            raise ConfigError(
-                "model.head_bias: a tied head has no bias; set model.tie_embeddings=false as well"
-            )
+        self._family_has_the_parts()
         return self
+
+    def _family_has_the_parts(self) -> None:
+        for key, family in OF_ONE_FAMILY.items():
+            if self.family != family and getattr(self, key) != type(self).model_fields[key].default:
+                raise ConfigError(f"model.{key}: only an {family} has it, and model.family is {self.family}")
+        if self.family == "encoder-decoder" and not self.attention.reads_another_text:
+            raise ConfigError(
+                f"model.attention.kind: {self.attention.kind} attention reads no other text, and an encoder-decoder "
+                f"must; choose multihead"
+            )
 
     def _order_has_an_effect(self, d_head: int) -> None:
         attention, position = self.attention, self.position
@@ -76,8 +119,8 @@ class ModelConfig(Spec):
                     f"model.position.fraction: rope turns pairs of dimensions, and {position.fraction:g} of heads of "
                     f"{d_head} is {n_rotated}; choose a fraction or heads that give an even number"
                 )
-        if isinstance(position, ALiBi) and not attention.takes_bias:
+        if isinstance(position, ALiBi | Relative) and not attention.takes_bias:
             raise ConfigError(
-                f"model.position.kind: alibi adds to attention scores, and {attention.kind} attention has none; "
-                f"use sinusoidal or learned"
+                f"model.position.kind: {position.kind} adds to attention scores, and {attention.kind} attention has "
+                "none; use sinusoidal or learned"
             )

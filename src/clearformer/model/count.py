@@ -26,10 +26,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from clearformer.errors import ConfigError
 from clearformer.model.attention import CHUNK, Dot, Last, Linear, Mean, MultiHead, Shared
 from clearformer.model.config import ModelConfig
-from clearformer.model.feedforward import GELU, NoFeedForward, ReLU, ReLU2, SwiGLU
+from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
 from clearformer.model.norms import LayerNorm, NoNorm, Norm, RMSNorm
-from clearformer.model.positions import ALiBi, Learned, RoPE
-from clearformer.model.transformer import Decoder, build
+from clearformer.model.positions import ALiBi, Learned, Relative, RoPE
+from clearformer.model.transformer import Transformer, build
 
 COMPONENTS: tuple[str, ...] = ("embedding", "position", "attention", "ffn", "norms", "head")
 FLOAT_BYTES = 4
@@ -69,8 +69,20 @@ class Flops:
 # --- what the model is made of, from its configuration ----------------------------------------------------
 
 
+def n_attentions(config: ModelConfig) -> int:
+    """The attention sub-layers of all blocks: one in each, and cross-attention in an encoder-decoder's decoder."""
+    if config.family == "encoder-decoder":
+        return config.n_layers + 2 * config.decoder_layers
+    return config.n_layers
+
+
+def n_ffns(config: ModelConfig) -> int:
+    """The feed-forward networks of all blocks."""
+    return config.n_layers + (config.decoder_layers if config.family == "encoder-decoder" else 0)
+
+
 def attention_matrices(config: ModelConfig) -> list[Matrix]:
-    """The matrices of one block's attention."""
+    """The matrices of one attention sub-layer."""
     d = config.d_model
     match config.attention:
         case Last() | Mean() | Dot():
@@ -94,38 +106,61 @@ def ffn_matrices(config: ModelConfig) -> list[Matrix]:
     match config.ffn:
         case NoFeedForward():
             return []
-        case ReLU() | GELU() | ReLU2() as ffn:
+        case ReLU() | GELU() | SiLU() | ReLU2() as ffn:
             n_inner = 1
-        case SwiGLU() as ffn:
+        case SwiGLU() | GEGLU() as ffn:
             n_inner = 2
     d_ff = ffn.width(d)
     return [Matrix(d, d_ff, ffn.bias)] * n_inner + [Matrix(d_ff, d, ffn.bias)]
 
 
-def head_matrix(config: ModelConfig) -> Matrix:
-    """The matrix from the residual stream to the logits, which is the embedding's where they are tied."""
+def embedding_size(config: ModelConfig) -> int:
+    """Numbers in the embeddings of the tokens."""
     if config.vocab_size is None:
         raise ConfigError(
             "model.vocab_size is not set; what a model costs depends on the number of its tokens"
         )
-    return Matrix(config.d_model, config.vocab_size, config.head_bias)
+    return config.vocab_size * config.d_model
+
+
+def head_matrix(config: ModelConfig) -> Matrix:
+    """The matrix from the residual stream to the logits, which is the embedding's where they are tied."""
+    return Matrix(config.d_model, embedding_size(config) // config.d_model, config.head_bias)
+
+
+def head_matrices(config: ModelConfig) -> list[Matrix]:
+    """The matrices behind the last norm, of a masked-token head or of a classifier too."""
+    d = config.d_model
+    if config.n_classes is not None:
+        pooler = [Matrix(d, d, bias=True)] if config.pooling == "first" else []
+        return [*pooler, Matrix(d, config.n_classes, bias=True)]
+    transform = [Matrix(d, d, bias=True)] if config.masked_head == "transform" else []
+    return [*transform, head_matrix(config)]
+
+
+def is_tied(config: ModelConfig) -> bool:
+    """Whether the matrix to the logits is the embeddings' own."""
+    return config.tie_embeddings and config.n_classes is None
 
 
 def all_norms(config: ModelConfig) -> Iterator[tuple[Norm, int, int]]:
     """Every norm of the model, the size of what it normalises, and how often it does so for each token."""
     d = config.d_model
-    for wanted in (config.embedding_norm, config.final_norm):
+    for wanted in (config.embedding_norm, config.final_norm) * config.n_stacks:
         if wanted:
             yield config.norm, d, 1
-    for _ in range(config.n_layers):
+    if config.masked_head == "transform" and config.n_classes is None:
+        yield config.norm, d, 1
+    for _ in range(n_attentions(config)):
         if config.placement != "none":
             yield config.norm, d, 1
-            if not isinstance(config.ffn, NoFeedForward):
-                yield config.norm, d, 1
         if isinstance(config.attention, MultiHead | Linear):
             n_heads, d_head = config.attention.heads(d)
             yield config.attention.qk_norm, d_head, n_heads
             yield config.attention.qk_norm, d_head, config.attention.n_key_value_heads
+    for _ in range(n_ffns(config)):
+        if config.placement != "none" and not isinstance(config.ffn, NoFeedForward):
+            yield config.norm, d, 1
 
 
 # --- parameters -------------------------------------------------------------------------------------------
@@ -136,15 +171,26 @@ def matrices_by_formula(config: ModelConfig) -> dict[str, int]:
 
     For the model of lecture 000, section 5.4, this is 2 V d + 11 L d².
     """
-    embedding = head_matrix(config).size
+    head = sum(matrix.size for matrix in head_matrices(config))
     return {
-        "embedding": embedding,
-        "position": config.max_seq_len * config.d_model if isinstance(config.position, Learned) else 0,
-        "attention": config.n_layers * sum(matrix.size for matrix in attention_matrices(config)),
-        "ffn": config.n_layers * sum(matrix.size for matrix in ffn_matrices(config)),
+        "embedding": embedding_size(config) + config.n_token_types * config.d_model,
+        "position": config.n_stacks * _position_parameters(config),
+        "attention": n_attentions(config) * sum(matrix.size for matrix in attention_matrices(config)),
+        "ffn": n_ffns(config) * sum(matrix.size for matrix in ffn_matrices(config)),
         "norms": 0,
-        "head": 0 if config.tie_embeddings else embedding,
+        "head": head - (embedding_size(config) if is_tied(config) else 0),
     }
+
+
+def _position_parameters(config: ModelConfig) -> int:
+    """Those of one stack."""
+    match config.position:
+        case Learned():
+            return config.max_seq_len * config.d_model
+        case Relative() as relative:
+            return relative.n_buckets * config.attention.heads(config.d_model)[0]
+        case _:
+            return 0
 
 
 def parameters_by_formula(config: ModelConfig) -> dict[str, int]:
@@ -154,10 +200,10 @@ def parameters_by_formula(config: ModelConfig) -> dict[str, int]:
         ConfigError: the vocabulary's size is not set.
     """
     parameters = matrices_by_formula(config)
-    parameters["attention"] += config.n_layers * sum(m.bias_size for m in attention_matrices(config))
-    parameters["ffn"] += config.n_layers * sum(m.bias_size for m in ffn_matrices(config))
+    parameters["attention"] += n_attentions(config) * sum(m.bias_size for m in attention_matrices(config))
+    parameters["ffn"] += n_ffns(config) * sum(m.bias_size for m in ffn_matrices(config))
     parameters["norms"] += sum(_norm_parameters(norm, size) for norm, size, _ in all_norms(config))
-    parameters["head"] += head_matrix(config).bias_size
+    parameters["head"] += sum(matrix.bias_size for matrix in head_matrices(config))
     return parameters
 
 
@@ -171,21 +217,35 @@ def _norm_parameters(norm: Norm, size: int) -> int:
             return size if norm.learned else 0
 
 
-def build_on_meta(config: ModelConfig) -> Decoder:
+def build_on_meta(config: ModelConfig) -> Transformer:
     """The model with the shapes of its weights but none of their memory."""
     with torch.device("meta"):
         return build(config)
 
 
-PLACES = {"embed": "embedding", "position": "position", "attn": "attention", "mlp": "ffn", "head": "head"}
+PLACES = {
+    "embed": "embedding",
+    "token_types": "embedding",
+    "position": "position",
+    "encoder_position": "position",
+    "decoder_position": "position",
+    "attn": "attention",
+    "cross_attn": "attention",
+    "mlp": "ffn",
+    "head": "head",
+    "head_bias": "head",
+    "masked_head": "head",
+    "pooler": "head",
+    "classifier": "head",
+}
 
 
 def parameters_by_count(model: nn.Module) -> dict[str, int]:
     """Parameters by component, counted in the built model (on any device, the meta device too)."""
     counted = dict.fromkeys(COMPONENTS, 0)
     for path, module in model.named_modules():
-        for parameter in module.parameters(recurse=False):
-            counted[_component(path, module)] += parameter.numel()
+        for name, parameter in module.named_parameters(recurse=False):
+            counted[_component(f"{path}.{name}", module)] += parameter.numel()
     return counted
 
 
@@ -201,25 +261,38 @@ def _component(path: str, module: nn.Module) -> str:
 def flops_by_formula(config: ModelConfig, seq_len: int) -> Flops:
     """FLOPs of one text of T tokens, from the configuration's arithmetic alone; divide by T for those of a token.
 
+    Of an encoder-decoder, those of a pair of texts of T tokens each. A classifier's head reads one vector a text.
+
     Raises:
         ConfigError: the vocabulary's size is not set.
     """
-    attention = _multiply_adds(attention_matrices(config), seq_len) + _mixing(config, seq_len)
-    ffn = _multiply_adds(ffn_matrices(config), seq_len)
+    projections = n_attentions(config) * _multiply_adds(attention_matrices(config), seq_len)
+    head_tokens = seq_len if config.n_classes is None else 1
     multiply_adds = dict.fromkeys(COMPONENTS, 0) | {
-        "attention": config.n_layers * attention,
-        "ffn": config.n_layers * ffn,
-        "head": _multiply_adds([head_matrix(config)], seq_len),
+        "attention": projections + _all_mixing(config, seq_len),
+        "ffn": n_ffns(config) * _multiply_adds(ffn_matrices(config), seq_len),
+        "head": _multiply_adds(head_matrices(config), head_tokens),
     }
     forward = {component: 2 * count for component, count in multiply_adds.items()}
     return Flops(forward, backward={component: 2 * count for component, count in forward.items()})
+
+
+def _all_mixing(config: ModelConfig, seq_len: int) -> int:
+    """Multiply-adds that mix positions in all attention sub-layers; who reads backwards only depends on the stack."""
+    if config.family == "decoder":
+        return config.n_layers * _mixing(config, seq_len, causal=True)
+    both_ways = _mixing(config, seq_len, causal=False)
+    if config.family == "encoder":
+        return config.n_layers * both_ways
+    n_both_ways = config.n_layers + config.decoder_layers  # cross-attention reads all of the source
+    return n_both_ways * both_ways + config.decoder_layers * _mixing(config, seq_len, causal=True)
 
 
 def _multiply_adds(matrices: list[Matrix], n_tokens: int) -> int:
     return n_tokens * sum(matrix.uses * matrix.size for matrix in matrices)
 
 
-def _mixing(config: ModelConfig, seq_len: int) -> int:
+def _mixing(config: ModelConfig, seq_len: int, causal: bool) -> int:
     """Multiply-adds that mix the positions of one text in one block: the scores, and the values they weigh."""
     n_heads, d_head = config.attention.heads(config.d_model)
     match config.attention:
@@ -229,6 +302,8 @@ def _mixing(config: ModelConfig, seq_len: int) -> int:
             return seq_len**2 * (1 + config.d_model)
         case Dot() | Shared() | MultiHead():
             return seq_len**2 * n_heads * 2 * d_head
+        case Linear() if not causal:  # k^T v, what each query takes of it, and the sums to divide by
+            return seq_len * n_heads * (2 * d_head**2 + d_head)
         case Linear():
             n_chunks, rest = divmod(seq_len, CHUNK)
             within = (n_chunks * CHUNK**2 + rest**2) * 2 * d_head  # pairs inside a chunk
@@ -236,14 +311,15 @@ def _mixing(config: ModelConfig, seq_len: int) -> int:
             return n_heads * (within + across)
 
 
-def flops_by_count(model: Decoder, seq_len: int) -> Flops:
+def flops_by_count(model: Transformer, seq_len: int) -> Flops:
     """FLOPs of one text of T tokens, counted while the model runs on the meta device.
 
     The backward pass is at most twice the forward pass: a product whose operand needs no gradient is not formed
     (the constant scores of `mean`, the empty sums that linear attention begins with).
     """
+    tokens = torch.zeros(1, seq_len, dtype=torch.long, device="meta")
     with FlopCounterMode(display=False) as counter:
-        logits = model(torch.zeros(1, seq_len, dtype=torch.long, device="meta"))
+        logits = model(*[tokens] * model.config.n_stacks)
         forward = _flops_by_component(counter)
         logits.sum().backward()
         both = _flops_by_component(counter)
@@ -258,7 +334,7 @@ def _flops_by_component(counter: FlopCounterMode) -> dict[str, int]:
     counted = dict.fromkeys(COMPONENTS, 0)
     for path, operations in counter.get_flop_counts().items():
         name = path.rpartition(".")[2]
-        if name in ("attn", "mlp"):
+        if name in ("attn", "cross_attn", "mlp"):
             counted[PLACES[name]] += sum(operations.values())
     counted["head"] = counter.get_total_flops() - sum(counted.values())
     return counted
@@ -275,8 +351,13 @@ def activations_by_formula(config: ModelConfig, batch_size: int, seq_len: int) -
     sum a head, an activation function its input or its result.
 
     Raises:
-        ConfigError: the vocabulary's size is not set, or attention is linear, for which there is no formula here.
+        ConfigError: the vocabulary's size is not set, or there is no formula here: of linear attention, relative
+            positions, and the families other than decoders.
     """
+    if config.family != "decoder" or isinstance(config.position, Relative):
+        raise ConfigError(
+            "model.family: activations are known by formula for decoders without relative positions; plan counts them"
+        )
     d, head = config.d_model, head_matrix(config)
     floats_per_token = {
         "attention": config.n_layers * _attention_floats(config, seq_len),
@@ -320,9 +401,11 @@ def _ffn_floats(config: ModelConfig) -> int:
             return 0
         case ReLU() as ffn:  # its gradient needs its result, which the next matrix keeps as well
             n_hidden = 1
-        case GELU() | ReLU2() as ffn:
+        case GELU() | SiLU() | ReLU2() as ffn:
             n_hidden = 2
-        case SwiGLU() as ffn:  # the gate before and after its activation, what it multiplies, and the product
+        case (
+            SwiGLU() | GEGLU() as ffn
+        ):  # the gate before and after its activation, what it multiplies, and the product
             n_hidden = 4
     return d + n_hidden * ffn.width(d)
 

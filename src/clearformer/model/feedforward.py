@@ -1,4 +1,4 @@
-"""What transforms each position by itself: none, ReLU, GELU, squared ReLU, SwiGLU.
+"""What transforms each position by itself: none, ReLU, GELU, SiLU, squared ReLU, SwiGLU, GEGLU.
 
 Shapes: B batch, T positions, D d_model, F d_ff.
 """
@@ -66,25 +66,52 @@ class ReLU2(_TwoLayers):
         return FeedForward(d_model, self.width(d_model), self.bias, relu2)
 
 
-class SwiGLU(Spec):
-    """(silu(x W_gate) * x W_in) W_out (Shazeer 2020; lecture 002, section 6).
+class SiLU(_TwoLayers):
+    """silu(x W_in) W_out, silu(x) = x sigmoid(x) (Ramachandran et al. 2017, there called swish)."""
+
+    kind: Literal["silu"] = "silu"
+
+    def build(self, d_model: int) -> nn.Module:
+        return FeedForward(d_model, self.width(d_model), self.bias, F.silu)
+
+
+class _Gated(Spec):
+    """(f(x W_gate) * x W_in) W_out (Shazeer 2020; lecture 002, section 6).
 
     Three matrices instead of two: the default width is two thirds of 4D, rounded up to a multiple of 8, so that
     the parameters are those of the other kinds.
     """
 
-    kind: Literal["swiglu"] = "swiglu"
     d_ff: PositiveInt | None = None
     bias: bool = False
 
     def width(self, d_model: int) -> int:
         return self.d_ff or -(-8 * d_model // 24) * 8
 
+
+class SwiGLU(_Gated):
+    """(silu(x W_gate) * x W_in) W_out (Shazeer 2020; lecture 002, section 6)."""
+
+    kind: Literal["swiglu"] = "swiglu"
+
     def build(self, d_model: int) -> nn.Module:
-        return GatedFeedForward(d_model, self.width(d_model), self.bias)
+        return GatedFeedForward(d_model, self.width(d_model), self.bias, F.silu)
 
 
-FeedForwardSpec = Annotated[NoFeedForward | ReLU | GELU | ReLU2 | SwiGLU, Field(discriminator="kind")]
+class GEGLU(_Gated):
+    """(gelu(x W_gate) * x W_in) W_out (Shazeer 2020), as in T5 1.1; `approximate` is GELU's."""
+
+    kind: Literal["geglu"] = "geglu"
+    approximate: Literal["none", "tanh"] = "tanh"
+
+    def build(self, d_model: int) -> nn.Module:
+        activation = partial(F.gelu, approximate=self.approximate)
+        return GatedFeedForward(d_model, self.width(d_model), self.bias, activation)
+
+
+FeedForwardSpec = Annotated[
+    NoFeedForward | ReLU | GELU | SiLU | ReLU2 | SwiGLU | GEGLU, Field(discriminator="kind")
+]
 
 
 def relu2(x: Tensor) -> Tensor:
@@ -108,15 +135,16 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """W_out (silu(W_gate x) * W_in x)."""
+    """W_out (f(W_gate x) * W_in x)."""
 
-    def __init__(self, d_model: int, d_ff: int, bias: bool) -> None:
+    def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.W_gate = nn.Linear(d_model, d_ff, bias=bias)
         self.W_in = nn.Linear(d_model, d_ff, bias=bias)
         self.W_out = nn.Linear(d_ff, d_model, bias=bias)
+        self.activation = activation
         self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        gate = F.silu(self.hook_pre(self.W_gate(x)))  # [B T F]
+        gate = self.activation(self.hook_pre(self.W_gate(x)))  # [B T F]
         return self.W_out(self.hook_post(gate * self.hook_pre_linear(self.W_in(x))))

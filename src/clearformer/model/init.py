@@ -12,16 +12,17 @@ from pydantic import Field, PositiveFloat
 from torch import nn
 
 from clearformer.config import Spec
-from clearformer.model.positions import LearnedPositions
+from clearformer.model.positions import LearnedPositions, RelativeBiases
 
 OUTPUTS = ("W_O", "W_out")
+HEADS = ("head", "classifier")
 
 
 class _InitSpec(Spec, ABC):
     """What every kind of initialisation has.
 
     Attributes:
-        zero_outputs: Whether the outputs and an untied head begin at 0: each block is then the identity at first,
+        zero_outputs: Whether the outputs and a head of its own begin at 0: each block is then the identity at first,
             and the first prediction uniform.
     """
 
@@ -44,7 +45,7 @@ class _InitSpec(Spec, ABC):
     def _set_module(self, name: str, module: nn.Module, n_layers: int) -> None:
         if isinstance(module, nn.Linear):
             self.fill(module.weight, name in OUTPUTS, n_layers)
-            if self.zero_outputs and name in (*OUTPUTS, "head"):
+            if self.zero_outputs and name in (*OUTPUTS, *HEADS):
                 module.weight.zero_()
             if module.bias is not None:
                 module.bias.zero_()
@@ -52,6 +53,8 @@ class _InitSpec(Spec, ABC):
             module.weight.normal_(0, self.embedding_std(module.embedding_dim))
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
             module.reset_parameters()
+        elif isinstance(module, RelativeBiases):
+            module.weight.zero_()  # all distances are alike at first
         elif isinstance(module, LearnedPositions):
             module.weight.normal_(0, self.embedding_std(module.weight.shape[1]))
 

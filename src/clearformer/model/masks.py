@@ -26,6 +26,21 @@ class Mask:
     causal: bool
     padding: Bool[Tensor, "B S"] | None = None
 
+    @classmethod
+    def of(
+        cls,
+        tokens: Int[Tensor, "B T"],
+        causal: bool,
+        padding: Bool[Tensor, "B S"] | None = None,
+        n_before: int = 0,
+    ) -> "Mask":
+        """The mask of a text that reads itself; `n_before` of its S positions were read in earlier passes."""
+        if padding is None:
+            k_pos = torch.arange(n_before + tokens.shape[1], device=tokens.device)
+        else:  # padding does not count: a text begins at 0 wherever it stands
+            k_pos = (padding.cumsum(1) - 1).clamp_min(0)
+        return cls(q_pos=k_pos[..., n_before:], k_pos=k_pos, causal=causal, padding=padding)
+
     def attend(self, window: int | None) -> Bool[Tensor, "#B 1 T S"]:
         """True where a query may read a key; `window` is the number of keys back, a query's own included."""
         distance = self.q_pos.unsqueeze(-1) - self.k_pos.unsqueeze(-2)  # [*B T S]

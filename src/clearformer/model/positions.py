@@ -1,4 +1,4 @@
-"""How order enters the model: none, sinusoidal, learned, RoPE, ALiBi.
+"""How order enters the model: none, sinusoidal, learned, RoPE, ALiBi, relative.
 
 There are three seams, and each kind overrides only its own: `embed` (vectors added to the token embeddings),
 `rotate` (queries and keys turned by their positions) and `bias` (numbers added to the attention scores).
@@ -9,14 +9,26 @@ where every row of the batch has the same positions and [B T] where padding shif
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from clearformer.config import Spec
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a position kind is built from; `causal` where its stack reads in causal order."""
+
+    d_model: int
+    n_heads: int
+    d_head: int
+    max_seq_len: int
+    causal: bool = True
 
 
 class Positions(nn.Module):
@@ -42,7 +54,7 @@ class NoPositions(Spec):
 
     kind: Literal["none"] = "none"
 
-    def build(self, d_model: int, n_heads: int, d_head: int, max_seq_len: int) -> Positions:
+    def build(self, sizes: Sizes) -> Positions:
         return Positions()
 
 
@@ -50,12 +62,16 @@ class Sinusoidal(Spec):
     """PE(t, 2i) = sin(t / 10000^(2i/d)), PE(t, 2i+1) = cos(t / 10000^(2i/d)) (Vaswani et al. 2017, 3.5).
 
     PE(t+k) is a linear function of PE(t): each pair of dimensions turns by a fixed angle.
+
+    Attributes:
+        interleaved: Whether a sine stands beside its cosine, as in the formula; else all sines come first (Marian).
     """
 
     kind: Literal["sinusoidal"] = "sinusoidal"
+    interleaved: bool = True
 
-    def build(self, d_model: int, n_heads: int, d_head: int, max_seq_len: int) -> Positions:
-        return SinusoidalPositions(d_model, max_seq_len)
+    def build(self, sizes: Sizes) -> Positions:
+        return SinusoidalPositions(sizes.d_model, sizes.max_seq_len, self.interleaved)
 
 
 class Learned(Spec):
@@ -63,8 +79,8 @@ class Learned(Spec):
 
     kind: Literal["learned"] = "learned"
 
-    def build(self, d_model: int, n_heads: int, d_head: int, max_seq_len: int) -> Positions:
-        return LearnedPositions(d_model, max_seq_len)
+    def build(self, sizes: Sizes) -> Positions:
+        return LearnedPositions(sizes.d_model, sizes.max_seq_len)
 
 
 class RoPE(Spec):
@@ -85,8 +101,8 @@ class RoPE(Spec):
     def rotated_dims(self, d_head: int) -> int:
         return int(d_head * self.fraction)
 
-    def build(self, d_model: int, n_heads: int, d_head: int, max_seq_len: int) -> Positions:
-        return RotaryPositions(self.rotated_dims(d_head), self.theta, max_seq_len)
+    def build(self, sizes: Sizes) -> Positions:
+        return RotaryPositions(self.rotated_dims(sizes.d_head), self.theta, sizes.max_seq_len)
 
 
 class ALiBi(Spec):
@@ -94,11 +110,36 @@ class ALiBi(Spec):
 
     kind: Literal["alibi"] = "alibi"
 
-    def build(self, d_model: int, n_heads: int, d_head: int, max_seq_len: int) -> Positions:
-        return LinearBiases(n_heads)
+    def build(self, sizes: Sizes) -> Positions:
+        return LinearBiases(sizes.n_heads)
 
 
-Position = Annotated[NoPositions | Sinusoidal | Learned | RoPE | ALiBi, Field(discriminator="kind")]
+class Relative(Spec):
+    """A learned number for each head and distance, added to the scores; far distances share one (Raffel et al. 2020).
+
+    All blocks of a stack have the same numbers. Distances up to half the buckets have one each, longer ones share
+    them logarithmically up to `max_distance`; where a text is read in both directions, each has half the buckets.
+    """
+
+    kind: Literal["relative"] = "relative"
+    n_buckets: int = Field(default=32, ge=4, multiple_of=4)
+    max_distance: PositiveInt = 128
+
+    @model_validator(mode="after")
+    def _far_is_beyond_near(self) -> "Relative":
+        if self.max_distance <= self.n_buckets // 2:
+            raise ValueError(
+                f"max_distance={self.max_distance} must be more than half of n_buckets={self.n_buckets}"
+            )
+        return self
+
+    def build(self, sizes: Sizes) -> Positions:
+        return RelativeBiases(self.n_buckets, self.max_distance, sizes.n_heads, sizes.causal)
+
+
+Position = Annotated[
+    NoPositions | Sinusoidal | Learned | RoPE | ALiBi | Relative, Field(discriminator="kind")
+]
 
 
 class ConstantTables(Positions):
@@ -126,8 +167,8 @@ class SinusoidalPositions(ConstantTables):
 
     table: Tensor
 
-    def __init__(self, d_model: int, max_seq_len: int) -> None:
-        super().__init__(lambda: {"table": sinusoidal_table(d_model, max_seq_len)})
+    def __init__(self, d_model: int, max_seq_len: int, interleaved: bool) -> None:
+        super().__init__(lambda: {"table": sinusoidal_table(d_model, max_seq_len, interleaved)})
 
     def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
         return self.table[pos]
@@ -175,11 +216,41 @@ class LinearBiases(ConstantTables):
         return -self.slopes[:, None, None] * distance.unsqueeze(-3)
 
 
-def sinusoidal_table(d_model: int, max_seq_len: int) -> Float[Tensor, "S D"]:
-    """The encodings of all positions, sines in the even dimensions and cosines in the odd ones."""
+class RelativeBiases(Positions):
+    """See `Relative`."""
+
+    def __init__(self, n_buckets: int, max_distance: int, n_heads: int, causal: bool) -> None:
+        super().__init__()
+        self.n_buckets, self.max_distance, self.causal = n_buckets, max_distance, causal
+        self.weight = nn.Parameter(torch.empty(n_buckets, n_heads))
+
+    def bias(self, q_pos: Int[Tensor, "*#B T"], k_pos: Int[Tensor, "*#B S"]) -> Float[Tensor, "*#B H T S"]:
+        distance = q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)  # [*B T S]
+        return self.weight[self.bucket(distance)].movedim(-1, -3)
+
+    def bucket(self, distance: Int[Tensor, "*B T S"]) -> Int[Tensor, "*B T S"]:
+        """Which number a distance has: how far back a key lies or, in both directions, how far ahead as well."""
+        if self.causal:
+            return distance_bucket(distance.clamp_min(0), self.n_buckets, self.max_distance)
+        half = self.n_buckets // 2
+        return distance_bucket(distance.abs(), half, self.max_distance) + half * (distance < 0)
+
+
+def distance_bucket(distance: Int[Tensor, "*B"], n_buckets: int, max_distance: int) -> Int[Tensor, "*B"]:
+    """The bucket of a distance of 0 or more: near ones have their own, far ones share them logarithmically."""
+    n_near = n_buckets // 2
+    octaves = torch.log(distance.clamp_min(1).float() / n_near) / math.log(max_distance / n_near)
+    far = n_near + (octaves * (n_buckets - n_near)).long()
+    return torch.where(distance < n_near, distance, far.clamp_max(n_buckets - 1))
+
+
+def sinusoidal_table(d_model: int, max_seq_len: int, interleaved: bool = True) -> Float[Tensor, "S D"]:
+    """The encodings of all positions: sines in the even dimensions and cosines in the odd ones, or sines first."""
     pos = torch.arange(max_seq_len, dtype=torch.float64)[:, None]
     even = torch.arange(0, d_model, 2, dtype=torch.float64)
     angles = pos / 10_000 ** (even / d_model)
+    if not interleaved:
+        return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :d_model].float()
     pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)  # [S D/2 2]
     return pairs.flatten(1)[:, :d_model].float()
 

@@ -1,12 +1,16 @@
-"""The models, from the same blocks.
+"""The models: three arrangements of the same blocks.
 
-    tokens -> embed (+ positions) -> block 1 ... block N -> final norm -> head -> logits
+    Decoder         tokens -> embed -> causal blocks -> norm -> head        what comes next (GPT)
+    Encoder         tokens -> embed -> blocks -> norm -> head               what stands here, or of which class (BERT)
+    EncoderDecoder  source -> embed -> blocks -> norm -> memory             what comes next in another text
+                    tokens -> embed -> causal blocks that also read memory -> norm -> head
 
-Shapes: B batch, T positions, D d_model, V vocabulary.
+Shapes: B batch, T positions, S positions of the source, D d_model, V vocabulary, C classes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,32 +18,162 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from clearformer.errors import ConfigError, UserError
-from clearformer.model.block import Block
+from clearformer.model.block import Block, Memory
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
 from clearformer.model.hooks import HookPoint, Look, hook_points, hooked
 from clearformer.model.masks import Mask
+from clearformer.model.positions import Positions, Sizes
 
 
-class Decoder(nn.Module):
-    """A causal language model: each position predicts the next token from those before it."""
+class Blocks(nn.ModuleList):
+    """A stack of blocks, and what runs a text through it."""
+
+    def __init__(self, config: ModelConfig, n_layers: int, cross: bool = False) -> None:
+        super().__init__(
+            Block(
+                config.d_model,
+                config.attention,
+                config.ffn,
+                config.norm,
+                config.placement,
+                config.residual,
+                config.dropout,
+                config.parallel,
+                cross,
+            )
+            for _ in range(n_layers)
+        )
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Mask,
+        positions: Positions,
+        cache: Cache | None = None,
+        memory: Memory | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        for i, block in enumerate(self):
+            x = block(x, mask, positions, cache.layers[i] if cache else None, memory)
+        return x
+
+    def new_cache(self) -> Cache:
+        """An empty cache, to be filled by `forward`."""
+        return Cache([block.new_cache() for block in self if isinstance(block, Block)])
+
+
+class Transformer(nn.Module):
+    """What the three arrangements share: embeddings, the head, and a way to look inside."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         if config.vocab_size is None:
             raise ConfigError("model.vocab_size is not set; a model needs the number of its tokens")
         self.config = config
-        n_heads, d_head = config.attention.heads(config.d_model)
         self.embed = nn.Embedding(config.vocab_size, config.d_model)
-        self.position = config.position.build(config.d_model, n_heads, d_head, config.max_seq_len)
-        self.ln_embed = config.norm.build(config.d_model) if config.embedding_norm else nn.Identity()
-        self.blocks = nn.ModuleList(_block(config) for _ in range(config.n_layers))
-        self.ln_final = config.norm.build(config.d_model) if config.final_norm else nn.Identity()
-        self.head = (
-            None
-            if config.tie_embeddings
-            else nn.Linear(config.d_model, config.vocab_size, bias=config.head_bias)
-        )
+        self.head: nn.Linear | None = None
+        self.head_bias: nn.Parameter | None = None
+
+    def unembed(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
+        """Logits of vectors of the residual stream (after the final norm)."""
+        if self.config.scale_logits:
+            x = x * self.config.d_model**-0.5
+        logits = F.linear(x, self.embed.weight, self.head_bias) if self.head is None else self.head(x)
+        cap = self.config.logit_soft_cap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def hooked(self, looks: Mapping[str, Look]) -> AbstractContextManager[None]:
+        """Let functions look at, or replace, named activations inside a `with` block; see `hooks.hooked`."""
+        return hooked(self, looks)
+
+    def run_with_cache(
+        self, *inputs: Any, names: str | Iterable[str] | Callable[[str], bool] | None = None
+    ) -> tuple[Float[Tensor, "..."], dict[str, Tensor]]:
+        """What `forward` returns, and the activations at the named hook points (all, where no names are given).
+
+        Shapes follow TransformerLens: q, k, v and z are [B T H Dh], scores and patterns [B H T S], the rest
+        [B T D] (or F in the feed-forward network).
+        """
+        points = hook_points(self)
+        if isinstance(names, str):
+            names = [names]
+        if callable(names):
+            names = [name for name in points if names(name)]
+        seen: dict[str, Tensor] = {}
+
+        def keep(name: str) -> Look:
+            return lambda activation: seen.__setitem__(name, activation)
+
+        with self.hooked({name: keep(name) for name in (points if names is None else names)}):
+            result = self(*inputs)
+        return result, seen
+
+    # --- parts ----------------------------------------------------------------------------------------------
+
+    def _positions(self, causal: bool) -> Positions:
+        n_heads, d_head = self.config.attention.heads(self.config.d_model)
+        sizes = Sizes(self.config.d_model, n_heads, d_head, self.config.max_seq_len, causal)
+        return self.config.position.build(sizes)
+
+    def _norm_if(self, wanted: bool) -> nn.Module:
+        return self.config.norm.build(self.config.d_model) if wanted else nn.Identity()
+
+    def _build_head(self) -> None:
+        """The matrix from the residual stream to the logits: one of its own, or the embeddings' and a bias."""
+        config = self.config
+        if not config.tie_embeddings:
+            self.head = nn.Linear(config.d_model, self.embed.num_embeddings, bias=config.head_bias)
+        elif config.head_bias:
+            self.head_bias = nn.Parameter(torch.zeros(self.embed.num_embeddings))
+
+    # --- from tokens to vectors -----------------------------------------------------------------------------
+
+    def _token_vectors(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        x = self.embed(tokens)
+        return x * self.config.d_model**0.5 if self.config.scale_embeddings else x
+
+    def _add_positions(
+        self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "*#B T"], positions: Positions, hook: HookPoint
+    ) -> Float[Tensor, "B T D"]:
+        vectors = positions.embed(pos)
+        return x if vectors is None else x + hook(vectors.to(x.dtype).expand_as(x))
+
+    def _drop(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        return F.dropout(x, self.config.dropout, self.training)
+
+    # --- masks ----------------------------------------------------------------------------------------------
+
+    def _mask(self, tokens: Tensor, padding: Tensor | None, causal: bool, cache: Cache | None = None) -> Mask:
+        n_new = tokens.shape[1]
+        n_before = cache.length if cache else 0
+        if cache:
+            padding = cache.joined_padding(n_new, padding)
+        self._refuse_too_long(n_before + n_new, padding)
+        if cache:
+            cache.extend(n_new, padding)
+        return Mask.of(tokens, causal, padding, n_before)
+
+    def _refuse_too_long(self, n_positions: int, padding: Tensor | None) -> None:
+        limit = self.config.max_seq_len
+        if n_positions <= limit:
+            return
+        longest = n_positions if padding is None else int(padding.sum(1).max())
+        if longest > limit:
+            raise UserError(
+                f"the text is {longest} tokens long and the model reads at most {limit} (model.max_seq_len)"
+            )
+
+
+class Decoder(Transformer):
+    """A causal language model: each position predicts the next token from those before it."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.position = self._positions(causal=True)
+        self.ln_embed = self._norm_if(config.embedding_norm)
+        self.blocks = Blocks(config, config.n_layers)
+        self.ln_final = self._norm_if(config.final_norm)
+        self._build_head()
         self.hook_embed, self.hook_pos_embed = HookPoint(), HookPoint()
         config.init.apply(self, config.n_layers)
 
@@ -61,101 +195,175 @@ class Decoder(nn.Module):
         Raises:
             UserError: the texts are longer than the model's positions.
         """
-        mask = self._mask(tokens, padding, cache)
-        x = self._embed(tokens, mask.q_pos)
-        for i, block in enumerate(self.blocks):
-            x = block(x, mask, self.position, cache.layers[i] if cache else None)
+        mask = self._mask(tokens, padding, causal=True, cache=cache)
+        x = self.hook_embed(self._token_vectors(tokens))
+        x = self._add_positions(x, mask.q_pos, self.position, self.hook_pos_embed)
+        x = self.blocks(self._drop(self.ln_embed(x)), mask, self.position, cache)
         return self.unembed(self.ln_final(x[:, -1:] if last_only else x))
 
     def new_cache(self) -> Cache:
         """An empty cache, to be filled by `forward`."""
-        return Cache([block.new_cache() for block in self._blocks()])
+        return self.blocks.new_cache()
 
-    def unembed(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
-        """Logits of vectors of the residual stream (after the final norm)."""
-        logits = F.linear(x, self.embed.weight) if self.head is None else self.head(x)
-        cap = self.config.logit_soft_cap
-        return logits if cap is None else cap * torch.tanh(logits / cap)
 
-    def hooked(self, looks: Mapping[str, Look]) -> AbstractContextManager[None]:
-        """Let functions look at, or replace, named activations inside a `with` block; see `hooks.hooked`."""
-        return hooked(self, looks)
+class Encoder(Transformer):
+    """A model that reads a text in both directions: to fill in masked tokens, or to tell its class."""
 
-    def run_with_cache(
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.position = self._positions(causal=False)
+        self.token_types = (
+            nn.Embedding(config.n_token_types, config.d_model) if config.n_token_types else None
+        )
+        self.ln_embed = self._norm_if(config.embedding_norm)
+        self.blocks = Blocks(config, config.n_layers)
+        self.ln_final = self._norm_if(config.final_norm)
+        if config.n_classes is None:
+            self.masked_head = MaskedHead(config) if config.masked_head == "transform" else nn.Identity()
+            self._build_head()
+        else:
+            self.pooler = nn.Linear(config.d_model, config.d_model) if config.pooling == "first" else None
+            self.classifier = nn.Linear(config.d_model, config.n_classes)
+        self.hook_embed, self.hook_pos_embed, self.hook_pooled = HookPoint(), HookPoint(), HookPoint()
+        config.init.apply(self, config.n_layers)
+
+    def forward(
         self,
         tokens: Int[Tensor, "B T"],
         padding: Bool[Tensor, "B T"] | None = None,
-        names: Iterable[str] | Callable[[str], bool] | None = None,
-    ) -> tuple[Float[Tensor, "B T V"], dict[str, Tensor]]:
-        """Logits, and the activations at the named hook points (all of them, where no names are given).
+        token_types: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B *_"]:
+        """Scores of every token at each position [B T V]; of a model with classes, of every class [B C].
 
-        Shapes follow TransformerLens: q, k, v and z are [B T H Dh], scores and patterns [B H T S], the rest
-        [B T D] (or F in the feed-forward network).
+        Args:
+            tokens: Token ids.
+            padding: True where a token is real, False where it fills a shorter row; None: all are real.
+            token_types: Which of several texts a token belongs to (BERT's segments); None: all to the first.
+
+        Raises:
+            UserError: the texts are longer than the model's positions.
         """
-        points = hook_points(self)
-        if callable(names):
-            names = [name for name in points if names(name)]
-        seen: dict[str, Tensor] = {}
+        x = self.encode(tokens, padding, token_types)
+        if self.config.n_classes is None:
+            return self.unembed(self.masked_head(x))
+        return self.classifier(self._drop(self.hook_pooled(self.pool(x, padding))))
 
-        def keep(name: str) -> Look:
-            return lambda activation: seen.__setitem__(name, activation)
+    def encode(
+        self,
+        tokens: Int[Tensor, "B T"],
+        padding: Bool[Tensor, "B T"] | None = None,
+        token_types: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """One vector for each token, of all the text around it (lecture 003: contextual embeddings)."""
+        mask = self._mask(tokens, padding, causal=False)
+        x = self._token_vectors(tokens)
+        if self.token_types is not None:
+            x = x + self.token_types(torch.zeros_like(tokens) if token_types is None else token_types)
+        x = self._add_positions(self.hook_embed(x), mask.q_pos, self.position, self.hook_pos_embed)
+        return self.ln_final(self.blocks(self._drop(self.ln_embed(x)), mask, self.position))
 
-        with self.hooked({name: keep(name) for name in (points if names is None else names)}):
-            logits = self(tokens, padding)
-        return logits, seen
-
-    def _blocks(self) -> Iterable[Block]:
-        return (block for block in self.blocks if isinstance(block, Block))
-
-    def _embed(self, tokens: Int[Tensor, "B T"], pos: Int[Tensor, "*#B T"]) -> Float[Tensor, "B T D"]:
-        x = self.embed(tokens)
-        if self.config.scale_embeddings:
-            x = x * self.config.d_model**0.5
-        x = self.hook_embed(x)
-        vectors = self.position.embed(pos)
-        if vectors is not None:
-            x = x + self.hook_pos_embed(vectors.to(x.dtype).expand_as(x))
-        return F.dropout(self.ln_embed(x), self.config.dropout, self.training)
-
-    def _mask(self, tokens: Tensor, padding: Tensor | None, cache: Cache | None) -> Mask:
-        n_new = tokens.shape[1]
-        n_before = cache.length if cache else 0
-        if cache:
-            padding = cache.joined_padding(n_new, padding)
-        self._refuse_too_long(n_before + n_new, padding)
-        if cache:
-            cache.extend(n_new, padding)
-        if padding is None:
-            k_pos = torch.arange(n_before + n_new, device=tokens.device)
-        else:
-            k_pos = (padding.cumsum(1) - 1).clamp_min(
-                0
-            )  # padding does not count: a text begins at 0 wherever it stands
-        return Mask(q_pos=k_pos[..., n_before:], k_pos=k_pos, causal=True, padding=padding)
-
-    def _refuse_too_long(self, n_positions: int, padding: Tensor | None) -> None:
-        limit = self.config.max_seq_len
-        if n_positions <= limit:
-            return
-        longest = n_positions if padding is None else int(padding.sum(1).max())
-        if longest > limit:
-            raise UserError(
-                f"the text is {longest} tokens long and the model reads at most {limit} (model.max_seq_len)"
-            )
+    def pool(
+        self, x: Float[Tensor, "B T D"], padding: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B D"]:
+        """One vector for each text: tanh(W x_first) (Devlin et al. 2019), or the mean over its real tokens."""
+        real = torch.ones_like(x[..., 0], dtype=torch.bool) if padding is None else padding
+        if self.pooler is None:
+            weights = real.to(x.dtype).unsqueeze(-1)
+            return (x * weights).sum(1) / weights.sum(1).clamp_min(1)
+        first = real.int().argmax(1)  # rows may be padded on the left
+        return torch.tanh(self.pooler(x[torch.arange(len(x), device=x.device), first]))
 
 
-def _block(config: ModelConfig) -> Block:
-    return Block(
-        config.d_model,
-        config.attention,
-        config.ffn,
-        config.norm,
-        config.placement,
-        config.residual,
-        config.dropout,
-    )
+class MaskedHead(nn.Module):
+    """What stands between an encoder and the logits: norm(f(W x + b)) (Devlin et al. 2019)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.d_model, config.d_model)
+        self.ln = config.norm.build(config.d_model)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        return self.ln(F.gelu(self.dense(x)))
 
 
-def build(config: ModelConfig) -> Decoder:
+class EncoderDecoder(Transformer):
+    """A model that reads one text and writes another (Vaswani et al. 2017; lecture 002, lecture 003).
+
+    Each position of the written text predicts the next token from those before it and from the whole source.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.encoder_position = self._positions(causal=False)
+        self.encoder_ln_embed = self._norm_if(config.embedding_norm)
+        self.encoder_blocks = Blocks(config, config.n_layers)
+        self.encoder_ln_final = self._norm_if(config.final_norm)
+        self.decoder_position = self._positions(causal=True)
+        self.decoder_ln_embed = self._norm_if(config.embedding_norm)
+        self.decoder_blocks = Blocks(config, config.decoder_layers, cross=True)
+        self.decoder_ln_final = self._norm_if(config.final_norm)
+        self._build_head()
+        self.hook_encoder_embed, self.hook_encoder_pos_embed = HookPoint(), HookPoint()
+        self.hook_decoder_embed, self.hook_decoder_pos_embed = HookPoint(), HookPoint()
+        config.init.apply(self, max(config.n_layers, config.decoder_layers))
+
+    def forward(
+        self,
+        source: Int[Tensor, "B S"],
+        tokens: Int[Tensor, "B T"],
+        source_padding: Bool[Tensor, "B S"] | None = None,
+        padding: Bool[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Scores of every token as the next one, after each position of `tokens`: teacher forcing.
+
+        Args:
+            source: Token ids of the text that is read.
+            tokens: Token ids of the text that is written, as far as it is known, from <bos> on.
+            source_padding: True where a token of the source is real; None: all are.
+            padding: The same of `tokens`.
+
+        Raises:
+            UserError: a text is longer than the model's positions.
+        """
+        return self.decode(tokens, self.encode(source, source_padding), padding)
+
+    def encode(self, source: Int[Tensor, "B S"], source_padding: Bool[Tensor, "B S"] | None = None) -> Memory:
+        """The source as the decoder reads it."""
+        mask = self._mask(source, source_padding, causal=False)
+        x = self.hook_encoder_embed(self._token_vectors(source))
+        x = self._add_positions(x, mask.q_pos, self.encoder_position, self.hook_encoder_pos_embed)
+        x = self.encoder_blocks(self._drop(self.encoder_ln_embed(x)), mask, self.encoder_position)
+        return Memory(self.encoder_ln_final(x), source_padding)
+
+    def decode(
+        self,
+        tokens: Int[Tensor, "B T"],
+        memory: Memory,
+        padding: Bool[Tensor, "B T"] | None = None,
+        cache: Cache | None = None,
+        last_only: bool = False,
+    ) -> Float[Tensor, "B _ V"]:
+        """Scores of every token as the next one; the arguments are those of `Decoder.forward`."""
+        mask = self._mask(tokens, padding, causal=True, cache=cache)
+        x = self.hook_decoder_embed(self._token_vectors(tokens))
+        x = self._add_positions(x, mask.q_pos, self.decoder_position, self.hook_decoder_pos_embed)
+        x = self.decoder_blocks(
+            self._drop(self.decoder_ln_embed(x)), mask, self.decoder_position, cache, memory
+        )
+        return self.unembed(self.decoder_ln_final(x[:, -1:] if last_only else x))
+
+    def new_cache(self) -> Cache:
+        """An empty cache, to be filled by `decode`."""
+        return self.decoder_blocks.new_cache()
+
+
+FAMILIES: dict[str, type[Transformer]] = {
+    "decoder": Decoder,
+    "encoder": Encoder,
+    "encoder-decoder": EncoderDecoder,
+}
+
+
+def build(config: ModelConfig) -> Any:
     """A model of the given configuration, its weights drawn from torch's global generator."""
-    return Decoder(config)
+    return FAMILIES[config.family](config)

@@ -68,7 +68,7 @@ def test_every_promised_name_is_there_with_its_shape() -> None:
 def test_position_vectors_have_the_same_shape_with_padding_and_without(position: Any) -> None:
     real = torch.ones(B, T, dtype=torch.bool)
     for padding in (None, real):
-        _, seen = model(position=position).run_with_cache(tokens(), padding, ["hook_pos_embed"])
+        _, seen = model(position=position).run_with_cache(tokens(), padding, names=["hook_pos_embed"])
         assert seen["hook_pos_embed"].shape == (B, T, D)
 
 

@@ -14,6 +14,7 @@ from clearformer.model.positions import (
     NoPositions,
     RoPE,
     Sinusoidal,
+    Sizes,
     alibi_slopes,
     sinusoidal_table,
 )
@@ -22,7 +23,7 @@ D, H, DH, MAX_T = 14, 3, 6, 11
 
 
 def test_no_positions_leave_no_trace() -> None:
-    positions, pos = NoPositions().build(D, H, DH, MAX_T), torch.arange(5)
+    positions, pos = NoPositions().build(Sizes(D, H, DH, MAX_T)), torch.arange(5)
     x = torch.randn(2, 5, H, DH)
     assert positions.embed(pos) is None
     assert positions.rotate(x, pos) is x
@@ -51,7 +52,7 @@ def test_a_shifted_sinusoid_is_a_linear_function_of_it() -> None:
 
 @pytest.mark.parametrize("spec", [Sinusoidal(), Learned()])
 def test_embed_gives_each_position_its_vector(spec: Sinusoidal | Learned) -> None:
-    positions = spec.build(D, H, DH, MAX_T)
+    positions = spec.build(Sizes(D, H, DH, MAX_T))
     table = next(iter(positions.state_dict().values()), getattr(positions, "table", None))
     assert table is not None
     table.normal_()
@@ -66,7 +67,7 @@ def test_embed_gives_each_position_its_vector(spec: Sinusoidal | Learned) -> Non
 
 @pytest.mark.parametrize("fraction", [1.0, 1 / 3])
 def test_rope_turns_the_pairs_of_its_fraction_and_no_other(fraction: float) -> None:
-    positions = RoPE(fraction=fraction, theta=50.0).build(D, H, DH, MAX_T)
+    positions = RoPE(fraction=fraction, theta=50.0).build(Sizes(D, H, DH, MAX_T))
     x, pos = torch.randn(2, 4, H, DH), torch.tensor([0, 1, 5, 10])
 
     turned = positions.rotate(x, pos)
@@ -83,7 +84,7 @@ def test_rope_turns_the_pairs_of_its_fraction_and_no_other(fraction: float) -> N
 
 
 def test_rope_takes_other_positions_for_each_row() -> None:
-    positions, x = RoPE().build(D, H, DH, MAX_T), torch.randn(2, 3, H, DH)
+    positions, x = RoPE().build(Sizes(D, H, DH, MAX_T)), torch.randn(2, 3, H, DH)
     pos = torch.tensor([[0, 1, 2], [4, 5, 6]])
 
     turned = positions.rotate(x, pos)
@@ -114,7 +115,7 @@ def test_every_head_has_a_slope_of_its_own(n_heads: int) -> None:
 
 
 def test_alibi_grows_with_the_distance() -> None:
-    positions = ALiBi().build(D, 2, DH, MAX_T)
+    positions = ALiBi().build(Sizes(D, 2, DH, MAX_T))
     bias = positions.bias(torch.tensor([4, 6]), torch.arange(7))
     assert bias is not None
     assert bias.shape == (2, 2, 7)
@@ -126,14 +127,14 @@ def test_alibi_grows_with_the_distance() -> None:
 @pytest.mark.parametrize("spec", [Sinusoidal(), RoPE(), ALiBi()])
 def test_tables_are_constants_of_the_model_and_not_of_its_type(spec: Sinusoidal | RoPE | ALiBi) -> None:
     """Never saved, float32 after any cast, and there again after a model left the meta device."""
-    exact = tables(spec.build(D, H, DH, MAX_T))
+    exact = tables(spec.build(Sizes(D, H, DH, MAX_T)))
     assert exact
     assert all(table.dtype == torch.float32 for table in exact.values())
     with torch.device("meta"):
-        unmade = spec.build(D, H, DH, MAX_T)
+        unmade = spec.build(Sizes(D, H, DH, MAX_T))
     assert all(table.is_meta for table in tables(unmade).values())
 
-    for positions in (spec.build(D, H, DH, MAX_T).bfloat16().double(), unmade.to_empty(device="cpu")):
+    for positions in (spec.build(Sizes(D, H, DH, MAX_T)).bfloat16().double(), unmade.to_empty(device="cpu")):
         assert positions.state_dict() == {}
         for name, table in tables(positions).items():
             assert torch.equal(table, exact[name])
