@@ -5,20 +5,23 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.config import NONE, explicit, parse_override, read_toml, resolve
-from clearformer.data import TextData
+from clearformer.data import LabelledData, PairsData, TextData, kind_of
 from clearformer.errors import ConfigError, did_you_mean
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import GELU, ReLU, ReLU2
-from clearformer.model.init import GPT2, Gaussian
+from clearformer.model.init import GPT2, Gaussian, Xavier
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
-from clearformer.model.positions import Learned, NoPositions, RoPE
-from clearformer.text import GPT2TokenizerSpec
+from clearformer.model.positions import Learned, NoPositions, RoPE, Sinusoidal
+from clearformer.run import find_run
+from clearformer.text import BPETokenizerSpec, GPT2TokenizerSpec, WordPieceTokenizerSpec
 from clearformer.train.config import RunConfig, TrainConfig
 from clearformer.train.optimizers import Adam, AdamW, Muon
-from clearformer.train.schedules import Constant, Cosine, WarmupStableDecay
+from clearformer.train.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
+from clearformer.train.tasks import Classify, Masked, Translate
 
-DEFAULT = "quick"
+DEFAULTS = {"text": "quick", "pairs": "translate", "labelled": "classify"}
+SOURCES = ("name", "path", "source", "target")  # of section `data`: each of them, or a pair, says which data
 
 
 def quick() -> RunConfig:
@@ -142,6 +145,141 @@ def gpt2() -> RunConfig:
     )
 
 
+def translate() -> RunConfig:
+    """A small encoder-decoder for pairs of sentences; dates and numbers, French to English, within two minutes."""
+    return RunConfig(
+        model=ModelConfig(
+            family="encoder-decoder",
+            d_model=128,
+            n_layers=4,
+            max_seq_len=256,
+            dropout=0.1,
+            attention=MultiHead(n_heads=4, qkv_bias=True, output_bias=True),
+            position=Sinusoidal(),
+            ffn=ReLU(d_ff=256),
+            init=Xavier(zero_outputs=True),
+            scale_embeddings=True,
+        ),
+        data=PairsData(),
+        tokenizer=BPETokenizerSpec(vocab_size=2000),
+        train=TrainConfig(
+            objective=Translate(batch_tokens=1024),
+            max_seconds=120,
+            lr=0.01,
+            optimizer=Muon(adam_lr=3e-3),
+            schedule=WarmupStableDecay(decay=0.7),
+            warmup_steps=100,
+            label_smoothing=0.1,
+            eval_every=500,
+        ),
+    )
+
+
+def multi30k() -> RunConfig:
+    """Image captions, English to German, with 2.6M parameters: the sizes of Wu et al. 2021, in 25 minutes on a core."""
+    small = translate()
+    return small.replace(
+        model=small.model.replace(dropout=0.3),
+        data=PairsData(name="multi30k"),
+        tokenizer=BPETokenizerSpec(vocab_size=10_000),
+        train=small.train.replace(
+            max_seconds=None, max_steps=10_000, checkpoint_every=250, keep=10, eval_every=500
+        ),
+    )
+
+
+def transformer_base() -> RunConfig:
+    """The original: 6 + 6 layers, d = 512, 8 heads, post-norm, one vocabulary of 37,000 (Vaswani et al. 2017)."""
+    return RunConfig(
+        model=ModelConfig(
+            family="encoder-decoder",
+            d_model=512,
+            n_layers=6,
+            max_seq_len=512,
+            dropout=0.1,
+            attention=MultiHead(n_heads=8, qkv_bias=True, output_bias=True),
+            position=Sinusoidal(),
+            ffn=ReLU(d_ff=2048),
+            init=Xavier(),
+            placement="post",
+            final_norm=False,
+            scale_embeddings=True,
+        ),
+        data=PairsData(),
+        tokenizer=BPETokenizerSpec(vocab_size=37_000),
+        train=TrainConfig(
+            objective=Translate(batch_tokens=25_000),
+            accumulate=8,
+            max_steps=100_000,
+            lr=512**-0.5 * 4000**-0.5,
+            optimizer=Adam(betas=(0.9, 0.98), eps=1e-9),
+            schedule=InverseSqrt(),
+            warmup_steps=4000,
+            clip=None,
+            label_smoothing=0.1,
+            checkpoint_every=1000,
+            keep=5,
+        ),
+    )
+
+
+def masked() -> RunConfig:
+    """A small BERT, pre-trained by filling in masked tokens: a start for `classify` (Devlin et al. 2019)."""
+    return RunConfig(
+        model=_bert(),
+        tokenizer=WordPieceTokenizerSpec(vocab_size=8000),
+        train=TrainConfig(
+            objective=Masked(),
+            batch_size=64,
+            max_seconds=120,
+            lr=0.01,
+            optimizer=Muon(adam_lr=3e-3),
+            schedule=WarmupStableDecay(decay=0.7),
+            warmup_steps=50,
+        ),
+    )
+
+
+def classify() -> RunConfig:
+    """The same encoder, told which class a text is of; by default in which language a name is."""
+    return RunConfig(
+        model=_bert(),
+        data=LabelledData(),
+        tokenizer=WordPieceTokenizerSpec(vocab_size=8000),
+        train=TrainConfig(
+            objective=Classify(),
+            batch_size=64,
+            max_seconds=60,
+            lr=0.005,
+            optimizer=Muon(adam_lr=1e-3),
+            schedule=WarmupStableDecay(decay=0.8),
+            warmup_steps=50,
+            eval_every=200,
+        ),
+    )
+
+
+def _bert() -> ModelConfig:
+    """The shape of BERT's small models."""
+    return ModelConfig(
+        family="encoder",
+        d_model=128,
+        n_layers=3,
+        max_seq_len=128,
+        dropout=0.1,
+        attention=MultiHead(n_heads=4, qkv_bias=True, output_bias=True),
+        position=Learned(),
+        norm=LayerNorm(eps=1e-12),
+        ffn=GELU(),
+        placement="post",
+        final_norm=False,
+        embedding_norm=True,
+        head_bias=True,
+        n_token_types=2,
+        masked_head="transform",
+    )
+
+
 PRESETS: dict[str, Callable[[], RunConfig]] = {
     "quick": quick,
     "lecture": lecture,
@@ -149,6 +287,11 @@ PRESETS: dict[str, Callable[[], RunConfig]] = {
     "nanogpt-cpu": nanogpt_cpu,
     "shakespeare-gpu": shakespeare_gpu,
     "gpt2": gpt2,
+    "translate": translate,
+    "multi30k": multi30k,
+    "transformer-base": transformer_base,
+    "masked": masked,
+    "classify": classify,
 }
 
 
@@ -165,31 +308,71 @@ def preset(name: str) -> RunConfig:
 
 
 def split_arguments(arguments: list[str]) -> tuple[str, list[str]]:
-    """The preset's name and the overrides among a command's arguments: `[PRESET] [key=value ...]`."""
+    """The preset's name and the overrides among a command's arguments: `[PRESET] [key=value ...]`.
+
+    Where no preset is named, the data decide: pairs are translated, labelled texts classified, and of any other text
+    the next token is predicted.
+    """
     names = [argument for argument in arguments if "=" not in argument]
+    overrides = [argument for argument in arguments if "=" in argument]
     if len(names) > 1:
         raise ConfigError(f"one preset at a time: got {' and '.join(names)}; settings are written key=value")
-    return (names[0] if names else DEFAULT), [argument for argument in arguments if "=" in argument]
+    return (names[0] if names else default_preset(overrides)), overrides
+
+
+def default_preset(overrides: list[str]) -> str:
+    """The preset for the data that some overrides name."""
+    data: dict[str, Any] = {}
+    for override in map(parse_override, overrides):
+        if isinstance(settings := override.get("data"), dict):
+            data |= settings
+    if str(data.get("path", "")).removesuffix(".gz").endswith(".tsv"):
+        return DEFAULTS["pairs"]
+    return DEFAULTS[(kind_of(data) if data else None) or "text"]
 
 
 def resolve_run(arguments: list[str], config_file: Path | None) -> RunConfig:
     """A run's configuration from a preset, then a TOML file, then overrides, later ones winning.
 
+    Where `train.pretrained` names a run, its model and tokeniser come after the preset's.
+
     Raises:
         ConfigError: one line for the first thing wrong.
+        RunError: there is no such run to begin with.
     """
     name, overrides = split_arguments(arguments)
-    layers = [explicit(preset(name))]
-    if config_file is not None:
-        layers.append(read_toml(config_file))
-    layers += [parse_override(text) for text in overrides]
-    return resolve(RunConfig, *map(_one_text, layers))
+    given = [] if config_file is None else [read_toml(config_file)]
+    given += [parse_override(text) for text in overrides]
+    layers = [explicit(preset(name)), *given]
+    if pretrained := _pretrained(layers):
+        folder = find_run(pretrained)
+        layers.insert(1, _like(folder.read_config()))
+        layers.append({"train": {"pretrained": str(folder.path.resolve())}})
+    return resolve(RunConfig, *_one_source(layers))
 
 
-def _one_text(layer: dict[str, Any]) -> dict[str, Any]:
-    """A layer that names one text, so that it takes the place of the text of an earlier layer."""
-    data = layer.get("data")
-    for given, other in (("name", "path"), ("path", "name")):
-        if isinstance(data, dict) and given in data and other not in data:
-            return layer | {"data": data | {other: NONE}}
-    return layer
+def _pretrained(layers: list[dict[str, Any]]) -> str | None:
+    sections = [layer["train"] for layer in layers if isinstance(layer.get("train"), dict)]
+    named = [section["pretrained"] for section in sections if "pretrained" in section]
+    return str(named[-1]) if named and named[-1] != NONE else None
+
+
+def _like(config: RunConfig) -> dict[str, Any]:
+    """The settings that make a model which the weights of another run fit, in its own tokens."""
+    model = explicit(config.model)
+    for of_the_task in ("n_classes", "pooling", "dropout"):
+        model.pop(of_the_task, None)
+    return {"model": model, "tokenizer": explicit(config.tokenizer)}
+
+
+def _one_source(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Layers of which each that says where the data are takes the place of what an earlier one said."""
+    said: set[str] = set()
+    done = []
+    for layer in layers:
+        data = layer.get("data")
+        if isinstance(data, dict) and (given := {key for key in SOURCES if key in data}):
+            taken_back = dict.fromkeys(said - given, NONE)
+            layer, said = layer | {"data": taken_back | data}, said | given
+        done.append(layer)
+    return done

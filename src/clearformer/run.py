@@ -2,14 +2,17 @@
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
 from clearformer.errors import CheckpointError, RunError, did_you_mean
-from clearformer.model import Decoder, build
+from clearformer.model import Transformer, build
 from clearformer.text import Tokenizer
 from clearformer.train.checkpoint import MODEL, best_step, list_checkpoints, step_of, verify
 from clearformer.train.config import RunConfig
@@ -23,9 +26,15 @@ class Run:
 
     folder: RunFolder
     config: RunConfig
-    model: Decoder
+    model: Transformer
     tokenizer: Tokenizer
     step: int
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the matrix products that it was trained with."""
+        name = self.config.train.dtype
+        return torch.float32 if name == "auto" else getattr(torch, name)
 
 
 def runs_folder() -> Path:
@@ -80,29 +89,76 @@ def free_name(stem: str) -> str:
     return name
 
 
-def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "auto") -> Run:
+def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "auto", average: int = 1) -> Run:
     """A run's model, tokeniser and configuration.
 
     Args:
         name_or_path: A name under the runs' folder, or a path to a run's folder.
         checkpoint: `latest` (the newest), `best` (the lowest held-out loss) or a step's number.
         device: `auto`, `cpu`, `cuda` or `mps`.
+        average: How many checkpoints' weights to take the mean of: that one and those before it.
 
     Raises:
-        RunError: there is no such run or checkpoint.
-        CheckpointError: the checkpoint is damaged.
+        RunError: there is no such run or checkpoint, or there are not as many to take the mean of.
+        CheckpointError: a checkpoint is damaged.
     """
     folder = find_run(name_or_path)
     config, tokenizer = folder.read_config(), folder.read_tokenizer()
     path = find_checkpoint(folder, checkpoint)
-    verify(path)
+    paths = [path] if average == 1 else last_checkpoints(folder, step_of(path), average)
     where = resolve_device(device)
     model = build(config.model)
     try:
-        model.load_state_dict(load_file(path / MODEL))
-    except (RuntimeError, SafetensorError) as error:
+        model.load_state_dict(mean_weights(paths))
+    except RuntimeError as error:
         raise CheckpointError(f"{path / MODEL} does not fit {folder.config_file}: {error}") from None
     return Run(folder, config, model.to(where).eval(), tokenizer, step_of(path))
+
+
+def mean_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of the weights of some checkpoints, each verified; summed in float64.
+
+    Of a run's last checkpoints it is often better than each of them (Vaswani et al. 2017, 6.1, take five).
+
+    Raises:
+        CheckpointError: one of them is damaged, or they are not of one model.
+    """
+    first, *others = (_verified_weights(path) for path in checkpoints)
+    if not others:
+        return first
+    sums = {name: weight.double() for name, weight in first.items()}
+    for path, weights in zip(checkpoints[1:], others, strict=True):
+        shapes = {name: weight.shape for name, weight in weights.items()}
+        if shapes != {name: weight.shape for name, weight in first.items()}:
+            raise CheckpointError(f"{path / MODEL}: its weights are not those of {checkpoints[0] / MODEL}")
+        for name, weight in weights.items():
+            sums[name] += weight
+    return {name: (total / len(checkpoints)).to(first[name].dtype) for name, total in sums.items()}
+
+
+def _verified_weights(checkpoint: Path) -> dict[str, Tensor]:
+    verify(checkpoint)
+    try:
+        return load_file(checkpoint / MODEL)
+    except SafetensorError as error:
+        raise CheckpointError(f"{checkpoint / MODEL}: damaged: {error}") from None
+
+
+def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
+    """The checkpoint of a step and those before it, `n` of them, the newest first.
+
+    Raises:
+        RunError: there are fewer.
+    """
+    if n < 1:
+        raise RunError(f"--average: at least 1 checkpoint; got {n}")
+    paths = [path for path in list_checkpoints(folder.checkpoints) if step_of(path) <= step]
+    if len(paths) < n:
+        raise RunError(
+            f"--average: {folder.path} has {len(paths)} checkpoint{'s' * (len(paths) != 1)} up to step {step}, and "
+            f"{n} are asked for; train.keep sets how many stay, and train.checkpoint_every how often one is made"
+        )
+    return paths[:n]
 
 
 def find_checkpoint(folder: RunFolder, which: str) -> Path:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from clearformer.config import Spec, slot_variants
 from clearformer.errors import ConfigError
-from clearformer.generate.loop import Completion, collect, context_start, generate_tokens
+from clearformer.generate.loop import Completion, collect, generate_tokens
+from clearformer.generate.reader import context_start
 from clearformer.generate.samplers import Sampling, random_stream
 from clearformer.model import Decoder, ModelConfig
 from clearformer.model.attention import MultiHead

@@ -33,7 +33,7 @@ from clearformer.model.hooks import hook_points
 from clearformer.model.init import Gaussian
 from clearformer.model.masks import Mask
 from clearformer.model.norms import RMSNorm
-from clearformer.model.positions import ALiBi, NoPositions, RoPE
+from clearformer.model.positions import ALiBi, NoPositions, Relative, RoPE
 
 # No two axes have the same size, so that mixed-up ones cannot pass; heads are grouped where a kind has groups.
 B, T, V, D = 2, 11, 13, 22
@@ -94,6 +94,11 @@ OPTIONS = {
     "no residuals": config(residual=False),
     "embedding norm": config(embedding_norm=True, scale_embeddings=True),
     "capped head": config(tie_embeddings=False, head_bias=True, logit_soft_cap=3.0),
+    "tied head": config(head_bias=True, scale_logits=True),
+    "parallel": config(parallel=True),
+    "window+relative": config(
+        attention=MultiHead(n_heads=2, window=3), position=Relative(n_buckets=4, max_distance=5)
+    ),
 }
 
 
@@ -111,13 +116,17 @@ every_attending_case = pytest.mark.parametrize("case", ATTENDING)
 
 
 def model_of(case: str, **changes: Any) -> Decoder:
-    """A float64 model with its norms and biases moved away from 1 and 0, where they would hide."""
+    """A float64 model with all that begins at 1 or 0 moved away from there, where it would hide."""
     torch.manual_seed(0)  # the same weights in every example that hypothesis makes
-    model = Decoder(CASES[case].replace(**changes)).double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:
-                parameter.add_(0.3 * torch.randn_like(parameter))
+    return perturbed(Decoder(CASES[case].replace(**changes)).double().eval())
+
+
+@torch.no_grad()
+def perturbed(model: Decoder) -> Decoder:
+    """With its norms, biases and relative positions moved."""
+    for parameter in model.parameters():
+        if parameter.dim() == 1 or not parameter.any():
+            parameter.add_(0.3 * torch.randn_like(parameter))
     return model
 
 
@@ -295,7 +304,7 @@ def takes(attention: type[Spec], position: type[Spec]) -> bool:
 SHIFTED = [
     (attention, position)
     for attention, spec in kinds("attention").items()
-    for position in ("rope", "alibi")
+    for position in ("rope", "alibi", "relative")
     # linear attention's phi comes after the rotation and sees each position, not distances alone
     if takes(spec, kinds("position")[position]) and (attention, position) != ("linear", "rope")
 ]
@@ -310,7 +319,9 @@ def test_attention_sees_distances_and_not_positions(
     spec = filled(kinds("attention")[attention])
     if "window" in type(spec).model_fields:
         spec = spec.replace(window=window)
-    model = Decoder(config(attention=spec, position=kinds("position")[position](), max_seq_len=500)).double()
+    settings = {"attention": spec, "position": kinds("position")[position](), "max_seq_len": 500}
+    model = Decoder(config(**settings))
+    perturbed(model.double())
     block, x = model.blocks[0], torch.randn(B, T, D, dtype=torch.float64)
     assert isinstance(block, Block)
 
@@ -319,14 +330,14 @@ def test_attention_sees_distances_and_not_positions(
         for places in (torch.arange(T), torch.arange(T) + 389)
     )
 
-    tolerance = 1e-12 if position == "alibi" else 2e-5  # tables of angles are float32
+    tolerance = 2e-5 if position == "rope" else 1e-12  # tables of angles are float32
     torch.testing.assert_close(here, there, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("position", kinds("position"))
 @torch.no_grad()
 def test_order_is_known_with_positions_and_unknown_without(position: str) -> None:
-    model = Decoder(config(position=kinds("position")[position](), n_layers=1)).double()
+    model = perturbed(Decoder(config(position=kinds("position")[position](), n_layers=1)).double())
     tokens = torch.arange(5)[None]
     swapped = tokens[:, [2, 1, 0, 3, 4]]
 

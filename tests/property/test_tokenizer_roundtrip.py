@@ -16,7 +16,7 @@ from clearformer.text import (
     GPT2TokenizerSpec,
     StreamDecoder,
     Tokenizer,
-    bpe,
+    backend,
     load_tokenizer,
     merge_steps,
 )
@@ -127,8 +127,8 @@ def test_encoding_in_pieces_changes_no_token(
 ):
     text = data.draw(_texts_for(tokenizer))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bpe, "CHUNK_CHARS", data.draw(st.integers(1, 7)))
-        patch.setattr(bpe, "CHUNKS_AT_ONCE", 2)
+        patch.setattr(backend, "CHUNK_CHARS", data.draw(st.integers(1, 7)))
+        patch.setattr(backend, "CHUNKS_AT_ONCE", 2)
         in_pieces = tokenizer.encode(text).tolist()
     assert in_pieces == theirs.encode(text).ids
 

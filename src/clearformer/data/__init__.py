@@ -1,9 +1,37 @@
-"""Texts to batches of tokens: sources, splits, shards and order. No torch."""
+"""Texts, pairs of texts and labelled texts to batches of tokens: sources, splits, files and order. No torch."""
 
 from clearformer.data.batches import Batches
-from clearformer.data.config import TextData
+from clearformer.data.config import Data, PairsData, TextData
+from clearformer.data.kinds import BUILT_IN_BY_KIND, kind_of
+from clearformer.data.labelled import LabelledData
+from clearformer.data.pair_batches import PairBatch, PairBatches, batches_in_order
+from clearformer.data.pair_files import PairSplit
+from clearformer.data.pair_preparing import PairDataset, prepare_pairs
+from clearformer.data.pair_sources import BUILT_IN_PAIRS, open_pairs
 from clearformer.data.preparing import Dataset, prepare
 from clearformer.data.shards import ShardError, Split
 from clearformer.data.sources import BUILT_IN, open_source
 
-__all__ = ["BUILT_IN", "Batches", "TextData", "Dataset", "ShardError", "Split", "open_source", "prepare"]
+__all__ = [
+    "BUILT_IN",
+    "BUILT_IN_BY_KIND",
+    "BUILT_IN_PAIRS",
+    "Batches",
+    "Data",
+    "Dataset",
+    "LabelledData",
+    "PairBatch",
+    "PairBatches",
+    "PairDataset",
+    "PairSplit",
+    "PairsData",
+    "ShardError",
+    "Split",
+    "TextData",
+    "batches_in_order",
+    "kind_of",
+    "open_pairs",
+    "open_source",
+    "prepare",
+    "prepare_pairs",
+]

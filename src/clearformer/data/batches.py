@@ -29,7 +29,7 @@ class RandomCrops:
 
     def starts(self, step: int) -> np.ndarray:
         """The first token of each row of a step, [B] int64."""
-        return _generator(self._seed, self.stream, step).integers(self._n_places, size=self._batch_size)
+        return generator_at(self._seed, self.stream, step).integers(self._n_places, size=self._batch_size)
 
 
 class ShuffledWindows:
@@ -61,7 +61,7 @@ class ShuffledWindows:
 
     def _shuffle(self, epoch: int) -> np.ndarray:
         windows = np.arange(self._n_windows, dtype=np.uint32)
-        return _generator(self._seed, self.stream, epoch).permutation(windows)
+        return generator_at(self._seed, self.stream, epoch).permutation(windows)
 
 
 ORDERS = {"random": RandomCrops, "epochs": ShuffledWindows}
@@ -116,6 +116,6 @@ class Batches:
         return np.ascontiguousarray(windows[:, :-1]), np.ascontiguousarray(windows[:, 1:])
 
 
-def _generator(seed: int, stream: int, place: int) -> np.random.Generator:
+def generator_at(seed: int, stream: int, place: int) -> np.random.Generator:
     """Numbers that depend on these three alone; each place has 2^64 blocks of its own."""
     return np.random.Generator(np.random.Philox(key=seed + (stream << 64), counter=place << 64))

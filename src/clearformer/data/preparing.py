@@ -8,7 +8,7 @@ characters: train first, then val, then test.
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import groupby
@@ -62,6 +62,7 @@ def prepare(
     tokenizer: TokenizerConfig | Tokenizer,
     cache_dir: Path | None = None,
     *,
+    specials: Sequence[str] = (),
     check: bool = False,
     progress: Progress = lambda *_: None,
     shard_tokens: int = SHARD_TOKENS,
@@ -76,6 +77,7 @@ def prepare(
         config: the text and its splits.
         tokenizer: how to make one, or one that is made.
         cache_dir: in place of the user's cache folder.
+        specials: special tokens that a tokeniser to be made must have, besides those its spec asks for.
         check: whether tokens found in the cache are read and compared with their SHA-256; their sizes always are.
         progress: told how far it is.
         shard_tokens: the most tokens in a file.
@@ -87,7 +89,7 @@ def prepare(
     """
     preparation = _Preparation(config, open_source(config), cache_dir or cache_folder(), progress)
     if not isinstance(tokenizer, Tokenizer):
-        tokenizer = preparation.trained(tokenizer)
+        tokenizer = preparation.trained(tokenizer, specials)
     folder = preparation.folder(tokenizer)
     manifest = _found(folder, check) or preparation.make(tokenizer, folder, shard_tokens)
     return Dataset(tokenizer, open_splits(folder, manifest), manifest, folder)
@@ -150,18 +152,19 @@ class _Preparation:
     def stops(self) -> dict[str, int]:
         return split_stops(self.scan.n_chars, self.config)
 
-    def trained(self, spec: TokenizerConfig) -> Tokenizer:
+    def trained(self, spec: TokenizerConfig, specials: Sequence[str]) -> Tokenizer:
         """The tokeniser of a spec, from the cache where this text has trained it before."""
         if not spec.needs_corpus:
-            return spec.train(())
-        path = self.cache / "tokenizers" / f"{key_of(self.text_key | {'tokenizer': spec.model_dump()})}.json"
+            return spec.train((), specials=specials)
+        key = self.text_key | {"tokenizer": spec.model_dump()} | ({"specials": list(specials)} if specials else {})
+        path = self.cache / "tokenizers" / f"{key_of(key)}.json"
         if path.is_file():
             try:
                 return load_tokenizer(path)
             except TokenizerError as error:
                 logger.warning("%s; the tokeniser is trained again", error)
         stop = self.scan.n_chars if isinstance(spec, CharTokenizerSpec) else self.stops["train"]
-        tokenizer = spec.train(self._texts_to_learn_from(stop, spec))
+        tokenizer = spec.train(self._texts_to_learn_from(stop, spec), specials=specials)
         write_file(path, tokenizer.to_json().encode())
         return tokenizer
 

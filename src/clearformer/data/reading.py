@@ -1,4 +1,4 @@
-"""Files to documents: UTF-8 text, JSON lines, and gzip of either, in bounded memory.
+"""Files to documents or lines: UTF-8 text, JSON lines, and gzip of either, in bounded memory.
 
 Text is taken as it is: no newline is converted and nothing is stripped. A plain file is one document, a JSONL
 file one a line. Of a plain file no more than a block is held at a time, however long its lines; of a JSONL
@@ -43,6 +43,44 @@ def read_documents(path: Path, field: str) -> Iterator[Chunk]:
             yield from _json_lines(path, file, field)
         else:
             yield from _plain_text(path, file)
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a text file, plain or gzip, in bounded memory and without what ends them (`\\n` or `\\r\\n`).
+
+    Only these end a line: a character that some programs take for one more (U+2028, a form feed) stays in it.
+
+    Raises:
+        DataError: the file cannot be read, or a line is no UTF-8 text.
+    """
+    offset = 0
+    with _opened(path) as file:
+        for number, line in enumerate(file, start=1):
+            _refuse_binary(path, line, offset)
+            try:
+                content = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                _refuse_encoding(path, error, number, offset + error.start)
+            offset += len(line)
+            yield content.removesuffix("\n").removesuffix("\r")
+
+
+def existing_file(setting: str, name: str) -> Path:
+    """The file of a setting of section `data`.
+
+    Raises:
+        DataError: there is no such file; the nearest name beside it is told.
+    """
+    path = Path(name).expanduser().resolve()
+    if path.is_dir():
+        raise DataError(f"data.{setting}={path} is a folder: give the file in it")
+    if not path.exists():
+        try:
+            hint = did_you_mean(path.name, [other.name for other in path.parent.iterdir()])
+        except OSError:
+            hint = ""
+        raise DataError(f"data.{setting}={path}: there is no such file{hint}")
+    return path
 
 
 @contextmanager

@@ -90,7 +90,7 @@ class Evaluation:
         """All of it, for `json.dumps`; a number that is not finite becomes None."""
         derived = ("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte")
         values = asdict(self) | {name: getattr(self, name) for name in derived}
-        return {name: _finite(value) for name, value in values.items()}
+        return {name: finite(value) for name, value in values.items()}
 
     def _bits_per(self, n: int | None) -> float | None:
         return self.bits_per_token * self.n_tokens / n if n else None
@@ -136,7 +136,7 @@ def evaluate_split(
         )
     device = model.embed.weight.device
     loss = entropy = 0.0
-    with evaluating(model), torch.inference_mode(), _autocast(device, dtype):
+    with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
         for inputs, targets in _batches(split, context, stride, batch_size, _vocab_size(model)):
             logits = (logits_of or model)(torch.from_numpy(inputs).to(device))
             n_counted = targets.shape[1]
@@ -235,10 +235,12 @@ def _vocab_size(model: Decoder) -> int:
     return model.embed.num_embeddings
 
 
-def _autocast(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
+def autocast_to(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
+    """Matrix products in that type; as they are around the call, where none is given."""
     plain = dtype in (None, torch.float32)
     return contextlib.nullcontext() if plain else torch.autocast(device.type, dtype=dtype)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A value for JSON, which has no infinity: None in its place."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,27 +1,38 @@
-"""Text from a trained model: samplers, the loop with its cache, stop strings, streaming."""
+"""Text from a trained model: samplers, the loop with its cache, beam search, translation, streaming."""
 
 import sys
 from types import ModuleType
 from typing import Any
 
+from clearformer.generate.beam import BeamSearch, Hypothesis, beam_search
+from clearformer.generate.continuations import Continuation, search
 from clearformer.generate.loop import Completion, NewToken, collect, generate_tokens
-from clearformer.generate.mode import evaluating
+from clearformer.generate.mode import autocast_to, evaluating
 from clearformer.generate.samplers import Sampling, random_stream
 from clearformer.generate.samples import Prompt, Sample, encode_prompt, generate, stream
+from clearformer.generate.translations import Translation, translate
 
 __all__ = [
+    "BeamSearch",
     "Completion",
+    "Continuation",
+    "Hypothesis",
     "NewToken",
     "Prompt",
     "Sample",
     "Sampling",
+    "Translation",
+    "autocast_to",
+    "beam_search",
     "collect",
     "encode_prompt",
     "evaluating",
     "generate",
     "generate_tokens",
     "random_stream",
+    "search",
     "stream",
+    "translate",
 ]
 
 

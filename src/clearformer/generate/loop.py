@@ -1,31 +1,30 @@
 """Tokens one after the other: read the texts, choose a token for each, read those tokens, choose again.
 
-    prefill -> choose -> decode_one_token -> choose -> decode_one_token -> ...
+    begin -> choose -> go on -> choose -> go on -> ...
 
 Shapes: B the texts that still go on, V vocabulary.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.errors import NonFiniteError, UserError
 from clearformer.generate.mode import evaluating
+from clearformer.generate.reader import Reader, Writes, device_of
 from clearformer.generate.samplers import Sampling, draw
-from clearformer.model import Cache, Decoder
+
+NOT_FINITE = "the model's scores are not finite numbers; use a checkpoint from before they were not"
 
 FinishReason = Literal["length", "eos", "stop"]
 
 Stop = Callable[[int, int], bool]
 """Told every new token as (row, token), once and in order; whether the row ends with it."""
-
-FILLER = 0  # a token that stands where a shorter text has none; what it is makes no difference
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Completion:
 
 
 def generate_tokens(
-    model: Decoder,
+    model: Writes,
     prompts: Sequence[Sequence[int] | np.ndarray],
     max_new_tokens: int,
     sampling: Sampling,
@@ -63,6 +62,7 @@ def generate_tokens(
     eos_id: int | None = None,
     stop: Stop = lambda *_: False,
     use_cache: bool = True,
+    sources: Sequence[Sequence[int]] | None = None,
 ) -> Iterator[NewToken]:
     """Continue every prompt, yielding a token of each in turn; rows that have ended leave the batch.
 
@@ -79,16 +79,20 @@ def generate_tokens(
         eos_id: The token that ends a text.
         stop: What else ends a text.
         use_cache: Whether keys and values are kept from token to token, or the whole text is read every time.
+        sources: Of an encoder-decoder, what it reads for each prompt; a prompt is then the beginning of what it
+            writes, such as <bos>.
 
     Raises:
-        UserError: a prompt is empty, or `max_new_tokens` is less than 1.
+        UserError: a prompt is empty, or `max_new_tokens` is less than 1; or there are no sources and must be.
         NonFiniteError: the model's scores are not numbers.
     """
-    _refuse_nothing_to_do(prompts, max_new_tokens)
+    refuse_nothing_to_do(prompts, max_new_tokens)
     texts = [[int(token) for token in prompt] for prompt in prompts]
     rows = list(range(len(texts)))
-    reader = _Reader(model, use_cache)
+    if not rows:
+        return
     with evaluating(model):
+        reader = Reader(model, sources, use_cache)
         for n_new in range(1, max_new_tokens + 1):
             if not rows:
                 return
@@ -104,7 +108,7 @@ def generate_tokens(
                 yield NewToken(row, token, logprob, reason)
             if len(going_on) < len(rows):
                 rows = [rows[i] for i in going_on]
-                reader.keep(going_on)
+                reader.keep(torch.tensor(going_on, dtype=torch.long, device=device_of(model)))
 
 
 def collect(new_tokens: Iterable[NewToken], n_rows: int) -> list[Completion]:
@@ -120,83 +124,6 @@ def collect(new_tokens: Iterable[NewToken], n_rows: int) -> list[Completion]:
     ]
 
 
-def context_start(n_tokens: int, max_seq_len: int) -> int:
-    """Where the model begins to read a text of n tokens: at 0 while all of it fits, and then ever later.
-
-    The start moves in strides of half the model's length M: it is the lowest multiple of M // 2 that leaves at
-    most M tokens. A start that moved with every token would shift every position, and no key or value could be
-    kept; this one has the text read anew once in M // 2 tokens, and M // 2 tokens or more are always read. A
-    function of n alone, it is the same with and without a cache.
-    """
-    stride = max(1, max_seq_len // 2)
-    n_too_many = max(0, n_tokens - max_seq_len)
-    return math.ceil(n_too_many / stride) * stride
-
-
-# --- reading ----------------------------------------------------------------------------------------------
-
-
-class _Reader:
-    """Scores of the next token of some texts, each one token longer at every call."""
-
-    def __init__(self, model: Decoder, use_cache: bool) -> None:
-        self._model = model
-        self._use_cache = use_cache
-        self._cache: Cache | None = None
-        self._starts: list[int] = []
-
-    @torch.inference_mode()
-    def next_logits(self, texts: list[list[int]]) -> Float[Tensor, "B V"]:
-        starts = [context_start(len(text), self._model.config.max_seq_len) for text in texts]
-        if self._cache is not None and starts == self._starts:
-            return decode_one_token(self._model, [text[-1] for text in texts], self._cache)
-        self._starts = starts
-        self._cache = self._model.new_cache() if self._use_cache else None
-        read = [text[start:] for text, start in zip(texts, starts, strict=True)]
-        return prefill(self._model, read, self._cache)
-
-    @torch.inference_mode()
-    def keep(self, rows: list[int]) -> None:
-        """Go on with some of the texts alone."""
-        self._starts = [self._starts[row] for row in rows]
-        if self._cache is not None:
-            self._cache.select(torch.tensor(rows, dtype=torch.long, device=_device(self._model)))
-
-
-def prefill(
-    model: Decoder, texts: Sequence[Sequence[int]], cache: Cache | None = None
-) -> Float[Tensor, "B V"]:
-    """Scores of the token after each text, all texts read at once and each different one only once."""
-    different = {text: i for i, text in enumerate(dict.fromkeys(map(tuple, texts)))}
-    tokens, padding = left_padded(list(different), _device(model))
-    logits = model(tokens, padding, cache, last_only=True)[:, -1]
-    if len(different) == len(texts):
-        return logits.float()
-    rows = torch.tensor([different[tuple(text)] for text in texts], device=logits.device)
-    if cache is not None:
-        cache.select(rows)
-    return logits[rows].float()
-
-
-def decode_one_token(model: Decoder, tokens: Sequence[int], cache: Cache) -> Float[Tensor, "B V"]:
-    """Scores of the token after each text that the cache holds and one token more."""
-    newest = torch.tensor(tokens, device=_device(model)).unsqueeze(1)
-    return model(newest, cache=cache)[:, -1].float()
-
-
-def left_padded(
-    texts: Sequence[Sequence[int]], device: torch.device
-) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"] | None]:
-    """Texts as rows that end together, and where their tokens are real (None: everywhere)."""
-    longest = max(map(len, texts))
-    rows = [[FILLER] * (longest - len(text)) + list(text) for text in texts]
-    tokens = torch.tensor(rows, device=device)
-    lengths = torch.tensor([len(text) for text in texts], device=device).unsqueeze(1)
-    if all(len(text) == longest for text in texts):
-        return tokens, None
-    return tokens, torch.arange(longest, device=device) >= longest - lengths
-
-
 # --- choosing ---------------------------------------------------------------------------------------------
 
 
@@ -209,9 +136,7 @@ def _choose(
 ) -> tuple[list[int], list[float]]:
     """A token for each text, and its log-probability by the model."""
     if not logits.isfinite().all():
-        raise NonFiniteError(
-            "the model's scores are not finite numbers; use a checkpoint from before they were not"
-        )
+        raise NonFiniteError(NOT_FINITE)
     adjusted = sampling.adjust(logits, texts)
     tokens = adjusted.argmax(-1).cpu() if sampling.greedy else draw(adjusted, streams)
     logprobs = logits.log_softmax(-1).cpu().gather(1, tokens.unsqueeze(1))
@@ -226,13 +151,14 @@ def _finish_reason(is_eos: bool, stops: bool, is_last: bool) -> FinishReason | N
     return "length" if is_last else None
 
 
-def _refuse_nothing_to_do(prompts: Sequence[Sequence[int] | np.ndarray], max_new_tokens: int) -> None:
+def refuse_nothing_to_do(prompts: Sequence[Sequence[int] | np.ndarray], max_new_tokens: int) -> None:
+    """Refuse what has no answer.
+
+    Raises:
+        UserError: a prompt is empty, or `max_new_tokens` is less than 1.
+    """
     if max_new_tokens < 1:
         raise UserError(f"max_new_tokens: at least 1; got {max_new_tokens}")
     for i, prompt in enumerate(prompts):
         if len(prompt) == 0:
             raise UserError(f"prompt {i} is empty: a model continues at least one token, such as <bos>")
-
-
-def _device(model: Decoder) -> torch.device:
-    return model.embed.weight.device

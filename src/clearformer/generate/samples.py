@@ -11,21 +11,21 @@ from clearformer.generate.loop import (
     FinishReason,
     NewToken,
     collect,
-    context_start,
     generate_tokens,
 )
+from clearformer.generate.reader import context_start
 from clearformer.generate.samplers import Sampling, random_stream
 from clearformer.generate.writer import Writer
-from clearformer.model import Decoder
+from clearformer.model import Decoder, Transformer
 from clearformer.text import Tokenizer
 
 
 @runtime_checkable
 class Run(Protocol):
-    """What is sampled from: a model and the tokeniser it was trained with."""
+    """What texts are made by: a model and the tokeniser it was trained with."""
 
     @property
-    def model(self) -> Decoder: ...
+    def model(self) -> Transformer: ...
 
     @property
     def tokenizer(self) -> Tokenizer: ...
@@ -118,8 +118,8 @@ def generate(
     Raises:
         ConfigError: a setting is out of its range.
         TokenizerError: a prompt holds a character that the tokeniser lacks.
-        UserError: a prompt is empty and there is nothing to begin with, or `num`, `seed`, `stop` or
-            `max_new_tokens` is not what it must be.
+        UserError: the run's model continues no texts, a prompt is empty and there is nothing to begin with, or
+            `num`, `seed`, `stop` or `max_new_tokens` is not what it must be.
     """
     if num < 1:
         raise UserError(f"num: at least 1; got {num}")
@@ -165,6 +165,19 @@ def stream(
     return _sample(encoded, collect(new_tokens, 1)[0], "".join(pieces))
 
 
+def continuer(run: Run) -> Decoder:
+    """A run's model, if it continues texts.
+
+    Raises:
+        UserError: it is of another family.
+    """
+    if isinstance(run.model, Decoder):
+        return run.model
+    family = run.model.config.family
+    way_out = "use `clearformer translate`" if family == "encoder-decoder" else "take a decoder's run"
+    raise UserError(f"this run's model is an {family}, and only a decoder continues a text: {way_out}")
+
+
 def encode_prompt(run: Run, text: str) -> Prompt:
     """A prompt's tokens, <bos> before them where there is one; what an empty prompt begins with is no part of it.
 
@@ -198,7 +211,7 @@ def _continue(
     writers: Sequence[Writer],
 ) -> Iterator[NewToken]:
     return generate_tokens(
-        run.model,
+        continuer(run),
         [prompt.tokens for prompt in prompts],
         max_new_tokens,
         sampling,

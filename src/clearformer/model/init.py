@@ -16,6 +16,7 @@ from clearformer.model.positions import LearnedPositions, RelativeBiases
 
 OUTPUTS = ("W_O", "W_out")
 HEADS = ("head", "classifier")
+BIASES = ("bias", "head_bias")
 
 
 class _InitSpec(Spec, ABC):
@@ -47,8 +48,6 @@ class _InitSpec(Spec, ABC):
             self.fill(module.weight, name in OUTPUTS, n_layers)
             if self.zero_outputs and name in (*OUTPUTS, *HEADS):
                 module.weight.zero_()
-            if module.bias is not None:
-                module.bias.zero_()
         elif isinstance(module, nn.Embedding):
             module.weight.normal_(0, self.embedding_std(module.embedding_dim))
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
@@ -57,6 +56,9 @@ class _InitSpec(Spec, ABC):
             module.weight.zero_()  # all distances are alike at first
         elif isinstance(module, LearnedPositions):
             module.weight.normal_(0, self.embedding_std(module.weight.shape[1]))
+        for own, parameter in module.named_parameters(recurse=False):
+            if own in BIASES:
+                parameter.zero_()
 
 
 class Gaussian(_InitSpec):

@@ -8,6 +8,7 @@
 Shapes: B batch, T positions, S positions of the source, D d_model, V vocabulary, C classes.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -62,7 +63,7 @@ class Blocks(nn.ModuleList):
         return Cache([block.new_cache() for block in self if isinstance(block, Block)])
 
 
-class Transformer(nn.Module):
+class Transformer(nn.Module, ABC):
     """What the three arrangements share: embeddings, the head, and a way to look inside."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -73,6 +74,10 @@ class Transformer(nn.Module):
         self.embed = nn.Embedding(config.vocab_size, config.d_model)
         self.head: nn.Linear | None = None
         self.head_bias: nn.Parameter | None = None
+
+    @abstractmethod
+    def hidden(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B _ D"]:
+        """What `forward` unembeds, of the same arguments."""
 
     def unembed(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
         """Logits of vectors of the residual stream (after the final norm)."""
@@ -138,7 +143,7 @@ class Transformer(nn.Module):
         vectors = positions.embed(pos)
         return x if vectors is None else x + hook(vectors.to(x.dtype).expand_as(x))
 
-    def _drop(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def _drop(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         return F.dropout(x, self.config.dropout, self.training)
 
     # --- masks ----------------------------------------------------------------------------------------------
@@ -195,11 +200,21 @@ class Decoder(Transformer):
         Raises:
             UserError: the texts are longer than the model's positions.
         """
+        return self.unembed(self.hidden(tokens, padding, cache, last_only))
+
+    def hidden(
+        self,
+        tokens: Int[Tensor, "B T"],
+        padding: Bool[Tensor, "B T"] | None = None,
+        cache: Cache | None = None,
+        last_only: bool = False,
+    ) -> Float[Tensor, "B _ D"]:
+        """What `forward` unembeds, of the same arguments."""
         mask = self._mask(tokens, padding, causal=True, cache=cache)
         x = self.hook_embed(self._token_vectors(tokens))
         x = self._add_positions(x, mask.q_pos, self.position, self.hook_pos_embed)
         x = self.blocks(self._drop(self.ln_embed(x)), mask, self.position, cache)
-        return self.unembed(self.ln_final(x[:, -1:] if last_only else x))
+        return self.ln_final(x[:, -1:] if last_only else x)
 
     def new_cache(self) -> Cache:
         """An empty cache, to be filled by `forward`."""
@@ -243,10 +258,19 @@ class Encoder(Transformer):
         Raises:
             UserError: the texts are longer than the model's positions.
         """
-        x = self.encode(tokens, padding, token_types)
         if self.config.n_classes is None:
-            return self.unembed(self.masked_head(x))
+            return self.unembed(self.hidden(tokens, padding, token_types))
+        x = self.encode(tokens, padding, token_types)
         return self.classifier(self._drop(self.hook_pooled(self.pool(x, padding))))
+
+    def hidden(
+        self,
+        tokens: Int[Tensor, "B T"],
+        padding: Bool[Tensor, "B T"] | None = None,
+        token_types: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """What `forward` unembeds, of the same arguments."""
+        return self.masked_head(self.encode(tokens, padding, token_types))
 
     def encode(
         self,
@@ -325,7 +349,17 @@ class EncoderDecoder(Transformer):
         Raises:
             UserError: a text is longer than the model's positions.
         """
-        return self.decode(tokens, self.encode(source, source_padding), padding)
+        return self.unembed(self.hidden(source, tokens, source_padding, padding))
+
+    def hidden(
+        self,
+        source: Int[Tensor, "B S"],
+        tokens: Int[Tensor, "B T"],
+        source_padding: Bool[Tensor, "B S"] | None = None,
+        padding: Bool[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """What `forward` unembeds, of the same arguments."""
+        return self._decoded(tokens, self.encode(source, source_padding), padding)
 
     def encode(self, source: Int[Tensor, "B S"], source_padding: Bool[Tensor, "B S"] | None = None) -> Memory:
         """The source as the decoder reads it."""
@@ -344,13 +378,21 @@ class EncoderDecoder(Transformer):
         last_only: bool = False,
     ) -> Float[Tensor, "B _ V"]:
         """Scores of every token as the next one; the arguments are those of `Decoder.forward`."""
+        x = self._decoded(tokens, memory, padding, cache)
+        return self.unembed(x[:, -1:] if last_only else x)
+
+    def _decoded(
+        self,
+        tokens: Int[Tensor, "B T"],
+        memory: Memory,
+        padding: Bool[Tensor, "B T"] | None,
+        cache: Cache | None = None,
+    ) -> Float[Tensor, "B T D"]:
         mask = self._mask(tokens, padding, causal=True, cache=cache)
         x = self.hook_decoder_embed(self._token_vectors(tokens))
         x = self._add_positions(x, mask.q_pos, self.decoder_position, self.hook_decoder_pos_embed)
-        x = self.decoder_blocks(
-            self._drop(self.decoder_ln_embed(x)), mask, self.decoder_position, cache, memory
-        )
-        return self.unembed(self.decoder_ln_final(x[:, -1:] if last_only else x))
+        x = self._drop(self.decoder_ln_embed(x))
+        return self.decoder_ln_final(self.decoder_blocks(x, mask, self.decoder_position, cache, memory))
 
     def new_cache(self) -> Cache:
         """An empty cache, to be filled by `decode`."""

@@ -1,4 +1,4 @@
-"""Tokenisers: characters, bytes, byte pair encoding, and GPT-2's own; each one `tokenizer.json`."""
+"""Tokenisers: characters, bytes, BPE, WordPiece, Unigram, GPT-2's own and imported ones; each one `tokenizer.json`."""
 
 from clearformer.text.bpe import BPETokenizer, BPETokenizerSpec, merge_steps
 from clearformer.text.byte import ByteTokenizer, ByteTokenizerSpec
@@ -7,7 +7,9 @@ from clearformer.text.config import TokenizerConfig
 from clearformer.text.gpt2 import GPT2TokenizerSpec
 from clearformer.text.load import load_tokenizer
 from clearformer.text.stream import StreamDecoder
-from clearformer.text.tokenizer import Tokenizer
+from clearformer.text.tokenizer import Tokenizer, specials_of
+from clearformer.text.unigram import UnigramTokenizer, UnigramTokenizerSpec
+from clearformer.text.wordpiece import WordPieceTokenizer, WordPieceTokenizerSpec
 
 __all__ = [
     "BPETokenizer",
@@ -20,6 +22,11 @@ __all__ = [
     "StreamDecoder",
     "Tokenizer",
     "TokenizerConfig",
+    "UnigramTokenizer",
+    "UnigramTokenizerSpec",
+    "WordPieceTokenizer",
+    "WordPieceTokenizerSpec",
     "load_tokenizer",
     "merge_steps",
+    "specials_of",
 ]

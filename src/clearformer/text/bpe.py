@@ -6,32 +6,28 @@ that no merge joins any more are its tokens. Sennrich et al. 2016; on bytes: Rad
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 import tokenizers
 from pydantic import model_validator
 
 from clearformer.config import Spec
 from clearformer.errors import TokenizerError
+from clearformer.text.backend import LOWERCASE, BackendTokenizer, training_pieces, untrained
 from clearformer.text.byte import BYTE_BY_SPELLING, BYTE_SPELLINGS, ByteTokenizer, spelled_bytes
-from clearformer.text.tokenizer import Merge, Tokenizer, require_unicode, wanted_specials
+from clearformer.text.tokenizer import Merge, wanted_specials
 
 N_BYTES = 256
-CHUNK_CHARS = 1 << 14
-CHUNKS_AT_ONCE = 64
 MIN_PAIR_COUNT = 2  # joining a pair that occurs once would shorten nothing but that one place
 
-_UP_TO_LAST_SAFE_CUT = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
-
-class BPETokenizer(Tokenizer):
+class BPETokenizer(BackendTokenizer):
     """Byte-level BPE with GPT-2's pre-tokens; the `tokenizers` library does the work.
 
-    Tokens and merges are spelled as in GPT-2's files, one visible character a byte ("Ġthe" is " the").
+    Tokens and merges are spelled as in GPT-2's files, one visible character a byte ("Ġthe" is " the"). With
+    `lowercase`, every text is put in lower case first, and comes back so.
 
     Raises:
         TokenizerError: one of the 256 bytes is not a token, or a token or merge is not made of them.
@@ -46,33 +42,20 @@ class BPETokenizer(Tokenizer):
     }
     decoder: ClassVar[dict[str, Any]] = ByteTokenizer.decoder
 
-    def __init__(self, tokens: Sequence[str], merges: Sequence[Merge], specials: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[str],
+        merges: Sequence[Merge],
+        specials: Sequence[str] = (),
+        lowercase: bool = False,
+    ) -> None:
         _check_vocabulary(tokens, merges)
+        self.normalizer = LOWERCASE if lowercase else None
+        self.lossless = not lowercase
         super().__init__(tokens, specials, merges)
-        # The special tokens stay out of it: it would look for them in the text.
-        self._backend = _untrained(
-            tokenizers.models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=list(merges))
-        )
 
-    @staticmethod
-    def _bytes_of(spelling: str) -> bytes:
+    def _bytes_of(self, spelling: str) -> bytes:
         return spelled_bytes(spelling)
-
-    def _encode(self, text: str) -> np.ndarray:
-        # Many pieces at once use every core, and a batch's results are small numbers before the next is made;
-        # the whole text in one call takes one core and about two hundred bytes a token.
-        pieces = recut(_chunks(text))
-        ids = [np.empty(0, dtype=np.int32)]
-        while batch := list(islice(pieces, CHUNKS_AT_ONCE)):
-            encodings = self._backend.encode_batch_fast(batch, add_special_tokens=False)
-            ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-        return np.concatenate(ids)
-
-    def pre_tokens(self, text: str) -> list[str]:
-        """The pieces that merges never cross, spelled as tokens are: "the cat" gives "the", "Ġcat"."""
-        require_unicode(text)
-        pre_tokenizer = self._backend.pre_tokenizer
-        return [piece for piece, _ in pre_tokenizer.pre_tokenize_str(text)] if text else []
 
 
 class BPETokenizerSpec(Spec):
@@ -86,40 +69,47 @@ class BPETokenizerSpec(Spec):
 
     kind: Literal["bpe"] = "bpe"
     vocab_size: int = 1024
+    lowercase: bool = False
     bos: bool = False
     eos: bool = False
 
     @model_validator(mode="after")
     def _room_for_bytes_and_specials(self) -> Self:
-        smallest = N_BYTES + len(wanted_specials(self.bos, self.eos))
-        if self.vocab_size < smallest:
-            raise ValueError(
-                f"vocab_size={self.vocab_size} is too small: the 256 bytes and the special tokens alone need "
-                f"{smallest}; choose more, or kind=byte"
-            )
+        if self.vocab_size < (smallest := N_BYTES + len(wanted_specials(bos=self.bos, eos=self.eos))):
+            raise ValueError(self._too_small(smallest))
         return self
 
-    def train(self, texts: Iterable[str]) -> BPETokenizer:
+    def _too_small(self, smallest: int) -> str:
+        return (
+            f"vocab_size={self.vocab_size} is too small: the 256 bytes and the special tokens alone need "
+            f"{smallest}; choose more, or kind=byte"
+        )
+
+    def train(self, texts: Iterable[str], specials: Sequence[str] = ()) -> BPETokenizer:
         """Learns the merges: again and again, the most frequent pair of neighbours becomes a token.
 
         The same texts give the same tokeniser. Each text is read once; what is kept is the count of every
         distinct pre-token.
 
         Raises:
-            TokenizerError: the texts hold no character, or half of a surrogate pair.
+            TokenizerError: the texts hold no character, or half of a surrogate pair; or `vocab_size` leaves no
+                room for the special tokens.
         """
-        specials = wanted_specials(self.bos, self.eos)
-        backend = _untrained(tokenizers.models.BPE())
+        specials = wanted_specials(specials, bos=self.bos, eos=self.eos)
+        if self.vocab_size < N_BYTES + len(specials):
+            raise TokenizerError(self._too_small(N_BYTES + len(specials)))
+        backend = untrained(BPETokenizer, tokenizers.models.BPE(), LOWERCASE if self.lowercase else None)
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=self.vocab_size - len(specials),
             min_frequency=MIN_PAIR_COUNT,
             initial_alphabet=BYTE_SPELLINGS,
             show_progress=False,
         )
-        backend.train_from_iterator(_training_pieces(texts), trainer)
+        backend.train_from_iterator(training_pieces(texts), trainer)
         model = json.loads(backend.to_str())["model"]
         tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
-        return BPETokenizer(tokens, [(left, right) for left, right in model["merges"]], specials)
+        merges = [(left, right) for left, right in model["merges"]]
+        return BPETokenizer(tokens, merges, specials, self.lowercase)
 
 
 def merge_steps(tokenizer: BPETokenizer, text: str) -> Iterator[list[tuple[int, ...]]]:
@@ -142,44 +132,6 @@ def _merge_one_by_one(pieces: list[str], rank: dict[Merge, int]) -> Iterator[lis
         _, at = min(ranked)
         pieces = [*pieces[:at], pieces[at] + pieces[at + 1], *pieces[at + 2 :]]
         yield pieces
-
-
-def recut(chunks: Iterable[str]) -> Iterator[str]:
-    """The chunks of one text, cut anew where a cut changes no token, so that each can be encoded by itself.
-
-    A safe cut stands before a space or newline that follows something visible. No pre-token of GPT-2's goes on
-    past that place or looks back over it, so both sides come apart as they would together. Text without such
-    a place is kept together, however long.
-    """
-    pending: list[str] = []
-    for chunk in chunks:
-        if found := _UP_TO_LAST_SAFE_CUT.match(chunk):
-            yield "".join((*pending, chunk[: found.end()]))
-            pending = [chunk[found.end() :]]
-        else:
-            pending.append(chunk)
-    if rest := "".join(pending):
-        yield rest
-
-
-def _chunks(text: str) -> Iterator[str]:
-    return (text[start : start + CHUNK_CHARS] for start in range(0, len(text), CHUNK_CHARS))
-
-
-def _training_pieces(texts: Iterable[str]) -> Iterator[str]:
-    empty = True
-    for text in texts:
-        require_unicode(text)
-        empty = empty and not text
-        yield from recut(_chunks(text))
-    if empty:
-        raise TokenizerError("there is no text to learn merges from: give a corpus that is not empty")
-
-
-def _untrained(model: Any) -> tokenizers.Tokenizer:
-    backend = tokenizers.Tokenizer(model)
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    return backend
 
 
 def _check_vocabulary(tokens: Sequence[str], merges: Sequence[Merge]) -> None:

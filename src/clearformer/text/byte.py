@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from clearformer.config import Spec
-from clearformer.text.tokenizer import Tokenizer, wanted_specials
+from clearformer.text.tokenizer import OwnTokenizer, wanted_specials
 
 
 def _byte_spellings() -> list[str]:
@@ -30,7 +30,7 @@ def spelled_bytes(spelling: str) -> bytes:
     return bytes([BYTE_BY_SPELLING[character] for character in spelling])
 
 
-class ByteTokenizer(Tokenizer):
+class ByteTokenizer(OwnTokenizer):
     """One token for each of the 256 bytes, whose id is its value: any text, and nothing to train.
 
     To the `tokenizers` library it is byte-level BPE without a single merge.
@@ -53,8 +53,7 @@ class ByteTokenizer(Tokenizer):
     def __init__(self, specials: Sequence[str] = ()) -> None:
         super().__init__(BYTE_SPELLINGS, specials)
 
-    @staticmethod
-    def _bytes_of(spelling: str) -> bytes:
+    def _bytes_of(self, spelling: str) -> bytes:
         return spelled_bytes(spelling)
 
     def _encode(self, text: str) -> np.ndarray:
@@ -70,6 +69,6 @@ class ByteTokenizerSpec(Spec):
     bos: bool = False
     eos: bool = False
 
-    def train(self, texts: Iterable[str] = ()) -> ByteTokenizer:
+    def train(self, texts: Iterable[str] = (), specials: Sequence[str] = ()) -> ByteTokenizer:
         """The tokeniser; no text is read."""
-        return ByteTokenizer(wanted_specials(self.bos, self.eos))
+        return ByteTokenizer(wanted_specials(specials, bos=self.bos, eos=self.eos))

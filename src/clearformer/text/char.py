@@ -8,7 +8,7 @@ import numpy as np
 from clearformer.config import Spec
 from clearformer.errors import TokenizerError
 from clearformer.text.tokenizer import (
-    Tokenizer,
+    OwnTokenizer,
     code_points,
     place,
     require_unicode,
@@ -18,7 +18,7 @@ from clearformer.text.tokenizer import (
 N_CODE_POINTS = 0x110000
 
 
-class CharTokenizer(Tokenizer):
+class CharTokenizer(OwnTokenizer):
     """One token for each character of a given set, in the order given.
 
     To the `tokenizers` library it is BPE on characters without a single merge.
@@ -42,8 +42,7 @@ class CharTokenizer(Tokenizer):
         self._id_by_code_point = np.full(int(known.max()) + 2, unknown, dtype=np.int32)
         self._id_by_code_point[known] = np.arange(len(characters), dtype=np.int32)
 
-    @staticmethod
-    def _bytes_of(spelling: str) -> bytes:
+    def _bytes_of(self, spelling: str) -> bytes:
         return spelling.encode("utf-8")
 
     def _encode(self, text: str) -> np.ndarray:
@@ -76,7 +75,7 @@ class CharTokenizerSpec(Spec):
     eos: bool = False
     unk: bool = False
 
-    def train(self, texts: Iterable[str]) -> CharTokenizer:
+    def train(self, texts: Iterable[str], specials: Sequence[str] = ()) -> CharTokenizer:
         """Collects the characters of all texts, reading each once and keeping none.
 
         Raises:
@@ -91,4 +90,4 @@ class CharTokenizerSpec(Spec):
                 "there is no text to take the characters from: give a corpus that is not empty"
             )
         characters = [chr(code_point) for code_point in np.flatnonzero(seen)]
-        return CharTokenizer(characters, wanted_specials(self.bos, self.eos, self.unk))
+        return CharTokenizer(characters, wanted_specials(specials, bos=self.bos, eos=self.eos, unk=self.unk))

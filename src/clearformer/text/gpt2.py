@@ -2,14 +2,14 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from clearformer.config import Spec
 from clearformer.errors import TokenizerError
 from clearformer.text.bpe import BPETokenizer
-from clearformer.text.tokenizer import END_OF_TEXT, Merge
+from clearformer.text.tokenizer import END_OF_TEXT, Merge, wanted_specials
 
 VOCABULARY_FILE = "encoder.json"
 MERGES_FILE = "vocab.bpe"
@@ -27,7 +27,7 @@ class GPT2TokenizerSpec(Spec):
     kind: Literal["gpt2"] = "gpt2"
     path: str | None = None
 
-    def train(self, texts: Iterable[str] = ()) -> BPETokenizer:
+    def train(self, texts: Iterable[str] = (), specials: Sequence[str] = ()) -> BPETokenizer:
         """The tokeniser from its files; no text is read. Once saved, `tokenizer.json` alone is enough.
 
         Raises:
@@ -44,7 +44,7 @@ class GPT2TokenizerSpec(Spec):
         ):
             raise _damaged(folder / VOCABULARY_FILE, f"ids do not run from 0 to {END_OF_TEXT}'s")
         try:
-            return BPETokenizer(tokens[:-1], merges, [END_OF_TEXT])
+            return BPETokenizer(tokens[:-1], merges, wanted_specials([END_OF_TEXT, *specials]))
         except TokenizerError as error:
             raise _damaged(folder, str(error)) from None
 

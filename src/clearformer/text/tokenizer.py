@@ -8,55 +8,111 @@ import hashlib
 import json
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from clearformer.errors import TokenizerError
+from clearformer.errors import TokenizerError, did_you_mean
 from clearformer.files import write_file
 
 BOS = "<bos>"
 EOS = "<eos>"
 UNK = "<unk>"
+PAD = "<pad>"
 END_OF_TEXT = "<|endoftext|>"  # GPT-2's one special token: the end of a document and the start of the next
 
+# An encoder's, as BERT calls them: the text stands between [CLS] and [SEP].
+BERT_PAD = "[PAD]"
+BERT_CLS = "[CLS]"
+BERT_SEP = "[SEP]"
+BERT_MASK = "[MASK]"
+BERT_UNK = "[UNK]"
+
+SPECIALS_BY_FAMILY = {
+    "decoder": (),
+    "encoder": (BERT_PAD, BERT_CLS, BERT_SEP, BERT_MASK),
+    "encoder-decoder": (PAD, BOS, EOS),
+}
+
+# What a special token is for, and the names it goes by, the first found winning.
+ROLES = {
+    "pad": (PAD, BERT_PAD),
+    "bos": (BOS, BERT_CLS, END_OF_TEXT),
+    "eos": (EOS, BERT_SEP, END_OF_TEXT),
+    "unk": (UNK, BERT_UNK),
+    "mask": (BERT_MASK,),
+}
+
+# Sorts of characters at the edges of a token: two of one sort may stand in one word, or a part of a character with
+# any; white space and special tokens (ALONE) with nothing.
+WORD, PUNCTUATION, PARTIAL, ALONE = range(4)
+REPLACEMENT = "\ufffd"  # what bytes that are no whole character are read as
+
 Merge = tuple[str, str]
+
+
+def specials_of(family: str) -> tuple[str, ...]:
+    """The special tokens that a family of models cannot do without, in the order of their ids.
+
+    A decoder takes those that the tokeniser's own settings ask for. One for the unknown is not among them: a kind
+    of tokeniser that needs it adds it.
+
+    Raises:
+        TokenizerError: there is no such family.
+    """
+    if family not in SPECIALS_BY_FAMILY:
+        hint = did_you_mean(family, SPECIALS_BY_FAMILY)
+        raise TokenizerError(f"a family is one of {', '.join(SPECIALS_BY_FAMILY)}; got {family!r}{hint}")
+    return SPECIALS_BY_FAMILY[family]
 
 
 class Tokenizer(ABC):
     """A fixed vocabulary of tokens, each with an id, the bytes it stands for, and a spelling in `tokenizer.json`.
 
-    The ids of the special tokens come after all others, so that asking for <bos> moves no other id. Special
-    tokens are never found in a text: one that contains the characters "<bos>" is encoded as those characters.
+    Special tokens are never found in a text: one that contains the characters "<bos>" is encoded as those
+    characters.
     """
 
     kind: ClassVar[str]
-    pre_tokenizer: ClassVar[dict[str, Any] | None]
-    """How `tokenizers` cuts a text before looking up tokens, in the words of `tokenizer.json`."""
-    decoder: ClassVar[dict[str, Any]]
-    """How `tokenizers` puts the tokens' spellings together again, in the words of `tokenizer.json`."""
+    lossless: bool = True
+    """Whether every text that the vocabulary covers comes back from its ids as it was."""
+    opens_with_space: bool = False
+    """Whether the first token of a text may stand for a space that the text does not have; `decode` drops it."""
+    merges: tuple[Merge, ...] = ()
 
-    def __init__(self, plain: Sequence[str], specials: Sequence[str], merges: Sequence[Merge] = ()) -> None:
-        if unfit := [name for name in specials if not name or not name.isprintable()]:
-            raise TokenizerError(f"a special token cannot be called {unfit[0]!r}: its name must be printable")
-        self.specials = tuple(specials)
-        self.spellings = (*plain, *specials)
-        self._special_ids = {name: len(plain) + i for i, name in enumerate(specials)}
-        self._bytes = [self._bytes_of(spelling) for spelling in plain] + [b""] * len(specials)
-        self._ids = {raw: i for i, raw in enumerate(self._bytes[: len(plain)])}
-        self.merges = tuple(merges)
+    def __init__(
+        self, spellings: Sequence[str], special_ids: Mapping[str, int], roles: Mapping[str, int]
+    ) -> None:
+        """All spellings by id, the ids of special tokens by name, and of `ROLES` those that there are."""
+        self.spellings = tuple(spellings)
+        self.specials = tuple(special_ids)
+        self._special_ids = dict(special_ids)
+        self._specials_by_id = {token: name for name, token in special_ids.items()}
+        self._roles = dict(roles)
+        self._bytes = [
+            b"" if token in self._specials_by_id else self._bytes_of(spelling)
+            for token, spelling in enumerate(spellings)
+        ]
 
-    @staticmethod
     @abstractmethod
-    def _bytes_of(spelling: str) -> bytes:
+    def _bytes_of(self, spelling: str) -> bytes:
         """The bytes that a plain token stands for."""
 
     @abstractmethod
     def _encode(self, text: str) -> np.ndarray:
         """The ids of a text that is known to be valid Unicode, as int32."""
+
+    @abstractmethod
+    def to_json(self) -> str:
+        """The whole tokeniser in the `tokenizer.json` layout of the `tokenizers` library.
+
+        `tokenizers.Tokenizer.from_file` reads it and gives the same ids. It finds special tokens in texts unless
+        told not to by its `encode_special_tokens = True`; ours never does.
+        """
 
     @property
     def vocab_size(self) -> int:
@@ -64,19 +120,38 @@ class Tokenizer(ABC):
         return len(self.spellings)
 
     @property
+    def pad_id(self) -> int | None:
+        """The id that fills a row up to the length of the longest, if there is one."""
+        return self._roles.get("pad")
+
+    @property
     def bos_id(self) -> int | None:
-        """The id of the token that starts a document, if there is one."""
-        return self._special_ids.get(BOS, self._special_ids.get(END_OF_TEXT))
+        """The id of the token that starts a document, if there is one; [CLS] in an encoder's vocabulary."""
+        return self._roles.get("bos")
 
     @property
     def eos_id(self) -> int | None:
-        """The id of the token that ends a document, if there is one."""
-        return self._special_ids.get(EOS, self._special_ids.get(END_OF_TEXT))
+        """The id of the token that ends a document, if there is one; [SEP] in an encoder's vocabulary."""
+        return self._roles.get("eos")
 
     @property
     def unk_id(self) -> int | None:
         """The id that stands for what the vocabulary lacks, if there is one."""
-        return self._special_ids.get(UNK)
+        return self._roles.get("unk")
+
+    @property
+    def mask_id(self) -> int | None:
+        """The id that hides a token which a masked language model has to guess, if there is one."""
+        return self._roles.get("mask")
+
+    def normalized(self, text: str) -> str:
+        """What `decode` gives back of a text that the vocabulary covers: the text itself where `lossless`.
+
+        Raises:
+            TokenizerError: the text holds half of a surrogate pair.
+        """
+        require_unicode(text)
+        return text
 
     def encode(self, text: str) -> np.ndarray:
         """The ids of a text, int32 [T]; neither <bos> nor <eos> is added (see `wrap`).
@@ -96,7 +171,8 @@ class Tokenizer(ABC):
             TokenizerError: an id lies outside the vocabulary.
         """
         tokens = self._checked(ids).tolist()
-        return b"".join([self._bytes[token] for token in tokens]).decode("utf-8", errors="replace")
+        text = b"".join([self._bytes[token] for token in tokens]).decode("utf-8", errors="replace")
+        return text.removeprefix(" ") if self.opens_with_space else text
 
     def token_bytes(self, token: int) -> bytes:
         """The UTF-8 bytes that one id stands for; none for a special token."""
@@ -107,36 +183,62 @@ class Tokenizer(ABC):
 
         Bytes that are not a whole character show as "\\xe2"; a combining mark stands on a dotted circle.
         """
-        if token in self._special_ids.values():
-            return self.spellings[token]
-        text = self.token_bytes(token).decode("utf-8", errors="backslashreplace")
-        visible = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-        return f"◌{visible}" if unicodedata.category(visible[0]).startswith("M") else visible
+        if token in self._specials_by_id:
+            return self._specials_by_id[token]
+        return readable(self.token_bytes(token).decode("utf-8", errors="backslashreplace"))
 
     def id_of(self, token_text: str) -> int | None:
         """The id of the token that is exactly this text, or of the special token of this name; None if none is."""
         if token_text in self._special_ids:
             return self._special_ids[token_text]
-        return self._ids.get(token_text.encode("utf-8", errors="surrogatepass"))
+        return self._ids.get(token_text.encode("utf-8", errors="surrogatepass")) if token_text else None
 
-    def wrap(self, ids: ArrayLike) -> np.ndarray:
-        """The ids of one document with <bos> before and <eos> behind, where the tokeniser has them.
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        last_to_first = reversed(list(enumerate(self._bytes)))
+        return {raw: token for token, raw in last_to_first if token not in self._specials_by_id}
+
+    def starts_word(self, ids: ArrayLike) -> np.ndarray:
+        """For each id of one text, in order, whether a word begins with it, bool [T].
+
+        White space begins a word and so does what follows it; a run of punctuation is a word of its own, and so
+        is a special token. A part of a character goes on with what it stands behind.
+
+        Raises:
+            TokenizerError: an id lies outside the vocabulary.
+        """
+        tokens = self._checked(ids)
+        first, last = self._edges
+        begins = np.ones(len(tokens), dtype=bool)
+        before, now = last[tokens[:-1]], first[tokens[1:]]
+        same = (before == now) | (before == PARTIAL) | (now == PARTIAL)
+        begins[1:] = ~same | (before >= ALONE) | (now >= ALONE)
+        return begins
+
+    @cached_property
+    def _edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of what sort the first and the last character of every token are, int8 [V]."""
+        edges = np.full((2, self.vocab_size), ALONE, dtype=np.int8)
+        for token, raw in enumerate(self._bytes):
+            if token not in self._specials_by_id:
+                edges[:, token] = edge_sorts(raw)
+        return edges[0], edges[1]
+
+    @cached_property
+    def marks(self) -> tuple[np.ndarray, np.ndarray]:
+        """What `wrap` puts before and behind a document, int32: <bos> and <eos> where the tokeniser has them.
 
         Where one token is both (GPT-2's <|endoftext|>) it goes behind only, so that it stands once between two
         documents, as GPT-2 was trained.
         """
         before = [self.bos_id] if self.bos_id is not None and self.bos_id != self.eos_id else []
         behind = [self.eos_id] if self.eos_id is not None else []
-        parts = (before, self._checked(ids), behind)
-        return np.concatenate([np.asarray(part, dtype=np.int32) for part in parts])
+        return np.asarray(before, dtype=np.int32), np.asarray(behind, dtype=np.int32)
 
-    def to_json(self) -> str:
-        """The whole tokeniser in the `tokenizer.json` layout of the `tokenizers` library.
-
-        `tokenizers.Tokenizer.from_file` reads it and gives the same ids and texts. It finds special tokens in
-        texts unless told not to by its `encode_special_tokens = True`; ours never does.
-        """
-        return json.dumps(self._document(), ensure_ascii=False, indent=2) + "\n"
+    def wrap(self, ids: ArrayLike) -> np.ndarray:
+        """The ids of one document between its `marks`: <bos> ... <eos>, or an encoder's [CLS] ... [SEP]."""
+        before, behind = self.marks
+        return np.concatenate([before, self._checked(ids).astype(np.int32), behind])
 
     def fingerprint(self) -> str:
         """The SHA-256 of `to_json`, which is that of the saved file too, in hexadecimal."""
@@ -168,7 +270,37 @@ class Tokenizer(ABC):
             )
         return tokens.astype(np.int64)
 
-    def _document(self) -> dict[str, Any]:
+
+class OwnTokenizer(Tokenizer):
+    """A tokeniser that clearformer made, and whose file it writes.
+
+    The ids of the special tokens come after all others, so that asking for <bos> moves no other id.
+    """
+
+    pre_tokenizer: ClassVar[dict[str, Any] | None]
+    """How `tokenizers` cuts a text before looking up tokens, in the words of `tokenizer.json`."""
+    decoder: ClassVar[dict[str, Any]]
+    """How `tokenizers` puts the tokens' spellings together again, in the words of `tokenizer.json`."""
+    normalizer: dict[str, Any] | None = None
+    """What `tokenizers` does to a text before it cuts it, in the words of `tokenizer.json`."""
+
+    def __init__(self, plain: Sequence[str], specials: Sequence[str], merges: Sequence[Merge] = ()) -> None:
+        if unfit := [name for name in specials if not name or not name.isprintable()]:
+            raise TokenizerError(f"a special token cannot be called {unfit[0]!r}: its name must be printable")
+        if twice := [name for name in specials if specials.count(name) > 1] or set(plain) & set(specials):
+            raise TokenizerError(
+                f"{min(twice)!r} is a special token, and something else too: give it another name"
+            )
+        self._n_plain = len(plain)
+        self.merges = tuple(merges)
+        special_ids = {name: len(plain) + i for i, name in enumerate(specials)}
+        super().__init__((*plain, *specials), special_ids, _roles_of(special_ids))
+
+    def to_json(self) -> str:
+        return json.dumps(self.document(), ensure_ascii=False, indent=2) + "\n"
+
+    def document(self) -> dict[str, Any]:
+        """What `to_json` writes."""
         added = [
             {
                 "id": token,
@@ -181,10 +313,23 @@ class Tokenizer(ABC):
             }
             for name, token in self._special_ids.items()
         ]
-        model = {
+        return {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": added,
+            "normalizer": self.normalizer,
+            "pre_tokenizer": self.pre_tokenizer,
+            "post_processor": None,
+            "decoder": self.decoder,
+            "model": self._model(),
+        }
+
+    def _model(self) -> dict[str, Any]:
+        return {
             "type": "BPE",
             "dropout": None,
-            "unk_token": UNK if self.unk_id is not None else None,
+            "unk_token": None if self.unk_id is None else self.spellings[self.unk_id],
             "continuing_subword_prefix": None,
             "end_of_word_suffix": None,
             "fuse_unk": False,
@@ -193,17 +338,32 @@ class Tokenizer(ABC):
             "vocab": {spelling: token for token, spelling in enumerate(self.spellings)},
             "merges": [list(pair) for pair in self.merges],
         }
-        return {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": added,
-            "normalizer": None,
-            "pre_tokenizer": self.pre_tokenizer,
-            "post_processor": None,
-            "decoder": self.decoder,
-            "model": model,
-        }
+
+
+def _roles_of(special_ids: Mapping[str, int]) -> dict[str, int]:
+    """The ids of `ROLES`, told by the names of special tokens."""
+    found = {role: [special_ids[name] for name in names if name in special_ids] for role, names in ROLES.items()}
+    return {role: ids[0] for role, ids in found.items() if ids}
+
+
+def readable(text: str) -> str:
+    """A token's text on one line, with nothing in it that cannot be seen."""
+    visible = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return f"◌{visible}" if unicodedata.category(visible[:1] or " ").startswith("M") else visible
+
+
+def edge_sorts(raw: bytes) -> tuple[int, int]:
+    """Of what sort the first and the last character of a token's bytes are."""
+    text = raw.decode("utf-8", errors="replace")
+    return (_sort_of(text[0]), _sort_of(text[-1])) if text else (PARTIAL, PARTIAL)
+
+
+def _sort_of(character: str) -> int:
+    if character.isspace():
+        return ALONE
+    if character == REPLACEMENT:
+        return PARTIAL
+    return PUNCTUATION if unicodedata.category(character)[0] in "PS" else WORD
 
 
 def require_unicode(text: str) -> None:
@@ -235,6 +395,18 @@ def code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
 
 
-def wanted_specials(bos: bool = False, eos: bool = False, unk: bool = False) -> list[str]:
-    """The names of the special tokens that were asked for, in the order of their ids."""
-    return [name for name, wanted in ((BOS, bos), (EOS, eos), (UNK, unk)) if wanted]
+def wanted_specials(
+    specials: Sequence[str] = (), *, bos: bool = False, eos: bool = False, unk: bool = False
+) -> list[str]:
+    """The names of the special tokens that were asked for, each once, in the order of their ids.
+
+    `specials` are the names that a family of models needs; the switches ask for the roles on top of them, by the
+    name that goes with the others (an encoder's <unk> is [UNK]).
+    """
+    asked = ((BOS, bos), (EOS, eos), (name_of_unknown(specials), unk))
+    return list(dict.fromkeys([*specials, *(name for name, wanted in asked if wanted)]))
+
+
+def name_of_unknown(specials: Sequence[str]) -> str:
+    """What the token for the unknown is called beside these special tokens."""
+    return BERT_UNK if BERT_CLS in specials else UNK

@@ -5,19 +5,24 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from clearformer.config import Spec
-from clearformer.data import TextData
+from clearformer.data import Data, TextData
 from clearformer.errors import ConfigError
 from clearformer.model.config import ModelConfig
 from clearformer.text import CharTokenizerSpec, TokenizerConfig
 from clearformer.train.optimizers import AdamW, OptimizerSpec
 from clearformer.train.schedules import Cosine, Schedule
+from clearformer.train.tasks import NextToken, Objective, Translate
+
+DEFAULT_BATCH_SIZE = 32
 
 
 class TrainConfig(Spec):
     """How a model is trained.
 
     Attributes:
-        batch_size: Texts of `model.max_seq_len` tokens in one step, over all processes.
+        objective: What is learned: the next token, a translation, masked tokens, or the class of a text.
+        pretrained: The folder of a run whose weights this one begins with (the command line takes its name).
+        batch_size: Texts in one step, over all processes; of a language model, each of `model.max_seq_len` tokens.
         accumulate: Parts that a batch is split into, so that less memory is needed for the same step.
         max_steps: The run ends after this many steps ...
         max_seconds: ... or after this many seconds of training, whichever comes first. Start, compilation,
@@ -34,7 +39,9 @@ class TrainConfig(Spec):
         deterministic: Whether only deterministic kernels are used (on a GPU; a CPU's are).
     """
 
-    batch_size: PositiveInt = 32
+    objective: Objective = NextToken()
+    pretrained: str | None = None
+    batch_size: PositiveInt = DEFAULT_BATCH_SIZE
     accumulate: PositiveInt = 1
     max_steps: PositiveInt | None = None
     max_seconds: PositiveFloat | None = None
@@ -75,23 +82,30 @@ class RunConfig(Spec):
 
     seed: int = Field(default=1, ge=0, lt=2**63)
     model: ModelConfig = ModelConfig()
-    data: TextData = TextData()
+    data: Data = TextData()
     tokenizer: TokenizerConfig = CharTokenizerSpec()
     train: TrainConfig = TrainConfig(max_steps=1000)
 
-    def with_vocabulary(self, vocab_size: int) -> "RunConfig":
-        """This run with the tokeniser's vocabulary as the model's.
-
-        Raises:
-            ConfigError: the model was given another one.
-        """
-        given = self.model.vocab_size
-        if given is not None and given != vocab_size:
+    @model_validator(mode="after")
+    def _objective_fits(self) -> "RunConfig":
+        objective = self.train.objective
+        what = f"train.objective.kind: {objective.kind}"
+        if self.model.family != objective.family:
             raise ConfigError(
-                f"model.vocab_size: {given} does not fit the tokenizer's {vocab_size} tokens; "
-                f"leave it out, and it is taken from the tokenizer"
+                f"{what} trains an {objective.family} and model.family is {self.model.family}; "
+                f"`clearformer presets` lists what goes together"
             )
-        return self.replace(model=self.model.replace(vocab_size=vocab_size))
+        if self.data.kind not in objective.data_kinds:
+            raise ConfigError(
+                f"{what} needs data of kind {' or '.join(objective.data_kinds)} and data.kind is {self.data.kind}; "
+                f"`clearformer presets` lists what goes together"
+            )
+        if isinstance(objective, Translate) and self.train.batch_size != DEFAULT_BATCH_SIZE:
+            raise ConfigError(
+                "train.batch_size: the batches of a translation are counted in tokens; set "
+                "train.objective.batch_tokens"
+            )
+        return self
 
 
 # A resumed run goes on as the run it was; only how long, how often it tells, and where may change.

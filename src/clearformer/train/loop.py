@@ -14,16 +14,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from clearformer.data import Batches, Dataset, prepare
 from clearformer.errors import CheckpointError, Interrupted, NonFiniteError
-from clearformer.evaluate import Evaluation, evaluate_split
-from clearformer.generate import generate
-from clearformer.model import Decoder, build
+from clearformer.model import Transformer, build
 from clearformer.train.checkpoint import (
     Checkpoint,
     Progress,
@@ -44,11 +42,11 @@ from clearformer.train.device import (
 from clearformer.train.folder import Metrics, RunFolder
 from clearformer.train.interrupts import Interrupts
 from clearformer.train.nonfinite import first_nonfinite_module, weights_are_finite
-from clearformer.train.objective import next_token_loss
+from clearformer.train.pretrained import load_pretrained
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
 from clearformer.train.schedules import lr_factor
-from clearformer.train.setup import refuse_what_would_fail_later, settle, text_of
+from clearformer.train.setup import settle
 from clearformer.train.state import (
     load_optimizer_tensors,
     load_raw_weights,
@@ -57,17 +55,18 @@ from clearformer.train.state import (
     raw_weights_of,
     weights_of,
 )
-from clearformer.train.tensorboard import open_tensorboard, write_scalars
+from clearformer.train.tasks import Measured, Task
+from clearformer.train.tensorboard import open_tensorboard, write_scalars, writer_type
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to: the model to use, its evaluation on the held-out text, and where it stands."""
+    """What a run came to: the model to use, its evaluation on the held-out data, and where it stands."""
 
-    model: Decoder
-    dataset: Dataset
+    model: Transformer
+    task: Task
     progress: Progress
-    evaluation: Evaluation | None
+    evaluation: Measured | None
 
 
 def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool = False) -> Outcome:
@@ -89,28 +88,24 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
     """
     device = resolve_device(config.train.device)
     processes = Processes.join(device)
+    if config.train.tensorboard:
+        writer_type()  # what would fail later fails now
     if resume:
-        dataset = prepare(config.data, folder.read_tokenizer(), progress=reporter.preparing)
-        folder.refuse_another_text(text_of(dataset))
+        task = config.train.objective.open(config, folder.read_tokenizer(), reporter.preparing)
+        folder.refuse_another_text(task.data_sha256)
     else:
-        dataset = prepare(config.data, config.tokenizer, progress=reporter.preparing)
-        config = settle(config, dataset, device, processes)
-    refuse_what_would_fail_later(config.train, dataset)
-    batches = Batches(
-        dataset.splits["train"],
-        config.data.order,
-        config.train.batch_size,
-        config.model.max_seq_len,
-        config.seed,
-    )
-    training = Training(config, folder, dataset, batches, device, processes, reporter)
+        begins_with = config.train.pretrained
+        tokenizer = None if begins_with is None else RunFolder(Path(begins_with)).read_tokenizer()
+        task = config.train.objective.open(config, tokenizer, reporter.preparing)
+        config = settle(config, task, device, processes)
+    training = Training(config, folder, task, device, processes, reporter)
     if resume:
         training.restore()
-    elif processes.is_main:
-        folder.create(config, dataset.tokenizer, text_of(dataset))
+    else:
+        training.begin()
     with Interrupts() as interrupts:
         training.run(interrupts)
-    return Outcome(training.weights_to_use, dataset, training.progress, training.evaluation)
+    return Outcome(training.weights_to_use, task, training.progress, training.evaluation)
 
 
 class Training:
@@ -120,33 +115,42 @@ class Training:
         self,
         config: RunConfig,
         folder: RunFolder,
-        dataset: Dataset,
-        batches: Batches,
+        task: Task,
         device: torch.device,
         processes: Processes,
         reporter: Reporter,
     ) -> None:
-        self.config, self.folder, self.dataset, self.batches = config, folder, dataset, batches
+        self.config, self.folder, self.task = config, folder, task
         self.device, self.processes = device, processes
         self.reporter = reporter if processes.is_main else Reporter()
-        self.rows = processes.rows(config.train.batch_size, config.train.accumulate)
+        self.n_parts = processes.count * config.train.accumulate
+        task.refuse_uneven(self.n_parts)
         torch.manual_seed(config.seed)
         self.model = build(config.model).to(device)
         self.average = copy.deepcopy(self.model).eval() if config.train.ema else None
         self.optimizers = config.train.optimizer.build(self.model, config.train.lr)
         self.progress = Progress()
-        self.evaluation: Evaluation | None = None
+        self.evaluation: Measured | None = None
         self.metrics: Metrics | None = None  # opened by `run`, in the process that writes
-        self.compute_loss: Callable[[Tensor, Tensor], Tensor] = self.loss_of_batch
+        self.compute_loss: Callable[..., Tensor] = self.loss_of_batch
 
     @property
     def settings(self) -> TrainConfig:
         return self.config.train
 
     @property
-    def weights_to_use(self) -> Decoder:
+    def weights_to_use(self) -> Transformer:
         """The model that is evaluated and kept: the moving average, where there is one."""
         return self.model if self.average is None else self.average
+
+    def begin(self) -> None:
+        """Make the folder of a new run; take the weights of an earlier one where it goes on from there."""
+        if self.settings.pretrained is not None:
+            load_pretrained(self.model, Path(self.settings.pretrained), self.reporter)
+            if self.average is not None:
+                self.average.load_state_dict(self.model.state_dict())
+        if self.processes.is_main:
+            self.folder.create(self.config, self.task.tokenizer, self.task.data_sha256)
 
     # --- the course of a run --------------------------------------------------------------------------------
 
@@ -180,7 +184,7 @@ class Training:
                     write_scalars(board, line)
                 self.reporter.stepped(self.progress, line)
                 if self.settings.sample_every and self.progress.step % self.settings.sample_every == 0:
-                    self.reporter.sampled(self.sample())
+                    self.reporter.sampled(self.task.sample(self.weights_to_use))
                 stop = int(self.processes.agree(interrupts.received or 0))
                 if stop or self.due(self.settings.checkpoint_every):
                     self.save()
@@ -221,7 +225,7 @@ class Training:
             return
         start = time.perf_counter()
         self.reporter.say("compiling the step (train.compile=false leaves this out)")
-        self.compute_loss = torch.compile(self.loss_of_batch)
+        self.compute_loss = torch.compile(self.loss_of_batch, dynamic=self.task.shapes_vary or None)
         try:
             self.compute_loss(*self.part_of_batch(0, 0)).backward()
         except Exception as error:  # of many kinds: a compiler without Python's headers, one that is too old
@@ -249,7 +253,7 @@ class Training:
         self.update_average(step)
         synchronize(self.device)
         seconds = self.processes.agree(self.progress.seconds + (time.perf_counter() - start))
-        tokens = self.progress.tokens + self.settings.batch_size * self.config.model.max_seq_len
+        tokens = self.progress.tokens + self.task.n_tokens(step)
         self.progress = replace(self.progress, step=step + 1, seconds=seconds, tokens=tokens, val_loss=None)
         return float(loss), float(norm), lr
 
@@ -269,18 +273,15 @@ class Training:
         place = step * self.processes.count + self.processes.rank
         return (self.config.seed * 1_000_003 + place) % 2**63
 
-    def part_of_batch(self, step: int, part: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets [B T] of one part of this process's rows."""
-        size = (self.rows.stop - self.rows.start) // self.settings.accumulate
-        start = self.rows.start + part * size
-        inputs, targets = self.batches.batch(step, slice(start, start + size))
-        return torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
+    def part_of_batch(self, step: int, part: int) -> list[Tensor]:
+        """One of the parts of the batch that this process reads, on the device."""
+        batch = self.task.batch(step, self.processes.rank * self.settings.accumulate + part, self.n_parts)
+        return [tensor.to(self.device) for tensor in batch]
 
-    def loss_of_batch(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_of_batch(self, *batch: Tensor) -> Tensor:
         """The objective, with the matrix products in the run's type."""
         with autocast(self.device, self.settings.dtype):
-            logits = self.model(inputs)
-            return next_token_loss(logits, targets, self.settings.label_smoothing)
+            return self.task.loss(self.model, *batch)
 
     def clip_gradients(self) -> Tensor:
         """Scale all gradients down together where their norm is too large; returns the norm before."""
@@ -305,8 +306,8 @@ class Training:
         """Compute a step's loss and gradients again, uncompiled, and name where a number stops being finite."""
         torch.manual_seed(self.dropout_seed(step))
         for part in range(self.settings.accumulate):
-            inputs, targets = self.part_of_batch(step, part)
-            where = first_nonfinite_module(self.model, partial(self.loss_of_batch, inputs, targets))
+            batch = self.part_of_batch(step, part)
+            where = first_nonfinite_module(self.model, partial(self.loss_of_batch, *batch))
             if where:
                 return where
         return None
@@ -346,33 +347,19 @@ class Training:
         Raises:
             NonFiniteError: the last update has spoilt the weights.
         """
-        split = self.dataset.splits.get("val")
-        if split is None:
+        self.evaluation = self.task.evaluate(self.weights_to_use, getattr(torch, self.settings.dtype))
+        if self.evaluation is None:
             return {}
-        self.evaluation = evaluate_split(
-            self.weights_to_use, split, self.dataset.tokenizer, dtype=getattr(torch, self.settings.dtype)
-        )
         if not math.isfinite(self.evaluation.loss):
             step = self.progress.step
             self.refuse_nonfinite(step, "held-out loss", self.find_nonfinite(step))
         self.progress = replace(self.progress, val_loss=self.evaluation.loss)
-        return {"val_loss": self.evaluation.loss}
+        return {"val_loss": self.evaluation.loss} | self.task.metrics(self.evaluation)
 
     def evaluate_if_stale(self) -> None:
         """Evaluate, unless the last evaluation was of this very state (a finished run that is resumed has none)."""
         if self.evaluation is None:
             self.evaluate()
-
-    def sample(self) -> str:
-        """A text by the model so far; the same one for the same state."""
-        [sample] = generate(
-            _Run(self.weights_to_use, self.dataset.tokenizer),
-            self.settings.sample_prompt,
-            max_new_tokens=self.settings.sample_tokens,
-            temperature=self.settings.sample_temperature,
-            seed=self.config.seed,
-        )
-        return sample.text
 
     # --- checkpoints ----------------------------------------------------------------------------------------
 
@@ -426,9 +413,3 @@ class Training:
                 f"{error}"
             ) from None
         self.reporter.say(f"going on from step {self.progress.step}")
-
-
-@dataclass(frozen=True)
-class _Run:
-    model: Decoder
-    tokenizer: Any

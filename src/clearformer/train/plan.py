@@ -334,14 +334,16 @@ def count_flops(config: ModelConfig) -> TokenFlops:
     )
 
 
-def compile_pays(model: ModelConfig, train: TrainConfig, dtype: str, device: torch.device) -> bool:
+def compile_pays(
+    model: ModelConfig, train: TrainConfig, tokens_per_step: int, dtype: str, device: torch.device
+) -> bool:
     """Whether compiling the step is likely to gain more than it costs.
 
     A run of so many steps gains the part of its time that compiling saves. A run of so many seconds gains steps,
     which are worth waiting for where the run is at least twice as long as compiling.
     """
     rate = measured_rate(dtype, device, seconds=0.2)
-    seconds_per_step = _seconds_per_step(model, train.batch_size * model.max_seq_len, rate)
+    seconds_per_step = _seconds_per_step(model, tokens_per_step, rate)
     by_steps = math.inf if train.max_steps is None else train.max_steps * seconds_per_step
     if train.max_seconds is not None and train.max_seconds < by_steps:
         return train.max_seconds >= 2 * COMPILE_SECONDS

@@ -10,8 +10,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from clearformer.errors import ConfigError
-
 
 def is_main_process() -> bool:
     """Whether this process is torchrun's first, or the only one; known before any of them has met."""
@@ -40,20 +38,6 @@ class Processes:
     def is_main(self) -> bool:
         """Whether this process writes the files and speaks to the user."""
         return self.rank == 0
-
-    def rows(self, batch_size: int, accumulate: int) -> slice:
-        """This process's rows of a batch, which it reads in `accumulate` parts.
-
-        Raises:
-            ConfigError: the batch does not divide.
-        """
-        if batch_size % (self.count * accumulate):
-            raise ConfigError(
-                f"train.batch_size: {batch_size} rows do not divide among {self.count} processes with "
-                f"train.accumulate={accumulate}; choose a multiple of {self.count * accumulate}"
-            )
-        share = batch_size // self.count
-        return slice(self.rank * share, (self.rank + 1) * share)
 
     def average(self, tensors: Iterable[Tensor]) -> None:
         """Replace each tensor by its mean over all processes."""

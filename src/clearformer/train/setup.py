@@ -4,46 +4,35 @@ from pathlib import Path
 
 import torch
 
-from clearformer.data import Dataset
-from clearformer.train.config import RunConfig, TrainConfig
+from clearformer.config import Spec
+from clearformer.train.config import RunConfig
 from clearformer.train.device import resolve_compile, resolve_dtype
 from clearformer.train.plan import compile_pays
 from clearformer.train.processes import Processes
-from clearformer.train.tensorboard import writer_type
+from clearformer.train.tasks import Task
+
+PATHS = ("path", "source", "target", "val_path", "val_source", "val_target", "test_path")
 
 
-def settle(config: RunConfig, dataset: Dataset, device: torch.device, processes: Processes) -> RunConfig:
+def settle(config: RunConfig, task: Task, device: torch.device, processes: Processes) -> RunConfig:
     """The configuration with everything decided that was left open: what config.toml keeps.
 
     A resumed run must not decide anew, or it would not be the same run; and what one process measures faster,
     another may not.
     """
-    config = config.with_vocabulary(dataset.tokenizer.vocab_size)
+    config = config.replace(model=task.fit(config.model), data=with_whole_paths(config.data))
     bfloat16 = processes.agree(resolve_dtype(config.train.dtype, device) == "bfloat16")
     dtype = "bfloat16" if bfloat16 else "float32"
     compiled = resolve_compile(
-        config.train.compile, device, lambda: compile_pays(config.model, config.train, dtype, device)
+        config.train.compile,
+        device,
+        lambda: compile_pays(config.model, config.train, task.n_tokens(0), dtype, device),
     )
     compiled = bool(processes.agree(compiled))
-    data = config.data
-    if data.path is not None:
-        data = data.replace(path=str(Path(data.path).expanduser().resolve()))
-    return config.replace(data=data, train=config.train.replace(dtype=dtype, compile=compiled))
+    return config.replace(train=config.train.replace(dtype=dtype, compile=compiled))
 
 
-def text_of(dataset: Dataset) -> str:
-    """The SHA-256 of the text that a data set was made of."""
-    return dataset.manifest["source"]["sha256"]
-
-
-def refuse_what_would_fail_later(settings: TrainConfig, dataset: Dataset) -> None:
-    """Use once what a run needs only on the way.
-
-    Raises:
-        TokenizerError: the samples' prompt has characters that the text has not.
-        ConfigError: TensorBoard is not installed.
-    """
-    if settings.sample_every:
-        dataset.tokenizer.encode(settings.sample_prompt)
-    if settings.tensorboard:
-        writer_type()
+def with_whole_paths(data: Spec) -> Spec:
+    """The same data, found from any folder."""
+    given = {name: getattr(data, name) for name in PATHS if getattr(data, name, None) is not None}
+    return data.replace(**{name: str(Path(path).expanduser().resolve()) for name, path in given.items()})

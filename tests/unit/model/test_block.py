@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from clearformer.model.attention import Mean, MultiHead
-from clearformer.model.block import Block
+from clearformer.model.block import Block, Memory
 from clearformer.model.feedforward import NoFeedForward, ReLU
 from clearformer.model.masks import Mask
 from clearformer.model.norms import LayerNorm, NoNorm
@@ -27,23 +27,36 @@ class Square(nn.Module):
         return x.square()
 
 
+class AddSum(nn.Module):
+    """Cross-attention whose result shows both what reads and what is read."""
+
+    def forward(self, x: Tensor, _mask: Mask, _positions: Positions, _cache: object, memory: Tensor) -> Tensor:
+        return x + memory.sum(1, keepdim=True)
+
+
 class AddOne(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + 1
 
 
-def simple_block(placement: Placement, residual: bool) -> Block:
-    """norm(x) = x / 2, attention(x) = x², feed-forward(x) = x + 1."""
-    block = Block(D, Mean(), ReLU(), LayerNorm(), placement, residual, dropout=0.0)
-    block.ln1, block.ln2 = (nn.Identity() if placement == "none" else Halve() for _ in range(2))
+def simple_block(
+    placement: Placement, residual: bool, parallel: bool = False, cross: bool = False
+) -> Block:
+    """norm(x) = x / 2, attention(x) = x², cross-attention(x) = x + the memory's sum, feed-forward(x) = x + 1."""
+    block = Block(D, Mean(), ReLU(), LayerNorm(), placement, residual, 0.0, parallel, cross)
+    for name in ("ln1", "ln2", *(["ln_cross"] if cross else [])):
+        block.add_module(name, nn.Identity() if placement == "none" else Halve())
     block.add_module("attn", Square())
+    if cross:
+        block.add_module("cross_attn", AddSum())
     block.mlp = AddOne()
     return block
 
 
-def run(block: Block, x: Tensor) -> Tensor:
+def run(block: Block, x: Tensor, memory: Memory | None = None) -> Tensor:
     n = x.shape[1]
-    return block(x, Mask(q_pos=torch.arange(n), k_pos=torch.arange(n), causal=True), Positions())
+    mask = Mask(q_pos=torch.arange(n), k_pos=torch.arange(n), causal=True)
+    return block(x, mask, Positions(), memory=memory)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +75,54 @@ def test_norms_and_residuals_stand_where_they_should(
 ) -> None:
     x = torch.full((B, T, D), 4.0)
     assert torch.equal(run(simple_block(placement, residual), x), torch.full((B, T, D), expected))
+
+
+@pytest.mark.parametrize(
+    ("placement", "residual", "expected"),
+    [  # of x = 4
+        ("pre", True, 4 + 2**2 + (4 / 2 + 1)),
+        ("post", True, ((4 + 4**2) / 2 + (4 + 1)) / 2),
+        ("none", True, 4 + 4**2 + (4 + 1)),
+    ],
+)
+def test_parallel_sub_layers_both_read_what_the_block_reads(
+    placement: Placement, residual: bool, expected: float
+) -> None:
+    x = torch.full((B, T, D), 4.0)
+    result = run(simple_block(placement, residual, parallel=True), x)
+    assert torch.equal(result, torch.full((B, T, D), expected))
+
+
+@pytest.mark.parametrize(
+    ("placement", "residual", "expected"),
+    [  # of x = 4 and a memory that sums to 14; attention gives 8, 10, 20, 4, 8 and 16
+        ("pre", True, 8 + (8 / 2 + 14) + (26 / 2 + 1)),
+        ("post", True, ((10 + (10 + 14)) / 2 + (17 + 1)) / 2),
+        ("none", True, 20 + (20 + 14) + (54 + 1)),
+        ("pre", False, (4 / 2 + 14) / 2 + 1),
+        ("post", False, ((8 + 14) / 2 + 1) / 2),
+        ("none", False, (16 + 14) + 1),
+    ],
+)
+def test_cross_attention_stands_between_the_two_with_a_norm_and_residual_of_its_own(
+    placement: Placement, residual: bool, expected: float
+) -> None:
+    x, memory = torch.full((B, T, D), 4.0), Memory(torch.full((B, 7, D), 2.0))
+    result = run(simple_block(placement, residual, cross=True), x, memory)
+    assert torch.equal(result, torch.full((B, T, D), expected))
+
+
+def test_a_block_that_reads_another_text_has_a_third_norm_and_no_window_there() -> None:
+    block = Block(D, MultiHead(window=3), ReLU(), LayerNorm(), "pre", True, 0.0, cross=True)
+    parts = {name.partition(".")[0] for name, _ in block.named_parameters()}
+    assert parts == {"ln1", "attn", "ln_cross", "cross_attn", "ln2", "mlp"}
+    assert (block.attn.window, getattr(block.cross_attn, "window", 0)) == (3, None)
+
+
+def test_a_memory_is_read_throughout_but_for_its_padding() -> None:
+    real = torch.tensor([[True, True, False], [False, True, True]])
+    attend = Memory(torch.randn(2, 3, D), real).mask(torch.arange(T)).attend(None)
+    assert torch.equal(attend.expand(2, 1, T, 3), real[:, None, None].expand(2, 1, T, 3))
 
 
 def test_attention_only_blocks_have_one_norm_and_no_feed_forward() -> None:

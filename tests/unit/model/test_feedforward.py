@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearformer.model.feedforward import GELU, NoFeedForward, ReLU, ReLU2, SwiGLU
+from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
 
 D, FF = 5, 11
 
@@ -24,6 +24,10 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
 
 
+def silu(x: Tensor) -> Tensor:
+    return x / (1 + torch.exp(-x))
+
+
 @pytest.mark.parametrize(
     ("spec", "activation"),
     [
@@ -31,6 +35,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
         (ReLU2(d_ff=FF), lambda x: x.clamp_min(0) ** 2),
         (GELU(d_ff=FF), gelu),
         (GELU(d_ff=FF, approximate="tanh"), gelu_tanh),
+        (SiLU(d_ff=FF), silu),
     ],
 )
 @pytest.mark.parametrize("bias", [True, False])
@@ -41,20 +46,27 @@ def test_two_layers(spec: Any, activation: Any, bias: bool) -> None:
     torch.testing.assert_close(mlp(x), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("spec", "activation"),
+    [
+        (SwiGLU(d_ff=FF), silu),
+        (GEGLU(d_ff=FF), gelu_tanh),
+        (GEGLU(d_ff=FF, approximate="none"), gelu),
+    ],
+)
 @pytest.mark.parametrize("bias", [True, False])
-def test_swiglu(bias: bool) -> None:
-    mlp, x = SwiGLU(d_ff=FF, bias=bias).build(D).double(), torch.randn(2, 3, D, dtype=torch.float64)
+def test_gated_layers(spec: Any, activation: Any, bias: bool) -> None:
+    mlp, x = spec.replace(bias=bias).build(D).double(), torch.randn(2, 3, D, dtype=torch.float64)
 
     def matrix(name: str, x: Tensor) -> Tensor:
         layer = getattr(mlp, name)
         return x @ layer.weight.T + (layer.bias if bias else 0)
 
-    gate = matrix("W_gate", x)
-    expected = matrix("W_out", gate * torch.sigmoid(gate) * matrix("W_in", x))
+    expected = matrix("W_out", activation(matrix("W_gate", x)) * matrix("W_in", x))
     torch.testing.assert_close(mlp(x), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [ReLU, GELU, ReLU2])
+@pytest.mark.parametrize("kind", [ReLU, GELU, SiLU, ReLU2])
 def test_two_layers_are_four_times_as_wide_and_have_biases(kind: Any) -> None:
     shapes = {name: tuple(p.shape) for name, p in kind().build(D).named_parameters()}
     assert shapes == {"W_in.weight": (20, 5), "W_in.bias": (20,), "W_out.weight": (5, 20), "W_out.bias": (5,)}
@@ -63,7 +75,10 @@ def test_two_layers_are_four_times_as_wide_and_have_biases(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("d_model", "width"), [(3, 8), (6, 16), (7, 24), (128, 344), (256, 688), (384, 1024)]
 )
-def test_swiglu_is_two_thirds_as_wide_rounded_up_to_a_multiple_of_eight(d_model: int, width: int) -> None:
-    mlp = SwiGLU().build(d_model)
+@pytest.mark.parametrize("kind", [SwiGLU, GEGLU])
+def test_gated_layers_are_two_thirds_as_wide_rounded_up_to_a_multiple_of_eight(
+    kind: Any, d_model: int, width: int
+) -> None:
+    mlp = kind().build(d_model)
     assert {tuple(p.shape) for p in mlp.parameters()} == {(width, d_model), (d_model, width)}
-    assert SwiGLU(d_ff=9).width(d_model) == 9
+    assert kind(d_ff=9).width(d_model) == 9

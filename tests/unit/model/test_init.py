@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import Decoder, ModelConfig, Transformer, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import ReLU
 from clearformer.model.init import GPT2, Gaussian, Xavier
+from clearformer.model.positions import Relative
 
 V, D, FF, N = 331, 128, 211, 3
 MATRICES = {  # name: (outputs, inputs)
@@ -69,11 +70,26 @@ def test_gpt2_scales_what_is_written_to_the_residual_stream(std: float) -> None:
         assert_normal(decoder.get_parameter(name), std)
 
 
+FAMILIES: dict[str, dict[str, Any]] = {
+    "decoder": {},
+    "encoder": {"n_token_types": 2, "masked_head": "transform", "embedding_norm": True},
+    "encoder-decoder": {"n_decoder_layers": 2},
+    "classifier": {"family": "encoder", "n_classes": 5},
+}
+
+
+def of_family(name: str, init: Any, **changes: Any) -> Transformer:
+    settings = {"family": name} | FAMILIES[name] | {"tie_embeddings": True, "head_bias": True} | changes
+    return build(model(init).config.replace(**settings))
+
+
 @pytest.mark.parametrize("init", EVERY_KIND)
-def test_biases_begin_at_zero_and_norms_at_one(init: Any) -> None:
-    decoder = model(init, head_bias=True)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_biases_begin_at_zero_and_norms_at_one(init: Any, family: str) -> None:
+    decoder = of_family(family, init)
     vectors = {name: p for name, p in decoder.named_parameters() if p.dim() == 1}
     assert len(vectors) > 10
+    assert ("head_bias" in vectors) == (family != "classifier")
     for name, vector in vectors.items():
         assert (vector == (1.0 if "ln" in name and name.endswith("weight") else 0.0)).all()
 
@@ -93,11 +109,24 @@ def test_a_tied_head_does_not_begin_at_zero() -> None:
     assert model(GPT2(zero_outputs=True), tie_embeddings=True).embed.weight.std() > 0
 
 
+def test_segments_begin_like_tokens_and_relative_positions_all_alike() -> None:
+    encoder = of_family("encoder", GPT2(std=0.3), position=Relative())
+    assert encoder.get_parameter("token_types.weight").std().item() == pytest.approx(0.3, rel=0.15)
+    assert not encoder.get_parameter("position.weight").any()
+
+
+def test_a_classifier_of_zero_outputs_prefers_no_class() -> None:
+    classifier = of_family("classifier", GPT2(zero_outputs=True))
+    assert not classifier(torch.randint(V, (2, 7))).any()
+    assert classifier.get_parameter("pooler.weight").any()
+
+
 @pytest.mark.parametrize("init", EVERY_KIND)
-def test_a_model_made_without_memory_is_filled_like_any_other(init: Any) -> None:
-    expected = model(init)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_made_without_memory_is_filled_like_any_other(init: Any, family: str) -> None:
+    expected = of_family(family, init)
     with torch.device("meta"):
-        decoder = model(init)
+        decoder = of_family(family, init)
     decoder.to_empty(device="cpu")
     for parameter in decoder.parameters():
         parameter.data.fill_(torch.nan)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from clearformer.errors import UserError
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import Decoder, EncoderDecoder, Memory, ModelConfig
 from clearformer.model.attention import Linear, MultiHead
-from clearformer.model.cache import Cache, KeyValueCache, LinearCache
+from clearformer.model.cache import BlockCache, Cache, KeyValueCache, LinearCache, MemoryCache
 
 B, K, DH, DV, V = 2, 3, 4, 5, 13
 
@@ -47,8 +47,62 @@ def test_rows_are_kept_in_the_order_asked_for() -> None:
 
 
 @pytest.mark.parametrize("layer", [KeyValueCache(), LinearCache()])
-def test_an_empty_cache_has_no_rows_to_select(layer: KeyValueCache | LinearCache) -> None:
-    Cache([layer]).select(torch.tensor([0]))
+@pytest.mark.parametrize("cross", [None, MemoryCache()])
+def test_an_empty_cache_has_no_rows_to_select(
+    layer: KeyValueCache | LinearCache, cross: MemoryCache | None
+) -> None:
+    Cache([BlockCache(layer, cross)]).select(torch.tensor([0]))
+
+
+def test_keys_and_values_of_a_memory_are_made_once_and_their_rows_kept_in_order() -> None:
+    cache, calls = MemoryCache(), []
+    keys, values = torch.randn(B, 7, K, DH), torch.randn(B, 7, K, DV)
+
+    def make() -> tuple[torch.Tensor, torch.Tensor]:
+        calls.append(1)
+        return keys, values
+
+    for _ in range(3):
+        kept = cache.once(make)
+        assert kept[0] is keys
+        assert kept[1] is values
+    rows = torch.tensor([1, 1, 0])
+    cache.select(rows)
+    kept = cache.once(make)
+
+    assert torch.equal(kept[0], keys[rows])
+    assert torch.equal(kept[1], values[rows])
+    assert len(calls) == 1
+
+
+def test_a_block_s_cache_selects_in_both_its_parts() -> None:
+    block = BlockCache(KeyValueCache(), MemoryCache())
+    assert isinstance(block.attn, KeyValueCache)
+    assert block.cross is not None
+    keys, values = torch.randn(B, K, 3, DH), torch.randn(B, K, 3, DV)
+    block.attn.append(keys[:, :, :2], values[:, :, :2])
+    block.cross.once(lambda: (keys, values))
+    rows = torch.tensor([1, 0, 1])
+
+    block.select(rows)
+
+    own = block.attn.append(keys[rows][:, :, 2:], values[rows][:, :, 2:])
+    read = block.cross.once(lambda: (keys, values))
+    for found, expected in zip([*own, *read], [keys, values] * 2, strict=True):
+        assert torch.equal(found, expected[rows])
+
+
+def test_a_memory_s_rows_are_selected_with_their_padding() -> None:
+    vectors, real, rows = torch.randn(B, 3, DH), torch.tensor([[True] * 3, [True, False, False]]), [1, 1, 0]
+
+    padded = Memory(vectors, real).select(torch.tensor(rows))
+    whole = Memory(vectors).select(torch.tensor(rows))
+
+    assert torch.equal(padded.vectors, vectors[rows])
+    assert padded.padding is not None
+    assert torch.equal(padded.padding, real[rows])
+    assert torch.equal(whole.vectors, vectors[rows])
+    assert whole.padding is None
 
 
 @pytest.mark.parametrize(
@@ -93,3 +147,17 @@ def test_a_text_that_grew_too_long_leaves_the_cache_as_it_was(attention: Any) ->
 
     assert cache.length == 6
     torch.testing.assert_close(model(tokens[:, 6:], cache=cache)[:, 0], model(tokens)[:, 6])
+
+
+@torch.no_grad()
+def test_cross_attention_turns_the_source_into_keys_once_for_all_steps() -> None:
+    config = ModelConfig(family="encoder-decoder", vocab_size=V, d_model=14, attention=MultiHead(n_heads=2))
+    model = EncoderDecoder(config)
+    memory, cache, calls = model.encode(torch.randint(V, (B, 5))), model.new_cache(), []
+    for block in model.decoder_blocks:
+        block.get_submodule("cross_attn.W_K").register_forward_hook(lambda *_: calls.append(1))
+
+    for token in torch.randint(V, (B, 3)).split(1, dim=1):
+        model.decode(token, memory, cache=cache)
+
+    assert len(calls) == config.decoder_layers

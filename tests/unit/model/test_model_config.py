@@ -1,6 +1,6 @@
 """What a model may be made of, and what is refused, with the key at fault."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
@@ -8,8 +8,13 @@ from pydantic import ValidationError
 from clearformer.config import parse_override, resolve, slot_variants
 from clearformer.errors import ConfigError
 from clearformer.model import ModelConfig
+from clearformer.model.config import Family
 
-REFUSED_PAIRS = {("last", "rope"), ("mean", "rope"), ("last", "alibi"), ("linear", "alibi")}
+REFUSED_PAIRS = {
+    ("last", "rope"),
+    ("mean", "rope"),
+    *((attention, position) for attention in ("last", "linear") for position in ("alibi", "relative")),
+}
 PAIRS = [
     (attention, position)
     for attention in slot_variants(ModelConfig.model_fields["attention"])
@@ -26,9 +31,9 @@ def test_the_slots_and_their_kinds() -> None:
     slots = {name: [*slot_variants(field)] for name, field in ModelConfig.model_fields.items()}
     assert {name: kinds for name, kinds in slots.items() if kinds} == {
         "attention": ["last", "mean", "dot", "shared", "multihead", "linear"],
-        "position": ["none", "sinusoidal", "learned", "rope", "alibi"],
+        "position": ["none", "sinusoidal", "learned", "rope", "alibi", "relative"],
         "norm": ["none", "layernorm", "rmsnorm"],
-        "ffn": ["none", "relu", "gelu", "relu2", "swiglu"],
+        "ffn": ["none", "relu", "gelu", "silu", "relu2", "swiglu", "geglu"],
         "init": ["gaussian", "xavier", "gpt2"],
     }
 
@@ -52,14 +57,42 @@ def test_positions_that_would_have_no_effect_are_refused(attention: str, positio
         (["attention.n_kv_heads=3"], r"^model\.attention\.n_kv_heads: 3 .*model\.attention\.n_heads=4"),
         (["position=rope", "d_model=12"], r"^model\.position\.fraction: .* heads of 3 is 3"),
         (["position=rope", "position.fraction=0.01"], r"^model\.position\.fraction: .*is 0;"),
-        (["head_bias=true"], r"^model\.head_bias: .*model\.tie_embeddings=false"),
         (["attention.d_head=5", "attention.output=false"], r"^model\.attention\.output: "),
         (["attention.d_head=5", "attention.value=false"], r"^model\.attention\.value: "),
+        (["family=encoder-decoder", "attention=last"], r"^model\.attention\.kind: last .*choose multihead"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_with_the_way_out(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         made_from(*overrides)
+
+
+OF_ONE_FAMILY = {
+    "n_decoder_layers": ("3", "encoder-decoder"),
+    "n_token_types": ("2", "encoder"),
+    "masked_head": ("transform", "encoder"),
+    "n_classes": ("5", "encoder"),
+    "pooling": ("mean", "encoder"),
+}
+
+
+@pytest.mark.parametrize("family", get_args(Family))
+@pytest.mark.parametrize("key", OF_ONE_FAMILY)
+def test_a_part_that_a_family_does_not_have_is_refused(key: str, family: str) -> None:
+    value, owner = OF_ONE_FAMILY[key]
+    overrides = [f"family={family}", f"{key}={value}"]
+    if family == owner:
+        assert str(getattr(made_from(*overrides), key)) == value
+        return
+    with pytest.raises(
+        ConfigError, match=rf"^model\.{key}: only an {owner} has it, and model\.family is {family}$"
+    ):
+        made_from(*overrides)
+
+
+def test_a_decoder_s_stack_is_as_high_as_the_encoder_s_unless_told() -> None:
+    config = ModelConfig(family="encoder-decoder", n_layers=5)
+    assert (config.decoder_layers, config.replace(n_decoder_layers=2).decoder_layers) == (5, 2)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +107,12 @@ def test_parts_that_do_not_fit_are_refused_with_the_way_out(overrides: list[str]
         {"logit_soft_cap": 0.0},
         {"placement": "before"},
         {"family": "encode"},
+        {"n_decoder_layers": 0},
+        {"n_token_types": -1},
+        {"n_classes": 0},
+        {"pooling": "last"},
+        {"position": {"kind": "relative", "n_buckets": 30}},
+        {"position": {"kind": "relative", "n_buckets": 32, "max_distance": 16}},
     ],
 )
 def test_values_outside_their_range_are_refused(field: dict[str, Any]) -> None:

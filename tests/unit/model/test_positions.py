@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from clearformer.model import Decoder, ModelConfig
@@ -12,6 +13,8 @@ from clearformer.model.positions import (
     ALiBi,
     Learned,
     NoPositions,
+    Relative,
+    RelativeBiases,
     RoPE,
     Sinusoidal,
     Sizes,
@@ -39,6 +42,17 @@ def test_sinusoidal_table_is_its_formula(d_model: int) -> None:
             angle = t / 10_000 ** ((i // 2 * 2) / d_model)
             expected = math.sin(angle) if i % 2 == 0 else math.cos(angle)
             assert table[t, i].item() == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize("d_model", [1, 2, 7, 14])
+def test_sines_may_all_stand_before_the_cosines(d_model: int) -> None:
+    """The same numbers in another order of the dimensions; of an odd size, one sine more."""
+    table = sinusoidal_table(d_model, 1000)
+    halves = torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
+    assert torch.equal(sinusoidal_table(d_model, 1000, interleaved=False), halves)
+    vectors = Sinusoidal(interleaved=False).build(Sizes(d_model, H, DH, 1000)).embed(torch.tensor([999]))
+    assert vectors is not None
+    assert torch.equal(vectors, halves[[999]])
 
 
 def test_a_shifted_sinusoid_is_a_linear_function_of_it() -> None:
@@ -124,6 +138,64 @@ def test_alibi_grows_with_the_distance() -> None:
     torch.testing.assert_close(bias[1, 1], torch.arange(-6.0, 1.0) / 256)
 
 
+def test_alibi_in_both_directions_is_a_mirror() -> None:
+    bias = ALiBi().build(Sizes(D, 2, DH, MAX_T, causal=False)).bias(torch.arange(5), torch.arange(5))
+    assert bias is not None
+    assert torch.equal(bias, bias.transpose(-2, -1))
+
+
+def relative(causal: bool, spec: Relative) -> RelativeBiases:
+    positions = spec.build(Sizes(D, H, DH, MAX_T, causal))
+    assert isinstance(positions, RelativeBiases)
+    return positions
+
+
+def test_a_causal_stack_has_all_buckets_for_what_lies_behind() -> None:
+    """Of 32, 16 for one distance each; then each bucket begins 8^(1/16) times as far as the one before."""
+    begins = [*range(16), *(math.ceil(16 * 8 ** (i / 16)) for i in range(16))]
+    distances = torch.arange(-20, 200)
+
+    found = relative(causal=True, spec=Relative()).bucket(distances[None])[0].tolist()
+
+    expected = [max(0, sum(begin <= distance for begin in begins) - 1) for distance in distances.tolist()]
+    assert found == expected
+    assert found[20 + 127 :] == [31] * 73
+
+
+def test_a_stack_that_reads_both_ways_has_half_the_buckets_for_each() -> None:
+    begins = [*range(8), 8, 12, 16, 23, 32, 46, 64, 91]  # 8 * 16^(i/8), rounded up
+    distances = torch.arange(200)
+    behind = [sum(begin <= distance for begin in begins) - 1 for distance in distances.tolist()]
+
+    positions = relative(causal=False, spec=Relative())
+
+    assert positions.bucket(distances[None])[0].tolist() == behind
+    assert positions.bucket(-distances[None, 1:])[0].tolist() == [16 + bucket for bucket in behind[1:]]
+
+
+def test_relative_positions_add_each_head_s_number_for_the_distance() -> None:
+    positions = relative(causal=False, spec=Relative(n_buckets=8, max_distance=6))
+    positions.weight.data.normal_()
+    q_pos, k_pos = torch.tensor([[3], [10]]), torch.arange(11).expand(2, 11)
+
+    bias = positions.bias(q_pos, k_pos)
+
+    assert bias.shape == (2, H, 1, 11)
+    for row, query in enumerate([3, 10]):
+        for key in range(11):
+            bucket = positions.bucket(torch.tensor([[query - key]]))
+            assert torch.equal(bias[row, :, 0, key], positions.weight[bucket.item()])
+    shared = positions.bias(q_pos[1], k_pos[1])
+    assert shared.shape == (H, 1, 11)
+    assert torch.equal(shared, bias[1])
+
+
+def test_near_and_far_distances_may_not_overlap() -> None:
+    assert Relative(n_buckets=8, max_distance=5).max_distance == 5
+    with pytest.raises(ValidationError, match="max_distance=4 must be more than half of n_buckets=8"):
+        Relative(n_buckets=8, max_distance=4)
+
+
 @pytest.mark.parametrize("spec", [Sinusoidal(), RoPE(), ALiBi()])
 def test_tables_are_constants_of_the_model_and_not_of_its_type(spec: Sinusoidal | RoPE | ALiBi) -> None:
     """Never saved, float32 after any cast, and there again after a model left the meta device."""
@@ -140,9 +212,9 @@ def test_tables_are_constants_of_the_model_and_not_of_its_type(spec: Sinusoidal 
             assert torch.equal(table, exact[name])
 
 
-@pytest.mark.parametrize("spec", [Sinusoidal(), Learned(), RoPE(), ALiBi()])
+@pytest.mark.parametrize("spec", [Sinusoidal(), Learned(), RoPE(), ALiBi(), Relative()])
 def test_the_last_position_of_the_longest_text_has_its_place(
-    spec: Sinusoidal | Learned | RoPE | ALiBi,
+    spec: Sinusoidal | Learned | RoPE | ALiBi | Relative,
 ) -> None:
     config = ModelConfig(
         vocab_size=13, d_model=H * DH, attention=MultiHead(n_heads=H), position=spec, max_seq_len=MAX_T

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from clearformer.errors import DataError, TokenizerError
-from clearformer.text import BPETokenizer, BPETokenizerSpec, ByteTokenizer, bpe, merge_steps
+from clearformer.text import BPETokenizer, BPETokenizerSpec, ByteTokenizer, backend, merge_steps
 
 CORPUS = "the cat the hen\nthe naïve owl's nest, 42 eggs; " * 3
 
@@ -66,14 +66,14 @@ def test_training_gives_the_same_file_in_every_process():
 
 def test_training_does_not_depend_on_how_the_text_is_cut(monkeypatch: pytest.MonkeyPatch):
     whole = BPETokenizerSpec(vocab_size=300).train([CORPUS])
-    monkeypatch.setattr(bpe, "CHUNK_CHARS", 7)
+    monkeypatch.setattr(backend, "CHUNK_CHARS", 7)
     in_pieces = BPETokenizerSpec(vocab_size=300).train([CORPUS])
     assert in_pieces.to_json() == whole.to_json()
 
 
 @pytest.mark.parametrize("texts", [[], [""]])
 def test_no_text_teaches_no_merges(texts: list[str]):
-    with pytest.raises(TokenizerError, match="no text to learn merges from"):
+    with pytest.raises(TokenizerError, match="no text to learn tokens from"):
         BPETokenizerSpec().train(texts)
 
 
@@ -101,16 +101,16 @@ def test_a_text_of_many_batches_is_encoded_as_one(monkeypatch: pytest.MonkeyPatc
     tokenizer = BPETokenizerSpec(vocab_size=300).train([CORPUS])
     text = CORPUS * 11 + "\n \n\u2003 x\x1c y\x85 z"
     whole = tokenizer._backend.encode(text).ids
-    monkeypatch.setattr(bpe, "CHUNK_CHARS", 5)
-    monkeypatch.setattr(bpe, "CHUNKS_AT_ONCE", 3)
+    monkeypatch.setattr(backend, "CHUNK_CHARS", 5)
+    monkeypatch.setattr(backend, "CHUNKS_AT_ONCE", 3)
     assert tokenizer.encode(text).tolist() == whole
 
 
 def test_recut_cuts_only_before_a_space_or_newline_after_something_visible():
-    assert list(bpe.recut(["one tw", "o  three\n\nfo", "ur", " "])) == ["one", " two  three", "\n\nfour "]
-    assert list(bpe.recut(["   ", "\n\n", "日本語"])) == ["   \n\n日本語"]
-    assert list(bpe.recut([])) == []
-    assert list(bpe.recut(["", ""])) == []
+    assert list(backend.recut(["one tw", "o  three\n\nfo", "ur", " "])) == ["one", " two  three", "\n\nfour "]
+    assert list(backend.recut(["   ", "\n\n", "日本語"])) == ["   \n\n日本語"]
+    assert list(backend.recut([])) == []
+    assert list(backend.recut(["", ""])) == []
 
 
 def test_a_vocabulary_without_a_byte_is_refused():

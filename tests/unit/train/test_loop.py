@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from clearformer.data import Batches, prepare
 from clearformer.errors import (
     CheckpointError,
     ConfigError,
@@ -37,7 +36,8 @@ from clearformer.train.interrupts import Interrupts
 from clearformer.train.loop import Outcome, Training
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
-from clearformer.train.setup import settle, text_of
+from clearformer.train.setup import settle
+from clearformer.train.tasks import language
 
 Trained = Callable[..., Outcome]
 Resumed = Callable[..., Outcome]
@@ -117,12 +117,11 @@ def begun(configure: Callable[..., RunConfig], run_folder: Folders) -> Callable[
 
     def begun(name: str, *settings: str, reporter: Reporter | None = None) -> Training:
         config = configure(*settings)
-        dataset = prepare(config.data, config.tokenizer)
-        config = settle(config, dataset, CPU, Processes())
-        sizes = (config.train.batch_size, config.model.max_seq_len, config.seed)
-        batches = Batches(dataset.splits["train"], config.data.order, *sizes)
-        run_folder(name).create(config, dataset.tokenizer, text_of(dataset))
-        return Training(config, run_folder(name), dataset, batches, CPU, Processes(), reporter or Reporter())
+        task = config.train.objective.open(config, None, Reporter().preparing)
+        config = settle(config, task, CPU, Processes())
+        training = Training(config, run_folder(name), task, CPU, Processes(), reporter or Reporter())
+        training.begin()
+        return training
 
     return begun
 
@@ -146,9 +145,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """An eighth of a second for the loss of each batch, a hundred seconds for all that is not a step."""
     clock = Clock()
     monkeypatch.setattr(loop.time, "perf_counter", lambda: clock.now)
-    monkeypatch.setattr(loop, "next_token_loss", clock.takes(0.125, loop.next_token_loss))
-    for name in ("evaluate_split", "save_checkpoint", "generate"):
-        monkeypatch.setattr(loop, name, clock.takes(100.0, getattr(loop, name)))
+    monkeypatch.setattr(language, "next_token_loss", clock.takes(0.125, language.next_token_loss))
+    for module, name in ((language, "evaluate_split"), (loop, "save_checkpoint"), (language, "generate")):
+        monkeypatch.setattr(module, name, clock.takes(100.0, getattr(module, name)))
     return clock
 
 
@@ -159,12 +158,12 @@ def test_a_run_learns(trained: Trained, run_folder: Folders) -> None:
     outcome = trained("a", "train.max_steps=60", "train.lr=0.02")
 
     losses = [line["loss"] for line in read_metrics(run_folder("a").metrics_file)]
-    n_tokens = outcome.dataset.tokenizer.vocab_size
+    n_tokens = outcome.task.dataset.tokenizer.vocab_size
     assert losses[0] == pytest.approx(math.log(n_tokens), abs=0.1)  # nats: at first all tokens are as likely
     assert losses[-1] < losses[0] - 0.5
     assert outcome.evaluation is not None
     assert outcome.evaluation.loss == outcome.progress.val_loss
-    assert outcome.evaluation.n_tokens == len(outcome.dataset.splits["val"]) - 1  # all of it
+    assert outcome.evaluation.n_tokens == len(outcome.task.dataset.splits["val"]) - 1  # all of it
 
 
 def test_every_line_has_what_the_contract_names(trained: Trained, run_folder: Folders) -> None:
@@ -241,7 +240,7 @@ def test_the_folder_holds_what_was_decided(
     config = run_folder("a").read_config()
     assert config.train.dtype == "bfloat16"
     assert config.train.compile is False
-    assert config.model.vocab_size == outcome.dataset.tokenizer.vocab_size
+    assert config.model.vocab_size == outcome.task.dataset.tokenizer.vocab_size
     assert config.data.path == str(text_file.resolve())  # so that the run can be resumed from anywhere
 
 
@@ -297,7 +296,7 @@ def test_the_nearer_limit_ends_the_run(
 
 @pytest.mark.usefixtures("clock")
 def test_compiling_takes_none_of_the_runs_time(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", lambda function: function)
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
     reporter = At()
 
     outcome = trained(
@@ -622,9 +621,9 @@ def test_the_last_and_the_best_are_kept(
     trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([3.0, 2.0, 2.5, 2.2, 2.9])
-    evaluate = loop.evaluate_split
+    evaluate = language.evaluate_split
     monkeypatch.setattr(
-        loop, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=next(losses))
+        language, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=next(losses))
     )
 
     trained("a", "train.checkpoint_every=3", "train.eval_every=1000", "train.keep=1")
@@ -780,9 +779,9 @@ def test_the_culprit_is_found_in_a_later_part_of_the_batch(sabotaged: Callable[.
 def test_a_held_out_loss_that_is_not_finite_stops_the_run(
     sabotaged: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate = loop.evaluate_split
+    evaluate = language.evaluate_split
     monkeypatch.setattr(
-        loop, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=math.nan)
+        language, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=math.nan)
     )
     training = sabotaged(-1, lambda _: None)
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clearformer.errors import ConfigError
 from clearformer.train.checkpoint import MODEL, OPTIMIZER
 from clearformer.train.config import RunConfig
 from clearformer.train.folder import RunFolder, read_metrics
@@ -27,21 +26,6 @@ def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert (processes.rank, processes.count, processes.is_main) == (0, 1, True)
     assert tensor.tolist() == [0, 1, 2]
     assert processes.agree(0.1) == 0.1
-
-
-@pytest.mark.parametrize(("count", "accumulate"), [(1, 1), (3, 1), (3, 2), (2, 3), (6, 2)])
-def test_together_they_take_every_row_once(count: int, accumulate: int) -> None:
-    shares = [Processes(rank, count).rows(12, accumulate) for rank in range(count)]
-
-    assert [row for share in shares for row in range(12)[share]] == list(range(12))
-    assert {(share.stop - share.start) % accumulate for share in shares} == {0}
-    assert [Processes(rank, count).is_main for rank in range(count)] == [True] + [False] * (count - 1)
-
-
-@pytest.mark.parametrize(("count", "accumulate"), [(5, 1), (4, 6), (12, 2)])
-def test_rows_that_do_not_divide_are_refused(count: int, accumulate: int) -> None:
-    with pytest.raises(ConfigError, match=rf"train\.batch_size: 12 rows .* {count} processes .*multiple of"):
-        Processes(0, count).rows(12, accumulate)
 
 
 TWO_PROCESSES = """

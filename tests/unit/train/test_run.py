@@ -115,7 +115,7 @@ def test_a_loaded_run_is_the_trained_one(trained: Trained, tmp_path: Path) -> No
 
     assert run.step == 13
     assert run.config.model == outcome.model.config
-    assert run.tokenizer.to_json() == outcome.dataset.tokenizer.to_json()
+    assert run.tokenizer.to_json() == outcome.task.tokenizer.to_json()
     assert not run.model.training
     for p, q in zip(run.model.parameters(), outcome.model.parameters(), strict=True):
         assert torch.equal(p, q)

@@ -1,0 +1,28 @@
+# ruff: noqa: N999  (a command is a file of its name, imported by importlib alone)
+"""`clearformer import`: make a run of a model that others saved."""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("import")
+def command(
+    folder: Annotated[
+        str,
+        typer.Argument(metavar="DIR", help="A folder as transformers saves it: safetensors alone are read."),
+    ],
+    run: Annotated[str | None, typer.Option(help="The new run's name (the folder's).")] = None,
+) -> None:
+    """Make a run of a model in a folder; it then evaluates, samples and translates like any other.
+
+    config.json, model.safetensors and tokenizer.json are read, and no code: GPT-2, Llama, Mistral, Qwen3, GPT-NeoX,
+    Bloom, BERT, Marian, BART and T5.
+    """
+    from clearformer.interop import from_hf
+
+    made = from_hf(folder, run)
+    n_parameters = sum(parameter.numel() for parameter in made.model.parameters())
+    typer.echo(f"{made.folder.path}: {made.config.model.family} of {n_parameters:,} parameters")

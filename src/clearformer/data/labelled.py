@@ -1,0 +1,93 @@
+"""Which labelled texts a classifier learns from, and which of them are held out."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from clearformer.config import Spec
+
+DEFAULT_LABELLED = "languages"
+DEFAULT_VAL_FRACTION = 0.1
+
+
+class LabelledData(Spec):
+    """Section `data` of a run that classifies: texts, each with one label.
+
+    `name` is a built-in (languages, sst2, agnews, trec), `path` a file of your own: TSV, CSV or JSONL, plain or
+    gzip; with neither, they are `languages`. The first line of a TSV or CSV names its columns; where a file has no
+    such line, `columns` does, in their order ("text,label"), and then for all of the files. `text_field` and
+    `label_field` are the names of the two that are read.
+
+    What is held out is in files of its own (`val_path`, `test_path`), or `val_fraction` of each label's texts are
+    (0.1 where not given; 0 for none): those whose SHA-256 comes first, so that the choice hangs on the texts alone,
+    on no seed and on no order of the file, and a text that stands in it twice is never on both sides.
+
+    A text with more tokens than the model has positions is refused, or with `too_long="truncate"` cut to fit.
+    """
+
+    kind: Literal["labelled"] = "labelled"
+    name: str | None = None
+    path: str | None = None
+    val_path: str | None = None
+    test_path: str | None = None
+    val_fraction: float | None = Field(default=None, ge=0, lt=1)
+    text_field: str = "text"
+    label_field: str = "label"
+    columns: str | None = None
+    too_long: Literal["refuse", "truncate"] = "refuse"
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.name is not None and self.path is not None:
+            raise ValueError(
+                f"name={self.name!r} and path={self.path!r} are both set: keep one, and set the other to none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_without_effect(self) -> Self:
+        if self.path is None:
+            fields = type(self).model_fields
+            for field in ("val_path", "test_path", "text_field", "label_field", "columns"):
+                if getattr(self, field) != fields[field].default:
+                    raise ValueError(
+                        f"{field}={getattr(self, field)!r} goes with texts of your own: set path=FILE too; "
+                        f"the built-in {self.label!r} has its own"
+                    )
+        if self.val_path is not None and self.val_fraction is not None:
+            raise ValueError(
+                f"val_fraction={self.val_fraction} has no effect: the validation texts are {self.val_path}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _two_columns(self) -> Self:
+        if self.text_field == self.label_field:
+            raise ValueError(f"text_field and label_field are both {self.text_field!r}: they are two columns")
+        names = self.column_names
+        for field in ("text_field", "label_field"):
+            if names is not None and names.count(getattr(self, field)) != 1:
+                raise ValueError(
+                    f"columns={self.columns!r} must have {getattr(self, field)!r} once: it names the columns of a "
+                    f"file without a header, in their order, and {field} is one of them"
+                )
+        return self
+
+    @property
+    def column_names(self) -> list[str] | None:
+        """The columns of files without a header; None where the files name them."""
+        return None if self.columns is None else [name.strip() for name in self.columns.split(",")]
+
+    @property
+    def held_out(self) -> Fraction:
+        """The share of the texts in `path` that validation takes, exactly as the decimal is written."""
+        if self.val_path is not None:
+            return Fraction(0)
+        return Fraction(repr(DEFAULT_VAL_FRACTION if self.val_fraction is None else self.val_fraction))
+
+    @property
+    def label(self) -> str:
+        """A short name of the data: the built-in's, or the file's without its endings."""
+        return self.name or (Path(self.path).name.partition(".")[0] if self.path else DEFAULT_LABELLED)

@@ -1,0 +1,186 @@
+"""Files of labelled texts: TSV, CSV and JSONL, plain or gzip, to texts, labels and the lines they stand on."""
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from clearformer.data.reading import JSONL_SUFFIXES, read_lines
+from clearformer.errors import DataError, did_you_mean
+
+SUFFIXES = (".tsv", ".csv", *JSONL_SUFFIXES)
+CHANGE_FIELDS = "data.text_field=NAME and data.label_field=NAME say which are read"
+
+Row = tuple[int, list[str]]
+
+
+class LabelledText(NamedTuple):
+    """A text, its label, and the number (from 1) of the line it starts on."""
+
+    text: str
+    label: str
+    line: int
+
+
+def read_labelled(
+    path: Path, text_field: str, label_field: str, columns: Sequence[str] | None = None
+) -> Iterator[LabelledText]:
+    """The labelled texts of a file, in order, without the white space around them; blank lines are left out.
+
+    A TSV has no quotes: a quotation mark in it is one. A CSV has them as Python's `csv` reads them, so that a text
+    may hold commas and newlines. A JSONL label may be text, a whole number, true or false.
+
+    Args:
+        path: `.tsv`, `.csv`, `.jsonl` or `.ndjson`, and these with `.gz`.
+        text_field: the column of the texts.
+        label_field: the column of the labels.
+        columns: the names of a TSV's or CSV's columns, where its first line does not name them.
+
+    Raises:
+        DataError: the file cannot be read, has no such column, or has a line without a text or a label.
+    """
+    kind = path.name.lower().removesuffix(".gz")
+    if kind.endswith(JSONL_SUFFIXES):
+        if columns is not None:
+            raise DataError(
+                f"{path}: data.columns has no effect on JSONL, which names its fields: take it out"
+            )
+        found = _from_json(path, text_field, label_field)
+    elif kind.endswith((".tsv", ".csv")):
+        rows = _csv_rows(path) if kind.endswith(".csv") else _tsv_rows(path)
+        found = _from_rows(path, rows, text_field, label_field, columns)
+    else:
+        raise DataError(
+            f"{path}: labelled texts are read from {', '.join(SUFFIXES)}, also with .gz: rename the file to say "
+            "which it is"
+        )
+    for text, label, line in found:
+        yield LabelledText(
+            _with_content(path, text, text_field, line), _with_content(path, label, label_field, line), line
+        )
+
+
+def _with_content(path: Path, value: str, field: str, line: int) -> str:
+    if stripped := value.strip():
+        return stripped
+    raise DataError(f"{path}, line {line}: {field!r} is empty: give it, or take the line out")
+
+
+# --- tables ------------------------------------------------------------------------------------------------
+
+
+def _tsv_rows(path: Path) -> Iterator[Row]:
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
+            yield number, line.split("\t")
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    reader = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
+    while True:
+        first_line = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise DataError(f"{path}, line {first_line}: no CSV ({error})") from None
+        if row is None:
+            return
+        if any(cell.strip() for cell in row):
+            yield first_line, row
+
+
+def _from_rows(
+    path: Path, rows: Iterator[Row], text_field: str, label_field: str, columns: Sequence[str] | None
+) -> Iterator[LabelledText]:
+    if columns is None:
+        _, header = next(rows, (1, []))
+        columns = [name.strip() for name in header]
+        _require_fields(path, columns, text_field, label_field)
+    is_csv = path.name.lower().removesuffix(".gz").endswith(".csv")
+    text_at, label_at = columns.index(text_field), columns.index(label_field)
+    for line, row in rows:
+        if len(row) != len(columns):
+            rule = (
+                "a comma between them, a text with a comma in it in quotes"
+                if is_csv
+                else "a tab between them"
+            )
+            raise DataError(
+                f"{path}, line {line}: {_count(len(row), 'column')} where there should be {len(columns)} "
+                f"({', '.join(columns)}), with {rule}"
+            )
+        yield LabelledText(row[text_at], row[label_at], line)
+
+
+def _require_fields(path: Path, header: Sequence[str], text_field: str, label_field: str) -> None:
+    if not header:
+        raise DataError(f"{path}: there are no texts in it")
+    for field in (text_field, label_field):
+        if header.count(field) > 1:
+            raise DataError(f"{path}: {header.count(field)} columns are called {field!r}: rename all but one")
+        if field not in header:
+            first = ", ".join(repr(_shortened(name)) for name in header)
+            raise DataError(
+                f"{path}: no column {field!r}{did_you_mean(field, header)}; the first line has {first} "
+                f"({CHANGE_FIELDS}; data.columns={text_field},{label_field} names the columns, in their order, of a "
+                "file without a header)"
+            )
+
+
+# --- JSON lines --------------------------------------------------------------------------------------------
+
+
+def _from_json(path: Path, text_field: str, label_field: str) -> Iterator[LabelledText]:
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        record = _json_object(where, line)
+        text, label = (_json_value(where, record, field) for field in (text_field, label_field))
+        if not isinstance(text, str):
+            raise DataError(f"{where}: field {text_field!r} is not text but {_shortened(json.dumps(text))}")
+        if not isinstance(label, str | int):  # True and False are ints
+            raise DataError(
+                f"{where}: field {label_field!r} is no label but {_shortened(json.dumps(label))}: a label is text, "
+                "a whole number, true or false"
+            )
+        yield LabelledText(text, label if isinstance(label, str) else json.dumps(label), number)
+
+
+def _json_object(where: str, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{where}: not JSON ({error.msg}, column {error.colno}); a JSONL file has one object a line"
+        ) from None
+    except (RecursionError, ValueError) as error:
+        raise DataError(f"{where}: JSON that cannot be read ({error})") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: no JSON object; a JSONL file has one a line")
+    return record
+
+
+def _json_value(where: str, record: dict[str, Any], field: str) -> Any:
+    if field not in record:
+        hint = did_you_mean(field, record) or f"; it has {', '.join(map(repr, record)) or 'none'}"
+        raise DataError(f"{where}: no field {field!r}{hint} ({CHANGE_FIELDS})")
+    value = record[field]
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{where}: field {field!r} has half of a surrogate pair ({value[error.start]!a}), "
+                "which is no character: take it out"
+            ) from None
+    return value
+
+
+def _shortened(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,84 @@
+"""Names of countries, languages and currencies, and the language each is in: data that needs no download.
+
+The names are CLDR's, as Babel carries them. A name that is spelled alike in two of the languages ("Peru") has no one
+right answer and is left out of all.
+"""
+
+import importlib.util
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from clearformer.errors import DataError
+
+if TYPE_CHECKING:
+    from babel import Locale
+
+# Most are written in Latin letters, so that the script alone does not tell them apart; among them are families
+# (Romance, Germanic, West Slavic with Baltic, Finnic) whose members are easily taken for each other, and a few that
+# stand alone. The others share a script too: three have Cyrillic letters, two Arabic ones.
+LATIN = (
+    "ca",
+    "cs",
+    "da",
+    "de",
+    "en",
+    "es",
+    "et",
+    "eu",
+    "fi",
+    "fr",
+    "hu",
+    "id",
+    "it",
+    "lt",
+    "nl",
+    "pl",
+    "pt",
+    "ro",
+)
+LATIN = (*LATIN, "sv", "tr", "vi")
+OTHERS = ("bg", "ru", "uk", "ar", "fa")
+
+
+def has_babel() -> bool:
+    """Whether the names are on this machine."""
+    return importlib.util.find_spec("babel") is not None
+
+
+def source_of_names() -> str:
+    """What the names are, with the version of CLDR that decides them."""
+    from babel.core import get_cldr_version
+
+    return f"names of countries, languages and currencies from CLDR {get_cldr_version()}"
+
+
+def named_languages() -> Iterator[tuple[str, str]]:
+    """Each name with the English name of its language, ordered by language and then by name.
+
+    Raises:
+        DataError: Babel is not installed.
+    """
+    if not has_babel():
+        raise DataError("data.name=languages takes its names from Babel: pip install Babel")
+    from babel import Locale
+
+    locales = [Locale(code) for code in sorted((*LATIN, *OTHERS))]
+    names = [_names(locale) for locale in locales]
+    spelled_alike = Counter(spelling for own in names for spelling in own)
+    for locale, own in zip(locales, names, strict=True):
+        language = locale.get_language_name("en")
+        assert language is not None
+        for spelling, name in sorted(own.items()):
+            if spelled_alike[spelling] == 1:
+                yield name, language
+
+
+def _names(locale: "Locale") -> dict[str, str]:
+    """All names in one language by their spelling without capitals; of two that differ in these alone, one.
+
+    Where CLDR has no name, it gives the code itself.
+    """
+    tables = (locale.territories, locale.languages, locale.currencies)
+    names = sorted({name.strip() for table in tables for code, name in table.items() if name != code})
+    return {name.casefold(): name for name in names}

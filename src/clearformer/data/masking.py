@@ -1,0 +1,217 @@
+"""Masked language modelling: which tokens a model has to guess, and what it sees in their place.
+
+Devlin et al. 2019 (BERT), section 3.1: of 15% of the tokens, 80% are hidden behind [MASK], 10% are replaced by a
+random token, and 10% are left as they are, so that the model cannot tell where it will be asked.
+"""
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from clearformer.data.batches import ALL_ROWS, Batches, generator_at
+from clearformer.data.labelled_batches import padded, padded_length
+from clearformer.data.shards import Split
+from clearformer.text import Tokenizer
+
+STREAM = 6
+IGNORED = -100  # what cross-entropy leaves out
+MASKED_SHARE, RANDOM_SHARE = 0.8, 0.1
+FRACTION = 0.15
+
+
+class MaskedBatch(NamedTuple):
+    """Rows in which some tokens are to be guessed."""
+
+    tokens: np.ndarray
+    """[B T] int64, as the model sees them"""
+    padding: np.ndarray
+    """[B T] bool, True where a token is real"""
+    targets: np.ndarray
+    """[B T] int64, the token to guess, and `IGNORED` where there is none"""
+
+
+def mask_tokens(
+    tokens: np.ndarray,
+    maskable: np.ndarray,
+    mask_id: int,
+    plain_ids: int | np.ndarray,
+    rng: np.random.Generator,
+    fraction: float = FRACTION,
+    starts_word: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the model sees, and what it has to guess (`IGNORED` where nothing), each [B T] int64.
+
+    Every token is chosen with probability `fraction`, independently of the others, and where chance chooses none of a
+    row's, one is: so short texts have a somewhat larger part chosen. Of the chosen, each by itself: 80% become
+    `mask_id`, 10% a random one of `plain_ids`, 10% stay.
+
+    Args:
+        tokens: [B T].
+        maskable: [B T] bool; True where a token may be chosen. A row with none is left as it is.
+        mask_id: the id of [MASK].
+        plain_ids: the ids to draw a random token from; a number n means 0 to n - 1.
+        rng: what decides.
+        fraction: from 0 to 1.
+        starts_word: [B T] bool, True at the first token of a word. Where given, whole words are chosen instead of
+            single tokens, each with probability `fraction`. What is not maskable ends a word.
+    """
+    draws = rng.random(tokens.shape)
+    if starts_word is not None:
+        draws = np.take_along_axis(draws, _first_of_word(maskable, starts_word), axis=1)
+    draws = np.where(maskable, draws, np.inf)
+    least = draws.min(axis=1, keepdims=True, initial=np.inf)
+    chosen = maskable & ((draws < fraction) | (draws == least))
+    fates = rng.random(tokens.shape)
+    inputs = np.where(chosen & (fates < MASKED_SHARE), mask_id, tokens)
+    replaced = chosen & (fates >= MASKED_SHARE) & (fates < MASKED_SHARE + RANDOM_SHARE)
+    inputs[replaced] = rng.choice(plain_ids, size=int(replaced.sum()))
+    return inputs, np.where(chosen, tokens, IGNORED)
+
+
+def _first_of_word(maskable: np.ndarray, starts_word: np.ndarray) -> np.ndarray:
+    """For each token the place in its row of its word's first token, [B T]."""
+    behind_gap = np.ones_like(maskable)
+    behind_gap[:, 1:] = ~maskable[:, :-1]
+    starts = starts_word | behind_gap | ~maskable
+    return np.maximum.accumulate(np.where(starts, np.arange(maskable.shape[1]), 0), axis=1)
+
+
+class Masking:
+    """Masks rows of an encoder's tokens: `masking(tokens, padding, place)`.
+
+    A pure function of the rows, the seed and the place (a step, or the number of a batch in an evaluation). Special
+    tokens and padding are never chosen.
+
+    Args:
+        tokenizer: what made the tokens; it must have a [MASK].
+        seed: 0 or more, below 2^64.
+        fraction: of the tokens, or words, that are to be guessed.
+        whole_word: whether whole words are chosen.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, seed: int, fraction: float = FRACTION, whole_word: bool = False):
+        assert tokenizer.mask_id is not None
+        self._mask_id = tokenizer.mask_id
+        self._is_plain = np.ones(tokenizer.vocab_size, bool)
+        for name in tokenizer.specials:
+            self._is_plain[tokenizer.id_of(name)] = False
+        self._plain_ids = np.flatnonzero(self._is_plain)
+        self._tokenizer = tokenizer
+        self._seed, self._fraction, self._whole_word = seed, fraction, whole_word
+
+    def __call__(self, tokens: np.ndarray, padding: np.ndarray, place: int) -> MaskedBatch:
+        starts_word = (
+            self._tokenizer.starts_word(tokens.ravel()).reshape(tokens.shape) if self._whole_word else None
+        )
+        inputs, targets = mask_tokens(
+            tokens,
+            padding & self._is_plain[tokens],
+            self._mask_id,
+            self._plain_ids,
+            generator_at(self._seed, STREAM, place),
+            self._fraction,
+            starts_word,
+        )
+        return MaskedBatch(inputs, padding, targets)
+
+
+class Rows(NamedTuple):
+    """Rows of tokens."""
+
+    tokens: np.ndarray
+    """[B T] int64"""
+    padding: np.ndarray
+    """[B T] bool, True where a token is real"""
+
+
+class TextWindows:
+    """A running text's tokens as an encoder reads them: [CLS], a stretch of the text, [SEP].
+
+    Args:
+        split: where the tokens are.
+        order: as of `Batches`.
+        batch_size: B.
+        max_length: T, [CLS] and [SEP] included.
+        seed: 0 or more, below 2^64.
+        tokenizer: what made the tokens.
+
+    Raises:
+        DataError: the split is shorter than one row.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        order: Literal["random", "epochs"],
+        batch_size: int,
+        max_length: int,
+        seed: int,
+        tokenizer: Tokenizer,
+    ):
+        assert tokenizer.bos_id is not None
+        assert tokenizer.eos_id is not None
+        assert tokenizer.pad_id is not None
+        self.split = split
+        self.batch_size = batch_size
+        self.max_length = max_length
+        self._cls_id, self._sep_id, self._pad_id = tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id
+        self._batches = Batches(split, order, batch_size, max_length - 2, seed)
+
+    def epochs(self, steps: int) -> float:
+        """How many times over the split `steps` batches are."""
+        return self._batches.epochs(steps)
+
+    def batch(self, step: int, rows: slice = ALL_ROWS) -> Rows:
+        """The rows of a step, or those of them that are wanted."""
+        stretches, _ = self._batches.batch(step, rows)
+        return self._wrapped(list(stretches))
+
+    def in_order(self) -> Iterator[Rows]:
+        """The whole split, each token once."""
+        n_content = self.max_length - 2
+        starts = range(0, len(self.split), n_content)
+        for first in range(0, len(starts), self.batch_size):
+            stops = [
+                (start, min(start + n_content, len(self.split)))
+                for start in starts[first:][: self.batch_size]
+            ]
+            yield self._wrapped([self.split.read(start, stop) for start, stop in stops])
+
+    def _wrapped(self, stretches: list[np.ndarray]) -> Rows:
+        rows = [np.concatenate(([self._cls_id], stretch, [self._sep_id])) for stretch in stretches]
+        length = padded_length(max(map(len, rows), default=1), self.max_length)
+        return Rows(*padded(rows, length, self._pad_id))
+
+
+class HasRows(Protocol):
+    """What gives tokens and which of them are real."""
+
+    @property
+    def tokens(self) -> np.ndarray: ...
+    @property
+    def padding(self) -> np.ndarray: ...
+
+
+class BatchesOfRows(Protocol):
+    """`LabelledBatches`, whose labels are left aside, or `TextWindows`."""
+
+    def batch(self, step: int) -> HasRows:
+        """The whole batch of a step."""
+        ...
+
+
+class MaskedBatches:
+    """Batches for masked language modelling: those of another, masked anew at every step.
+
+    What is masked in a row does not hang on which other rows are asked for.
+    """
+
+    def __init__(self, batches: BatchesOfRows, masking: Masking):
+        self._batches, self._masking = batches, masking
+
+    def batch(self, step: int, rows: slice = ALL_ROWS) -> MaskedBatch:
+        """The batch of a step, or those of its rows that are wanted."""
+        whole = self._batches.batch(step)
+        masked = self._masking(whole.tokens, whole.padding, step)
+        return MaskedBatch(*(array[rows] for array in masked))

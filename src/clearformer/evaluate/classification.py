@@ -1,0 +1,191 @@
+"""How well texts were put into classes: accuracy, macro-F1, each class by itself, and what is taken for what."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+MOST_COLUMNS = 30  # classes of which the whole matrix is printed
+MOST_CONFUSIONS = 10
+LONGEST_NAME = 24
+WIDEST_CELL = 7  # a column's heading is its class's name where it fits, else its number
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """One class: of those put into it the right ones, of those that are in it the found ones, and their mean.
+
+    Each is 0 where it would be 0 / 0.
+    """
+
+    name: str
+    precision: float
+    recall: float
+    f1: float
+    support: int
+    """How many texts have this label."""
+
+
+@dataclass(frozen=True)
+class ClassificationReport:
+    """Labels against predictions.
+
+    Attributes:
+        names: the classes, C of them.
+        confusion: [C C] counts; row: the label, column: the prediction.
+        loss: the mean of -log p(label) in nats, where probabilities are known.
+    """
+
+    names: tuple[str, ...]
+    confusion: np.ndarray
+    loss: float | None = None
+
+    @property
+    def n(self) -> int:
+        """How many texts were classified."""
+        return int(self.confusion.sum())
+
+    @property
+    def n_right(self) -> int:
+        """How many of them as their label says."""
+        return int(self.confusion.trace())
+
+    @property
+    def accuracy(self) -> float:
+        """The share of right predictions."""
+        return self.n_right / self.n
+
+    @cached_property
+    def classes(self) -> tuple[ClassScores, ...]:
+        """Every class by itself, in the order of `names`."""
+        right = self.confusion.diagonal()
+        labelled, predicted = self.confusion.sum(1), self.confusion.sum(0)
+        precision, recall = _ratio(right, predicted), _ratio(right, labelled)
+        f1 = _ratio(2 * right, labelled + predicted)
+        columns = (precision.tolist(), recall.tolist(), f1.tolist(), labelled.tolist())
+        return tuple(map(ClassScores, self.names, *columns))
+
+    @property
+    def macro_f1(self) -> float:
+        """The mean of the classes' F1, each counting alike; of those that some text has or was put into."""
+        occurs = self.confusion.sum(0) + self.confusion.sum(1) > 0
+        return float(np.mean([each.f1 for each, counts in zip(self.classes, occurs, strict=True) if counts]))
+
+    @property
+    def majority(self) -> float:
+        """The accuracy of always naming the most frequent label: what a classifier has to beat at least."""
+        return int(self.confusion.sum(1).max()) / self.n
+
+    def confusions(self, most: int = MOST_CONFUSIONS) -> list[tuple[str, str, int]]:
+        """The most frequent mistakes: label, prediction, how often."""
+        wrong = self.confusion.copy()
+        np.fill_diagonal(wrong, 0)
+        order = np.argsort(-wrong, axis=None, kind="stable")[:most]
+        pairs = [divmod(int(place), len(self.names)) for place in order]
+        return [(self.names[i], self.names[j], int(wrong[i, j])) for i, j in pairs if wrong[i, j]]
+
+    def summary(self) -> str:
+        """One line."""
+        loss = "" if self.loss is None else f", loss {self.loss:.3f}"
+        return f"accuracy {self.accuracy:.2%} ({self.n_right:,} of {self.n:,}), macro-F1 {self.macro_f1:.4f}{loss}"
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for `json.dumps`."""
+        return {
+            "n": self.n,
+            "accuracy": self.accuracy,
+            "macro_f1": self.macro_f1,
+            "majority": self.majority,
+            "loss": self.loss,
+            "classes": [vars(each) for each in self.classes],
+            "confusion": self.confusion.tolist(),
+        }
+
+    def table(self) -> str:
+        """Every class's scores, as text."""
+        width = max(len("label"), *(len(name) for name in self._short_names))
+        lines = [f"{'label':{width}}  precision  recall     F1  texts"]
+        for name, each in zip(self._short_names, self.classes, strict=True):
+            scores = f"{each.precision:9.3f}  {each.recall:6.3f}  {each.f1:5.3f}"
+            lines.append(f"{name:{width}}  {scores}  {each.support:5,}")
+        return "\n".join(lines)
+
+    def confusion_table(self) -> str:
+        """The confusion matrix as text; of more than 30 classes, the most frequent mistakes."""
+        if len(self.names) > MOST_COLUMNS:
+            return self._confusion_list()
+        names = self._short_names
+        if max(map(len, names)) <= WIDEST_CELL:
+            rows, columns = names, names
+        else:
+            rows = [f"{number:2} {name}" for number, name in enumerate(names, start=1)]
+            columns = [str(number) for number in range(1, len(names) + 1)]
+        cells = [[f"{count}" if count else "." for count in row] for row in self.confusion.tolist()]
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        first = max(len("label"), *map(len, rows))
+
+        def line(start: str, row: Sequence[str]) -> str:
+            return f"{start:{first}}  " + " ".join(
+                f"{cell:>{w}}" for cell, w in zip(row, widths, strict=True)
+            )
+
+        head = ["rows: the label; columns: the prediction", line("", columns)]
+        return "\n".join((*head, *(line(start, row) for start, row in zip(rows, cells, strict=True))))
+
+    def _confusion_list(self) -> str:
+        mistakes = self.confusions()
+        if not mistakes:
+            return "no mistakes"
+        width = max(len(_shortened(label)) for label, _, _ in mistakes)
+        lines = [f"{_shortened(a):{width}}  taken for {_shortened(b)}: {count:,}" for a, b, count in mistakes]
+        return "\n".join(("the most frequent mistakes:", *lines))
+
+    @cached_property
+    def _short_names(self) -> list[str]:
+        return [_shortened(name) for name in self.names]
+
+    def __str__(self) -> str:
+        return "\n\n".join((self.summary(), self.table(), self.confusion_table()))
+
+
+def classification_report(
+    labels: ArrayLike, predictions: ArrayLike, names: Sequence[str], logprobs: ArrayLike | None = None
+) -> ClassificationReport:
+    """What came out of classifying N texts.
+
+    Args:
+        labels: [N], the place of each text's label in `names`.
+        predictions: [N], likewise.
+        names: the classes, C of them.
+        logprobs: [N C] in nats, where they are known.
+
+    Raises:
+        ValueError: there are no texts, or the arrays do not fit each other or `names`.
+    """
+    true, predicted = np.asarray(labels), np.asarray(predictions)
+    if true.shape != predicted.shape or true.ndim != 1 or not true.size:
+        raise ValueError(
+            f"labels and predictions are two rows of one length; got {true.shape}, {predicted.shape}"
+        )
+    n_classes = len(names)
+    if min(true.min(), predicted.min()) < 0 or max(true.max(), predicted.max()) >= n_classes:
+        raise ValueError(f"a label or prediction lies outside 0 to {n_classes - 1}")
+    confusion = np.bincount(true * n_classes + predicted, minlength=n_classes**2)
+    loss = None
+    if logprobs is not None:
+        logp = np.asarray(logprobs, np.float64)
+        if logp.shape != (len(true), n_classes):
+            raise ValueError(f"logprobs are [{len(true)} {n_classes}]; got {list(logp.shape)}")
+        loss = float(-logp[np.arange(len(true)), true].mean())
+    return ClassificationReport(tuple(names), confusion.reshape(n_classes, n_classes), loss)
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"

@@ -1,0 +1,53 @@
+"""How well a model fills in masked tokens."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from clearformer.data.masking import MaskedBatch
+from clearformer.evaluate.language_model import autocast_to, finite
+from clearformer.evaluate.teacher_forcing import Sums
+from clearformer.generate import evaluating
+from clearformer.model import Encoder
+
+
+@dataclass(frozen=True)
+class MaskedEvaluation:
+    """How well a model guesses the tokens that were chosen (see `data/masking.py`), always the same ones.
+
+    Attributes:
+        loss: The mean of -log p(token), in nats.
+        accuracy: The share of the tokens that the model thought the likeliest.
+        n_tokens: Tokens guessed.
+    """
+
+    loss: float
+    accuracy: float
+    n_tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss), of the guesses: not to be compared with that of a model that reads from left to right."""
+        return math.exp(min(self.loss, 700.0))
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for `json.dumps`; a number that is not finite becomes None."""
+        return {
+            name: finite(value) for name, value in (asdict(self) | {"perplexity": self.perplexity}).items()
+        }
+
+
+def evaluate_masked(
+    model: Encoder, batches: Iterable[MaskedBatch], *, dtype: torch.dtype | None = None
+) -> MaskedEvaluation:
+    """Let a model guess all that is masked in some batches; its mode is left as it was."""
+    device = model.embed.weight.device
+    sums = Sums()
+    with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
+        for batch in batches:
+            tokens, padding, targets = (torch.from_numpy(array).to(device) for array in batch)
+            sums.add(model.unembed, model.hidden(tokens, padding), targets)
+    return MaskedEvaluation(sums.loss / max(1, sums.n), sums.n_right / max(1, sums.n), sums.n)

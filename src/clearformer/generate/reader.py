@@ -1,0 +1,134 @@
+"""What reads texts for those who choose their next tokens: all of them at first, then a token of each.
+
+    begin -> go_on -> go_on -> ...
+
+An encoder-decoder's texts are what it writes; the sources that it writes them of are read once, before.
+
+Shapes: B texts, T positions, S positions of a source, V vocabulary.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from clearformer.errors import UserError
+from clearformer.model import Cache, Decoder, EncoderDecoder, Memory
+
+FILLER = 0  # a token that stands where a shorter text has none; what it is makes no difference
+
+Writes = Decoder | EncoderDecoder
+"""A model that writes texts, token after token."""
+
+
+class Reader:
+    """Scores of the next token of some texts, each one token longer at every call."""
+
+    def __init__(
+        self, model: Writes, sources: Sequence[Sequence[int]] | None = None, use_cache: bool = True
+    ) -> None:
+        self._model = model
+        self._use_cache = use_cache
+        self._cache: Cache | None = None
+        self._memory = read_sources(model, sources)
+
+    def next_logits(self, texts: Sequence[Sequence[int]]) -> Float[Tensor, "B V"]:
+        """Scores of the token after each text."""
+        if self.can_go_on([len(text) for text in texts]):
+            return self.go_on(torch.tensor([text[-1] for text in texts], device=device_of(self._model)))
+        return self.begin(texts)
+
+    def can_go_on(self, lengths: Sequence[int]) -> bool:
+        """Whether all but the newest token of texts of these lengths is in the cache, where it still belongs."""
+        limit = self._model.config.max_seq_len
+        return self._cache is not None and all(
+            context_start(n, limit) == context_start(n - 1, limit) for n in lengths
+        )
+
+    @torch.inference_mode()
+    def begin(self, texts: Sequence[Sequence[int]]) -> Float[Tensor, "B V"]:
+        """Read the texts as far as the model's positions reach; see `context_start`."""
+        self._cache = self._model.new_cache() if self._use_cache else None
+        limit = self._model.config.max_seq_len
+        read = [tuple(text[context_start(len(text), limit) :]) for text in texts]
+        if self._memory is not None:
+            return self._last_logits(*left_padded(read, device_of(self._model)))
+        different = {text: i for i, text in enumerate(dict.fromkeys(read))}
+        logits = self._last_logits(*left_padded(list(different), device_of(self._model)))
+        if len(different) == len(read):
+            return logits
+        rows = torch.tensor([different[text] for text in read], device=logits.device)
+        self.keep(rows)
+        return logits[rows]
+
+    @torch.inference_mode()
+    def go_on(self, newest: Int[Tensor, " B"]) -> Float[Tensor, "B V"]:
+        """Read one token more of each text."""
+        return self._last_logits(newest.unsqueeze(1))
+
+    @torch.inference_mode()
+    def keep(self, rows: Int[Tensor, " N"]) -> None:
+        """Go on with the given texts, in that order (repeats allowed)."""
+        if self._cache is not None:
+            self._cache.select(rows)
+        if self._memory is not None:
+            self._memory = self._memory.select(rows)
+
+    def _last_logits(
+        self, tokens: Int[Tensor, "B T"], padding: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B V"]:
+        if isinstance(self._model, Decoder):
+            logits = self._model(tokens, padding, self._cache, last_only=True)
+        else:
+            assert self._memory is not None
+            logits = self._model.decode(tokens, self._memory, padding, self._cache, last_only=True)
+        return logits[:, -1].float()
+
+
+@torch.inference_mode()
+def read_sources(model: Writes, sources: Sequence[Sequence[int]] | None) -> Memory | None:
+    """What an encoder-decoder keeps of the sources; nothing of a decoder, which has none.
+
+    Raises:
+        UserError: an encoder-decoder was given no sources, or a decoder some.
+    """
+    if isinstance(model, Decoder):
+        if sources is not None:
+            raise UserError("a decoder reads no sources: give prompts alone")
+        return None
+    if sources is None:
+        raise UserError("an encoder-decoder writes of a source: give one for each text")
+    return model.encode(*left_padded(sources, device_of(model)))
+
+
+def context_start(n_tokens: int, max_seq_len: int) -> int:
+    """Where the model begins to read a text of n tokens: at 0 while all of it fits, and then ever later.
+
+    The start moves in strides of half the model's length M: it is the lowest multiple of M // 2 that leaves at
+    most M tokens. A start that moved with every token would shift every position, and no key or value could be
+    kept; this one has the text read anew once in M // 2 tokens, and M // 2 tokens or more are always read. A
+    function of n alone, it is the same with and without a cache.
+    """
+    stride = max(1, max_seq_len // 2)
+    n_too_many = max(0, n_tokens - max_seq_len)
+    return math.ceil(n_too_many / stride) * stride
+
+
+def left_padded(
+    texts: Sequence[Sequence[int]], device: torch.device
+) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"] | None]:
+    """Texts as rows that end together, and where their tokens are real (None: everywhere)."""
+    longest = max(map(len, texts))
+    rows = [[FILLER] * (longest - len(text)) + list(text) for text in texts]
+    tokens = torch.tensor(rows, device=device)
+    lengths = torch.tensor([len(text) for text in texts], device=device).unsqueeze(1)
+    if all(len(text) == longest for text in texts):
+        return tokens, None
+    return tokens, torch.arange(longest, device=device) >= longest - lengths
+
+
+def device_of(model: Writes) -> torch.device:
+    """Where the model is."""
+    return model.embed.weight.device

@@ -1,0 +1,26 @@
+"""The architectures of transformers' that are ours in other words; foreign names live here and nowhere else."""
+
+from clearformer.interop.architectures.base import Architecture, Misfit, meta_weights, misfits
+from clearformer.interop.architectures.bert import Bert
+from clearformer.interop.architectures.bloom import Bloom
+from clearformer.interop.architectures.gpt2 import GPT2
+from clearformer.interop.architectures.llama import Llama, Mistral, Qwen3
+from clearformer.interop.architectures.neox import GPTNeoX
+from clearformer.interop.architectures.seq2seq import Bart, Marian
+from clearformer.interop.architectures.t5 import T5
+
+# Of two that fit, the first is taken.
+ARCHITECTURES: tuple[Architecture, ...] = (
+    GPT2(),
+    Llama(),
+    Mistral(),
+    Qwen3(),
+    GPTNeoX(),
+    Bloom(),
+    Bert(),
+    Marian(),
+    Bart(),
+    T5(),
+)
+
+__all__ = ["ARCHITECTURES", "Architecture", "Misfit", "meta_weights", "misfits"]

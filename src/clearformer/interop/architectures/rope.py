@@ -1,0 +1,54 @@
+"""What the architectures with rotary positions call them, in files old and new."""
+
+from typing import Any
+
+from clearformer.interop.fields import Fields
+from clearformer.model.positions import Position, RoPE
+
+
+def read_rope(
+    fields: Fields, theta_field: str = "rope_theta", fraction_field: str | None = None, fraction: float = 1.0
+) -> RoPE:
+    """Rotary positions from `rope_parameters`, or else from fields of their own.
+
+    Raises:
+        ConfigError: the angles are scaled in a way that is not there, or a number is none.
+    """
+    parameters = _parameters(fields)
+    theta = (
+        parameters.positive("rope_theta") if "rope_theta" in parameters else fields.positive(theta_field, 1e4)
+    )
+    if "partial_rotary_factor" in parameters:
+        fraction = parameters.number("partial_rotary_factor")
+    elif fraction_field is not None:
+        fraction = fields.number(fraction_field, fraction)
+    if not 0 < fraction <= 1:
+        fields.refuse(
+            fraction_field or "partial_rotary_factor", f"a part of a head is wanted; got {fraction}"
+        )
+    return RoPE(theta=theta, fraction=fraction)
+
+
+def _parameters(fields: Fields) -> Fields:
+    for name in ("rope_scaling", "rope_parameters"):
+        if name not in fields:
+            continue
+        values = fields.values[name]
+        if not isinstance(values, dict):
+            fields.refuse(name, f"settings by name are wanted; got {values!r}")
+        kind = values.get("rope_type", values.get("type", "default"))
+        if kind != "default":
+            fields.refuse(name, f"clearformer's rotary positions are not scaled; got the type {kind!r}")
+        if unknown := values.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}:
+            fields.refuse(name, f"clearformer's rotary positions have no {min(unknown)!r}")
+        return Fields(values, f"{fields.place}: {name}")
+    return Fields({})
+
+
+def write_rope(position: Position, default: RoPE) -> dict[str, Any]:
+    """Their fields for rotary positions, under the names of new files and old; the default's for other kinds."""
+    rope = position if isinstance(position, RoPE) else default
+    return {
+        "rope_parameters": {"rope_type": "default", "rope_theta": rope.theta},
+        "rope_theta": rope.theta,
+    }

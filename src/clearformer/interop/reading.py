@@ -1,0 +1,252 @@
+"""A folder as transformers saves it, to one of our models: only data is read, and nothing is executed.
+
+config.json          which architecture, and its sizes
+model.safetensors    the tensors, or several files with model.safetensors.index.json to say which is where
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from clearformer.errors import CheckpointError, ConfigError, RunError, did_you_mean
+from clearformer.interop.architectures import ARCHITECTURES, Architecture, meta_weights
+from clearformer.interop.fields import Fields
+from clearformer.interop.tensors import Place, shapes_of, to_ours
+from clearformer.model import ModelConfig
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
+FLOATS = ("F16", "BF16", "F32", "F64")
+CODE_FIELDS = ("auto_map", "trust_remote_code", "custom_pipelines")
+
+
+@dataclass(frozen=True)
+class ForeignModel:
+    """A model as it was read: its architecture, our settings, our weights, and its config.json."""
+
+    architecture: Architecture
+    config: ModelConfig
+    weights: dict[str, Tensor]
+    fields: Fields
+
+
+def read_model(folder: Path) -> ForeignModel:
+    """The model of a folder.
+
+    Raises:
+        RunError: the folder holds no model, or one in files that could hold code.
+        ConfigError: config.json is none, asks for code, or for what our model does not have.
+        CheckpointError: the tensors are damaged, or are not those that config.json speaks of.
+    """
+    fields = read_fields(folder)
+    architecture = architecture_of(fields)
+    files = _Tensors(folder)
+    config = _settings(architecture, fields, frozenset(files.shapes))
+    _refuse_absurd_depth(fields, config, len(files.shapes))
+    places = architecture.places(config)
+    names = _names_there(files, architecture, places)
+    _refuse_other_shapes(files, names, shapes_of(places, meta_weights(config)))
+    theirs = {name: files.load(there) for name, there in names.items()}
+    _refuse_copies_that_differ(files, architecture.prefix, places, theirs)
+    return ForeignModel(architecture, config, to_ours(places, theirs), fields)
+
+
+def read_fields(folder: Path) -> Fields:
+    """The config.json of a folder, which must not ask for code."""
+    if not folder.is_dir():
+        raise RunError(f"{folder}: there is no such folder; give one with {CONFIG} and {WEIGHTS}")
+    path = folder / CONFIG
+    if not path.is_file():
+        raise RunError(f"{folder} is no model's folder: it has no {CONFIG}")
+    fields = Fields(read_json(path), str(path))
+    for name in CODE_FIELDS:
+        if fields.get(name):
+            fields.refuse(
+                name, "the model needs code of its own, and none is run; only built-in kinds are read"
+            )
+    if fields.get("quantization_config"):
+        fields.refuse("quantization_config", "quantised models are not read; take the one it was made from")
+    return fields
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{path}: not JSON; fetch it anew") from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: a JSON object is wanted; fetch it anew")
+    return document
+
+
+def architecture_of(fields: Fields) -> Architecture:
+    """The architecture that a config.json names.
+
+    Raises:
+        ConfigError: it is none of those that are read (with the nearest).
+    """
+    known = {architecture.model_type: architecture for architecture in ARCHITECTURES}
+    model_type = fields.get("model_type")
+    if not isinstance(model_type, str) or model_type not in known:
+        hint = did_you_mean(str(model_type), known)
+        fields.refuse("model_type", f"{model_type!r} is none of {', '.join(known)}{hint}")
+    return known[model_type]
+
+
+def _settings(architecture: Architecture, fields: Fields, names: frozenset[str]) -> ModelConfig:
+    try:
+        return architecture.read(fields, names)
+    except ValidationError as error:  # a number that our model's own bounds refuse
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise ConfigError(
+            f"{fields.place}: model.{where}: {problem['msg']}; got {problem['input']!r}"
+        ) from None
+
+
+def _refuse_absurd_depth(fields: Fields, config: ModelConfig, n_tensors: int) -> None:
+    """Before a model of that many layers is built to see what its tensors are."""
+    n_layers = max(config.n_layers, config.decoder_layers)
+    if n_layers > n_tensors:
+        raise CheckpointError(
+            f"{fields.place} speaks of {n_layers} layers, and its files hold {n_tensors} tensors"
+        )
+
+
+# --- which tensor is where --------------------------------------------------------------------------------
+
+
+def _names_there(files: "_Tensors", architecture: Architecture, places: Iterable[Place]) -> dict[str, str]:
+    """Each tensor's name in the files, by its name in a file with a head."""
+    names = {}
+    wanted = [place.theirs for place in places]
+    for name in wanted:
+        there = files.find(name, architecture.prefix)
+        if there is None:
+            raise CheckpointError(f"{files.place}: the tensor {name} of a {architecture.title} is missing")
+        names[name] = there
+    copies = [copy for place in places for copy in place.copies]
+    known = {*names.values(), *(files.find(copy, architecture.prefix) for copy in copies)}
+    for name in files.shapes:
+        full = architecture.prefix + name.removeprefix(architecture.prefix)
+        ignored = any(re.fullmatch(pattern, one) for pattern in architecture.ignored for one in (name, full))
+        if name not in known and not ignored:
+            raise CheckpointError(
+                f"{files.place}: a {architecture.title} of this {CONFIG} has no tensor {name}"
+            )
+    return names
+
+
+def _refuse_other_shapes(
+    files: "_Tensors", names: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    for name, there in names.items():
+        found, dtype = files.shapes[there], files.dtypes[there]
+        if found != shapes[name]:
+            raise CheckpointError(
+                f"{files.place}: the tensor {there} is {list(found)}, and by {CONFIG} it must be {list(shapes[name])}"
+            )
+        if dtype not in FLOATS:
+            raise CheckpointError(
+                f"{files.place}: the tensor {there} is of type {dtype}; only numbers that are not quantised are read"
+            )
+
+
+def _refuse_copies_that_differ(
+    files: "_Tensors", prefix: str, places: Iterable[Place], theirs: Mapping[str, Tensor]
+) -> None:
+    """A file may hold tied tensors under both names; they must then be the same."""
+    for place in places:
+        for copy in place.copies:
+            there = files.find(copy, prefix)
+            if there is not None and not torch.equal(files.load(there), theirs[place.theirs]):
+                raise CheckpointError(
+                    f"{files.place}: {there} is not the same as {place.theirs}, to which {CONFIG} ties it"
+                )
+
+
+class _Tensors:
+    """The tensors of a folder's safetensors files: shapes at once, contents one by one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place = folder / (INDEX if (folder / INDEX).is_file() else WEIGHTS)
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.dtypes: dict[str, str] = {}
+        self._files: dict[str, Any] = {}
+        for path in _weight_files(folder):
+            for name, shape, dtype, file in _opened(path):
+                self.shapes[name], self.dtypes[name] = shape, dtype
+                self._files[name] = partial(_tensor, path, file, name)
+
+    def find(self, name: str, prefix: str) -> str | None:
+        """A tensor's name here: files saved without a head lack the prefix."""
+        candidates = (name, name.removeprefix(prefix))
+        return next((candidate for candidate in candidates if candidate in self.shapes), None)
+
+    def load(self, name: str) -> Tensor:
+        """A tensor's contents, in float32."""
+        return self._files[name]()
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    if (folder / INDEX).is_file():
+        return _sharded_files(folder)
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    for name in PICKLED:
+        if (folder / name).is_file():
+            raise RunError(
+                f"{folder / name}: only safetensors are read, for other files can hold code; "
+                f"save the model anew as {WEIGHTS}"
+            )
+    raise RunError(f"{folder} has no {WEIGHTS}")
+
+
+def _sharded_files(folder: Path) -> list[Path]:
+    where = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(where, dict) or not all(isinstance(name, str) for name in where.values()):
+        raise CheckpointError(f"{folder / INDEX}: weight_map: names of tensors and files are wanted")
+    names = sorted(set(where.values()))
+    for name in names:
+        if Path(name).name != name or not (folder / name).is_file():
+            raise CheckpointError(f"{folder / INDEX}: there is no file {name!r} beside it")
+    return [folder / name for name in names]
+
+
+def _opened(path: Path) -> Iterator[tuple[str, tuple[int, ...], str, Any]]:
+    try:
+        file = safe_open(path, framework="pt")
+        for name in file.keys():  # noqa: SIM118  (it is no mapping)
+            tensor = file.get_slice(name)
+            yield name, tuple(tensor.get_shape()), tensor.get_dtype(), file
+    except (SafetensorError, OSError) as error:
+        _damaged(path, error)
+
+
+def _tensor(path: Path, file: Any, name: str) -> Tensor:
+    try:
+        return file.get_tensor(name).to(torch.float32)
+    except SafetensorError as error:
+        _damaged(path, error)
+
+
+def _damaged(path: Path, error: Exception) -> NoReturn:
+    raise CheckpointError(f"{path}: damaged, no whole safetensors file ({error}); fetch it anew") from None

@@ -1,0 +1,83 @@
+"""The pieces of a SentencePiece model, from its file alone.
+
+The file is a protocol buffer: fields, each a number and a wire type in one varint, then the value (a varint, 8 or 4
+bytes, or a length and that many bytes). Of ModelProto, field 1 is a piece (1: text, 2: score, 3: type) and field 3
+says how texts are normalised (2: a table of replacements).
+"""
+
+import base64
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from clearformer.errors import TokenizerError
+
+PIECES, TRAINER, NORMALIZER = 1, 2, 3
+UNIGRAM = 1  # of TrainerSpec.model_type, field 3, which is 1 where it is absent
+Value = int | bytes
+
+
+def read_pieces(path: Path) -> tuple[dict[str, float], str | None]:
+    """The logarithm of every piece's probability, and the table of replacements in base64.
+
+    Raises:
+        TokenizerError: the file is no Unigram model of SentencePiece's.
+    """
+    try:
+        parts = list(fields_of(path.read_bytes()))
+        pieces = dict(
+            _piece(value) for number, value in parts if number == PIECES and isinstance(value, bytes)
+        )
+        trainer, normalizer = (_only(parts, number) for number in (TRAINER, NORMALIZER))
+        if trainer.get(3, UNIGRAM) != UNIGRAM or not pieces:
+            raise ValueError("it has no Unigram pieces")
+    except (OSError, ValueError, IndexError, KeyError, struct.error) as error:
+        raise TokenizerError(f"{path}: no Unigram model of SentencePiece ({error}); fetch it anew") from None
+    table = normalizer.get(2)
+    return pieces, base64.b64encode(table).decode() if isinstance(table, bytes) and table else None
+
+
+def _only(parts: list[tuple[int, Value]], number: int) -> dict[int, Value]:
+    found = [value for field, value in parts if field == number]
+    return dict(fields_of(found[0])) if found and isinstance(found[0], bytes) else {}
+
+
+def _piece(message: bytes) -> tuple[str, float]:
+    values = dict(fields_of(message))
+    text, score = values[1], values.get(2, b"\0\0\0\0")
+    if not isinstance(text, bytes) or not isinstance(score, bytes):
+        raise ValueError("a piece is not a text and a number")
+    return text.decode("utf-8"), struct.unpack("<f", score)[0]
+
+
+def fields_of(message: bytes) -> Iterator[tuple[int, Value]]:
+    """The fields of a protocol buffer's message, by their numbers."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        number, wire_type = key >> 3, key & 7
+        if wire_type == 0:
+            value, at = _varint(message, at)
+            yield number, value
+            continue
+        if wire_type == 2:
+            size, at = _varint(message, at)
+        elif wire_type in (1, 5):
+            size = 8 if wire_type == 1 else 4
+        else:
+            raise ValueError(f"unknown wire type {wire_type}")
+        if at + size > len(message):
+            raise ValueError("it is cut short")
+        yield number, message[at : at + size]
+        at += size
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte, the lowest first; and where it ends."""
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at

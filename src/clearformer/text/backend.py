@@ -1,0 +1,115 @@
+"""Tokenisers whose work the `tokenizers` library does, and the cutting of long texts for it."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from clearformer.errors import TokenizerError
+from clearformer.text.tokenizer import Merge, OwnTokenizer, require_unicode
+
+CHUNK_CHARS = 1 << 14
+CHUNKS_AT_ONCE = 64
+
+LOWERCASE = {"type": "Lowercase"}
+
+_UP_TO_LAST_SAFE_CUT = re.compile(r".*\S(?=[ \n])", re.DOTALL)
+
+
+class BackendTokenizer(OwnTokenizer):
+    """A tokeniser that the `tokenizers` library runs from its own file, but for the special tokens.
+
+    They stay out of it: it would look for them in the text.
+    """
+
+    def __init__(self, plain: Sequence[str], specials: Sequence[str], merges: Sequence[Merge] = ()) -> None:
+        super().__init__(plain, specials, merges)
+        self._backend = tokenizers.Tokenizer.from_str(json.dumps(self.document() | {"added_tokens": []}))
+
+    def normalized(self, text: str) -> str:
+        require_unicode(text)
+        return text if self._backend.normalizer is None else self._backend.normalizer.normalize_str(text)
+
+    def pre_tokens(self, text: str) -> list[str]:
+        """The pieces that no token crosses, spelled as tokens are: "the cat" gives BPE's "the", "Ġcat"."""
+        require_unicode(text)
+        return pre_tokens_of(self._backend, text)
+
+    def _encode(self, text: str) -> np.ndarray:
+        # Many pieces at once use every core, and a batch's results are small numbers before the next is made;
+        # the whole text in one call takes one core and about two hundred bytes a token.
+        pieces = recut(chunks(text))
+        ids = [np.empty(0, dtype=np.int32)]
+        while batch := list(islice(pieces, CHUNKS_AT_ONCE)):
+            encodings = self._backend.encode_batch_fast(batch, add_special_tokens=False)
+            ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+        return np.concatenate(ids)
+
+
+def pre_tokens_of(backend: tokenizers.Tokenizer, text: str) -> list[str]:
+    """The pieces that a backend cuts a text into before it looks up tokens."""
+    if backend.normalizer is not None:
+        text = backend.normalizer.normalize_str(text)
+    return [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if text else []
+
+
+def untrained(owner: type[OwnTokenizer], model: Any, normalizer: dict[str, Any] | None) -> tokenizers.Tokenizer:
+    """What normalises and cuts a text as the tokenisers of a class do, around a model of `tokenizers`."""
+    document = json.loads(tokenizers.Tokenizer(model).to_str())
+    document |= {"pre_tokenizer": owner.pre_tokenizer, "normalizer": normalizer}
+    return tokenizers.Tokenizer.from_str(json.dumps(document))
+
+
+def count_pre_tokens(backend: tokenizers.Tokenizer, texts: Iterable[str]) -> Counter[str]:
+    """How often each pre-token stands in the texts: each is read once, and only the counts are kept.
+
+    Raises:
+        TokenizerError: the texts hold no character, or half of a surrogate pair.
+    """
+    counts: Counter[str] = Counter()
+    for piece in training_pieces(texts):
+        counts.update(pre_tokens_of(backend, piece))
+    return counts
+
+
+def training_pieces(texts: Iterable[str]) -> Iterator[str]:
+    """The texts in pieces that are small and whose tokens do not depend on what is around them.
+
+    Raises:
+        TokenizerError: the texts hold no character, or half of a surrogate pair.
+    """
+    empty = True
+    for text in texts:
+        require_unicode(text)
+        empty = empty and not text
+        yield from recut(chunks(text))
+    if empty:
+        raise TokenizerError("there is no text to learn tokens from: give a corpus that is not empty")
+
+
+def recut(chunks: Iterable[str]) -> Iterator[str]:
+    """The chunks of one text, cut anew where a cut changes no token, so that each can be encoded by itself.
+
+    A safe cut stands before a space or newline that follows something visible. No pre-token of ours goes on past
+    that place or looks back over it, so both sides come apart as they would together. Text without such a place is
+    kept together, however long.
+    """
+    pending: list[str] = []
+    for chunk in chunks:
+        if found := _UP_TO_LAST_SAFE_CUT.match(chunk):
+            yield "".join((*pending, chunk[: found.end()]))
+            pending = [chunk[found.end() :]]
+        else:
+            pending.append(chunk)
+    if rest := "".join(pending):
+        yield rest
+
+
+def chunks(text: str) -> Iterator[str]:
+    """A text in stretches of `CHUNK_CHARS`."""
+    return (text[start : start + CHUNK_CHARS] for start in range(0, len(text), CHUNK_CHARS))

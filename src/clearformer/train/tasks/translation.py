@@ -1,0 +1,94 @@
+"""Translation: an encoder-decoder predicts each token of a target from those before it and from the source."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+
+from clearformer.config import Spec
+from clearformer.data import PairBatches, PairDataset, PairsData, prepare_pairs
+from clearformer.evaluate.teacher_forcing import PairLoss, evaluate_pairs
+from clearformer.model import EncoderDecoder
+from clearformer.text import Tokenizer
+from clearformer.train.objective import summed_loss_of_hidden
+from clearformer.train.tasks.task import Progress, Task, to_tensors
+
+if TYPE_CHECKING:
+    from clearformer.train.config import RunConfig
+
+
+class Translate(Spec):
+    """-log p(next token of the target), given the source: teacher forcing (Vaswani et al. 2017; lecture 002).
+
+    Attributes:
+        batch_tokens: The most tokens on either side of a batch, padding included.
+    """
+
+    kind: Literal["translation"] = "translation"
+    family: ClassVar[str] = "encoder-decoder"
+    data_kinds: ClassVar[tuple[str, ...]] = ("pairs",)
+
+    batch_tokens: PositiveInt = 4096
+
+    def open(self, config: "RunConfig", tokenizer: Tokenizer | None, progress: Progress) -> "Translation":
+        """The task, its pairs prepared; a tokeniser that is given is used, otherwise one is made."""
+        assert isinstance(config.data, PairsData)
+        dataset = prepare_pairs(
+            config.data, tokenizer or config.tokenizer, config.model.max_seq_len, progress=progress
+        )
+        return Translation(config, dataset, self.batch_tokens)
+
+
+class Translation(Task):
+    """See `Translate`."""
+
+    shapes_vary: ClassVar[bool] = True
+
+    def __init__(self, config: "RunConfig", dataset: PairDataset, batch_tokens: int) -> None:
+        self.config, self.dataset, self.tokenizer = config, dataset, dataset.tokenizer
+        self.batches = PairBatches(dataset.splits["train"], self.tokenizer, batch_tokens, config.seed)
+
+    @property
+    def data_sha256(self) -> str:
+        return self.dataset.manifest["source"]["sha256"]
+
+    def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
+        """Source [B S] and where it is real, target so far [B T], target [B T], and the weight of its tokens."""
+        b = self.batches.batch(step, part, n_parts)
+        tensors = to_tensors(b.source, b.source_padding, b.tokens, b.targets)
+        return *tensors, torch.tensor(n_parts / b.n_target_tokens)
+
+    def n_tokens(self, step: int) -> int:
+        return self.batches.n_target_tokens(step)
+
+    def loss(self, model: EncoderDecoder, *batch: Tensor) -> Tensor:
+        source, source_padding, tokens, targets, weight = batch
+        # Padding on the right of a target is read by nothing that counts: causal order is mask enough.
+        hidden = model.hidden(source, tokens, source_padding)
+        return weight * summed_loss_of_hidden(model, hidden, targets, self.config.train.label_smoothing)
+
+    def evaluate(self, model: EncoderDecoder, dtype: torch.dtype) -> PairLoss | None:
+        split = self.dataset.splits.get("val")
+        return None if split is None else evaluate_pairs(model, split, self.tokenizer, dtype=dtype)
+
+    def metrics(self, measured: PairLoss) -> dict[str, float]:
+        return {"val_perplexity": round(measured.perplexity, 4)}
+
+    def sample(self, model: EncoderDecoder) -> str:
+        """The first held-out source, its translation by the model, and the reference."""
+        from clearformer.generate.translations import translate
+
+        split = self.dataset.splits.get("val", self.dataset.splits["train"])
+        source, reference = split.source_texts[0], split.target_texts[0]
+        [[best]] = translate(Translator(model, self.tokenizer), [source], beams=1)
+        return f"{source}\n-> {best.text}\n   ({reference})"
+
+
+@dataclass(frozen=True)
+class Translator:
+    """A model and its tokeniser."""
+
+    model: EncoderDecoder
+    tokenizer: Tokenizer

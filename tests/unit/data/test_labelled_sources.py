@@ -1,0 +1,191 @@
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from clearformer.data.labelled import LabelledData
+from clearformer.data.labelled_reading import LabelledText
+from clearformer.data.labelled_sources import LABELLED_BUILT_IN, hold_out_by_label, open_labelled
+from clearformer.errors import DataError
+
+TENTH = Fraction(1, 10)
+
+
+def texts_of(counts: dict[str, int]) -> list[LabelledText]:
+    labels = [label for label, count in counts.items() for _ in range(count)]
+    return [LabelledText(f"{label} {i}", label, i) for i, label in enumerate(labels, start=1)]
+
+
+def write(path: Path, *pairs: tuple[str, str]) -> str:
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in pairs))
+    return str(path)
+
+
+def refusal(config: LabelledData) -> str:
+    with pytest.raises(DataError) as caught:
+        open_labelled(config)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_each_label_gives_its_share_and_every_text_is_on_one_side() -> None:
+    texts = texts_of({"a": 50, "b": 31, "c": 3, "d": 1})
+    train, val = hold_out_by_label(texts, TENTH)
+    assert Counter(each.label for each in val) == {"a": 5, "b": 3, "c": 1}  # and of d there is only one
+    assert sorted(train + val) == sorted(texts)
+    assert [each.line for each in train] == sorted(each.line for each in train)
+
+
+def test_what_is_held_out_does_not_hang_on_the_order_of_the_file() -> None:
+    texts = texts_of({"a": 50, "b": 31})
+    assert sorted(hold_out_by_label(texts[::-1], TENTH)[1]) == sorted(hold_out_by_label(texts, TENTH)[1])
+
+
+def test_a_text_that_stands_there_twice_is_on_one_side() -> None:
+    texts = texts_of({"a": 20, "b": 20})
+    twice = texts + [each._replace(line=each.line + 40) for each in texts]
+    train, val = hold_out_by_label(twice, TENTH)
+    assert len(val) == 8
+    assert not {each.text for each in train} & {each.text for each in val}
+
+
+def test_own_files(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.tsv", ("one", "b"), ("two", "a"), ("two", "a"))
+    val = write(tmp_path / "val.tsv", ("three", "a"))
+    test = write(tmp_path / "test.tsv", ("four", "b"), ("five", "a"))
+    texts = open_labelled(LabelledData(path=path, val_path=val, test_path=test))
+    assert {name: len(split) for name, split in texts.splits.items()} == {"train": 3, "val": 1, "test": 2}
+    assert texts.labels == ("a", "b")
+    assert texts.where("test", 3) == f"{test}, line 3"
+
+
+def test_val_comes_from_the_training_file_and_says_so(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", *((f"text {i}", "ab"[i % 2]) for i in range(20)))
+    texts = open_labelled(LabelledData(path=path))
+    assert {name: len(split) for name, split in texts.splits.items()} == {"train": 18, "val": 2}
+    assert texts.where("val", 7) == f"{path}, line 7"
+    assert list(open_labelled(LabelledData(path=path, val_fraction=0)).splits) == ["train"]
+
+
+def test_a_label_unseen_in_training_is_named_with_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.tsv", ("one", "b"), ("two", "a"))
+    test = write(tmp_path / "test.tsv", ("four", "b"), ("five", "c"))
+    assert refusal(LabelledData(path=path, val_fraction=0, test_path=test)) == (
+        f"{test}, line 3: the label 'c' is unseen in training, which has 'a', 'b': correct it, or add training texts "
+        "that have it"
+    )
+
+
+def test_of_many_labels_some_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.tsv", *((f"text {i}", f"{i:02}") for i in range(20)))
+    test = write(tmp_path / "test.tsv", ("five", "c"))
+    assert "'10', '11' and 8 more: correct it" in refusal(
+        LabelledData(path=path, val_fraction=0, test_path=test)
+    )
+
+
+def test_one_label_is_no_classification(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", ("one", "a"), ("two", "a"))
+    assert "every training text has the label 'a'" in refusal(LabelledData(path=path))
+
+
+def test_labels_and_texts_the_wrong_way_round_are_noticed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", ("a", "one"), ("b", "two"), ("a", "three"))
+    message = refusal(LabelledData(path=path))
+    assert "no label has two different texts" in message
+    assert "data.label_field=label" in message
+
+
+def test_a_missing_file_is_named_with_the_nearest(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.tsv", ("one", "b"), ("two", "a"))
+    assert refusal(LabelledData(path=f"{tmp_path}/trian.tsv")) == (
+        f"data.path={tmp_path}/trian.tsv: there is no such file; did you mean 'train.tsv'?"
+    )
+    assert refusal(LabelledData(path=path, val_path=f"{tmp_path}/none/a.tsv")).startswith("data.val_path=")
+    assert "is a folder" in refusal(LabelledData(path=str(tmp_path)))
+
+
+def test_a_file_without_texts_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.tsv", ("one", "b"), ("two", "a"))
+    empty = write(tmp_path / "val.tsv")
+    assert refusal(LabelledData(path=path, val_path=empty)) == f"{empty}: there are no texts in it"
+
+
+def test_the_sha256_changes_with_texts_labels_and_splits(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    pairs = [(f"text {i}", "ab"[i % 2]) for i in range(20)]
+    seen = [open_labelled(LabelledData(path=write(path, *pairs))).sha256]
+    assert open_labelled(LabelledData(path=write(path, *pairs))).sha256 == seen[0]
+    seen.append(open_labelled(LabelledData(path=str(path), val_fraction=0.2)).sha256)
+    seen.append(open_labelled(LabelledData(path=write(path, *pairs[1:], ("text 0", "b")))).sha256)
+    seen.append(open_labelled(LabelledData(path=write(path, *pairs, ("more", "b")))).sha256)
+    assert len(set(seen)) == 4
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    assert "did you mean 'languages'?" in refusal(LabelledData(name="language"))
+    assert "there is languages, sst2, agnews, trec" in refusal(LabelledData(name="imdb"))
+
+
+def test_names_in_languages_have_one_right_answer() -> None:
+    pytest.importorskip("babel")
+    texts = open_labelled(LabelledData())
+    assert texts == open_labelled(LabelledData(name="languages"))
+    assert len(texts.labels) == 26
+    every = [each for split in texts.splits.values() for each in split]
+    assert len(every) > 15_000
+    assert len({each.text.casefold() for each in every}) == len(every)
+    of = {each.text: each.label for each in every}
+    assert of["Deutschland"] == "German"
+    assert of["Alemania"] == "Spanish"
+    assert of["Польща"] == "Ukrainian"
+    assert "Peru" not in of
+    assert min(Counter(each.label for each in texts.splits["train"]).values()) > 300
+    assert Counter(each.label for each in texts.splits["val"]).keys() == set(texts.labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "labels"),
+    [
+        ("sst2", {"train": 67_349, "val": 872}, ("negative", "positive")),
+        (
+            "agnews",
+            {"train": 9_001, "val": 1_000, "test": 7_600},
+            ("Business", "Sci/Tech", "Sports", "World"),
+        ),
+        (
+            "trec",
+            {"train": 4_905, "val": 547, "test": 500},
+            ("abbreviation", "description", "entity", "human", "location", "number"),
+        ),
+    ],
+)
+def test_the_known_sets(data_dir: Path, name: str, sizes: dict[str, int], labels: tuple[str, ...]) -> None:
+    assert LABELLED_BUILT_IN[name].where() == str(data_dir / name)
+    texts = open_labelled(LabelledData(name=name))
+    assert {split: len(own) for split, own in texts.splits.items()} == sizes
+    assert texts.labels == labels
+
+
+def test_labels_that_are_numbers_get_their_names(data_dir: Path) -> None:
+    first = {name: open_labelled(LabelledData(name=name)).splits["train"][:2] for name in ("sst2", "trec")}
+    assert first["sst2"][0] == ("hide new secretions from the parental units", "negative", 2)
+    assert first["trec"][1] == ("What films featured the character Popeye Doyle ?", "entity", 2)
+
+
+def test_a_set_that_is_not_here_says_where_to_put_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in (None, tmp_path):
+        if folder is None:
+            monkeypatch.delenv("CLEARFORMER_DATA", raising=False)
+        else:
+            monkeypatch.setenv("CLEARFORMER_DATA", str(folder))
+        assert LABELLED_BUILT_IN["trec"].where() is None
+        assert refusal(LabelledData(name="trec")).startswith(
+            "data.name=trec: not on this machine: set CLEARFORMER_DATA to a folder that has trec/train.txt and "
+            "trec/test.txt"
+        )
+
+
+def test_a_fraction_of_a_set_with_its_own_validation_texts_is_refused(data_dir: Path) -> None:
+    assert "sst2 has validation texts of its own" in refusal(LabelledData(name="sst2", val_fraction=0.1))

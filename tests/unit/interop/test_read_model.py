@@ -1,0 +1,232 @@
+"""What is read of a foreign folder, and the one line that tells what is wrong with it."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from clearformer.errors import CheckpointError, ClearformerError, ConfigError, RunError
+from clearformer.interop.reading import read_model
+
+WithFields = Callable[..., Path]
+
+
+def refusal(folder: Path) -> ClearformerError:
+    """The error for a folder, which is one line."""
+    with pytest.raises(ClearformerError) as caught:
+        read_model(folder)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+# --- the folder -------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    error = refusal(tmp_path / "nowhere")
+    assert isinstance(error, RunError)
+    assert "no such folder" in str(error)
+
+
+def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing of the kind")
+    error = refusal(tmp_path)
+    assert isinstance(error, RunError)
+    assert "no config.json" in str(error)
+
+
+def test_a_file_that_could_hold_code_is_not_opened(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    error = refusal(folder)
+    assert error.exit_status == 2
+    assert "pytorch_model.bin" in str(error)
+    assert "only safetensors" in str(error)
+
+
+def test_no_tensors_at_all(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    assert "has no model.safetensors" in str(refusal(folder))
+
+
+# --- config.json ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000, "\x00"])
+def test_config_json_is_none(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text)
+    assert isinstance(refusal(folder), ConfigError)
+
+
+@pytest.mark.parametrize(
+    "field", [{"auto_map": {"AutoModel": "modeling_own.Own"}}, {"trust_remote_code": True}]
+)
+def test_code_is_asked_for(with_fields: WithFields, field: dict[str, Any]) -> None:
+    folder = with_fields(**field)
+    (folder / "modeling_own.py").write_text("raise SystemExit('this was executed')")
+    error = refusal(folder)
+    assert error.exit_status == 2
+    assert next(iter(field)) in str(error)
+    assert "none is run" in str(error)
+
+
+def test_the_nearest_architecture_is_named(with_fields: WithFields) -> None:
+    error = refusal(with_fields(model_type="qwen33"))
+    assert "'qwen33' is none of gpt2, llama" in str(error)
+    assert "did you mean 'qwen3'?" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n_embd", "wide"),
+        ("n_embd", 0),
+        ("n_layer", True),
+        ("n_layer", 1.5),
+        ("n_head", 4),  # does not divide 6
+        ("layer_norm_epsilon", 0),
+        ("layer_norm_epsilon", -1),
+        ("resid_pdrop", 1),
+        ("tie_word_embeddings", "yes"),
+        ("activation_function", "quick_gelu"),
+        ("activation_function", 3),
+        ("scale_attn_by_inverse_layer_idx", True),
+        ("quantization_config", {"bits": 4}),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named(with_fields: WithFields, field: str, value: Any) -> None:
+    error = refusal(with_fields(**{field: value}))
+    assert isinstance(error, ConfigError)
+    assert error.exit_status == 2
+    ours = {"resid_pdrop": "dropout"}  # its bound is that of our own setting
+    assert ours.get(field, field) in str(error)
+    assert "config.json" in str(error)
+
+
+@pytest.mark.parametrize("name", ["rope_scaling", "rope_parameters"])
+def test_positions_that_are_scaled_are_refused(with_fields: WithFields, name: str) -> None:
+    sizes = {"hidden_size": 6, "num_attention_heads": 1, "num_hidden_layers": 1, "intermediate_size": 7}
+    folder = with_fields(model_type="llama", **sizes, **{name: {"rope_type": "llama3", "factor": 8.0}})
+    error = refusal(folder)
+    assert name in str(error)
+    assert "'llama3'" in str(error)
+
+
+# --- the tensors ------------------------------------------------------------------------------------------
+
+
+def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> Path:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def test_a_file_that_was_cut_off(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-7])
+    error = refusal(folder)
+    assert isinstance(error, CheckpointError)
+    assert error.exit_status == 1
+    assert str(path) in str(error)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", struct.pack("<Q", 2**60) + b"{}"])
+def test_a_file_that_is_no_safetensors(folder: Path, content: bytes) -> None:
+    (folder / "model.safetensors").write_bytes(content)
+    assert isinstance(refusal(folder), CheckpointError)
+
+
+def test_a_tensor_is_missing(folder: Path) -> None:
+    error = refusal(change_tensors(folder, lambda tensors: tensors.pop("transformer.h.1.ln_2.bias")))
+    assert isinstance(error, CheckpointError)
+    assert "transformer.h.1.ln_2.bias of a GPT-2 is missing" in str(error)
+
+
+def test_a_tensor_too_many(folder: Path) -> None:
+    error = refusal(change_tensors(folder, lambda tensors: tensors.update(extra=torch.ones(3))))
+    assert "no tensor extra" in str(error)
+
+
+def test_a_tensor_of_another_shape(with_fields: WithFields) -> None:
+    error = refusal(with_fields(n_positions=11))
+    assert "transformer.wpe.weight is [5, 6], and by config.json it must be [11, 6]" in str(error)
+
+
+def test_a_depth_that_the_file_does_not_have_is_not_built(with_fields: WithFields) -> None:
+    """It would take all the memory there is."""
+    assert "1000000000 layers" in str(refusal(with_fields(n_layer=10**9)))
+
+
+def test_numbers_that_are_quantised(folder: Path) -> None:
+    def spoil(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["transformer.wte.weight"] = tensors["transformer.wte.weight"].to(torch.int8)
+
+    assert "I8" in str(refusal(change_tensors(folder, spoil)))
+
+
+def test_a_tied_head_that_is_another_matrix(folder: Path) -> None:
+    def spoil(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["lm_head.weight"] = tensors["transformer.wte.weight"] + 1
+
+    assert "lm_head.weight is not the same as transformer.wte.weight" in str(
+        refusal(change_tensors(folder, spoil))
+    )
+
+
+# --- what is read all the same ----------------------------------------------------------------------------
+
+
+def test_a_tied_head_may_stand_there_twice(folder: Path) -> None:
+    def repeat(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["lm_head.weight"] = tensors["transformer.wte.weight"].clone()
+
+    before = read_model(folder).weights
+    after = read_model(change_tensors(folder, repeat)).weights
+    assert before.keys() == after.keys()
+
+
+def test_names_without_their_prefix_and_old_masks(folder: Path) -> None:
+    """As the first GPT-2 was saved."""
+
+    def rename(tensors: dict[str, torch.Tensor]) -> None:
+        for name in list(tensors):
+            tensors[name.removeprefix("transformer.")] = tensors.pop(name)
+        tensors["h.0.attn.bias"] = torch.ones(1, 1, 5, 5)
+        tensors["h.1.attn.masked_bias"] = torch.tensor(-1e4)
+
+    before = read_model(folder).weights
+    after = read_model(change_tensors(folder, rename)).weights
+    assert all(torch.equal(before[name], tensor) for name, tensor in after.items())
+    assert before.keys() == after.keys()
+
+
+def test_several_files(folder: Path) -> None:
+    before = read_model(folder).weights
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    where = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(tensors)}
+    for file in set(where.values()):
+        save_file({name: tensors[name] for name in tensors if where[name] == file}, folder / file)
+    index = folder / "model.safetensors.index.json"
+
+    index.write_text(json.dumps({"weight_map": where}))
+    after = read_model(folder).weights
+    index.write_text(json.dumps({"weight_map": where | {"extra": "../model-0.safetensors"}}))
+    outside = refusal(folder)
+
+    assert all(torch.equal(before[name], tensor) for name, tensor in after.items())
+    assert "no file '../model-0.safetensors' beside it" in str(outside)
+
+
+def test_half_precision_becomes_float32(folder: Path) -> None:
+    def halve(tensors: dict[str, torch.Tensor]) -> None:
+        for name in tensors:
+            tensors[name] = tensors[name].to(torch.bfloat16)
+
+    weights = read_model(change_tensors(folder, halve)).weights
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
