@@ -123,13 +123,14 @@ def mean_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
     Raises:
         CheckpointError: one of them is damaged, or they are not of one model.
     """
-    first, *others = (_verified_weights(path) for path in checkpoints)
-    if not others:
+    first = _verified_weights(checkpoints[0])
+    if len(checkpoints) == 1:
         return first
+    shapes = {name: weight.shape for name, weight in first.items()}
     sums = {name: weight.double() for name, weight in first.items()}
-    for path, weights in zip(checkpoints[1:], others, strict=True):
-        shapes = {name: weight.shape for name, weight in weights.items()}
-        if shapes != {name: weight.shape for name, weight in first.items()}:
+    for path in checkpoints[1:]:
+        weights = _verified_weights(path)
+        if {name: weight.shape for name, weight in weights.items()} != shapes:
             raise CheckpointError(f"{path / MODEL}: its weights are not those of {checkpoints[0] / MODEL}")
         for name, weight in weights.items():
             sums[name] += weight

@@ -21,10 +21,11 @@ BUILDS_ON = {
     "generate": {"model", "text"},
     "evaluate": {"model", "data", "generate"},
     "train": {"model", "text", "data", "generate", "evaluate"},
-    "interop": {"model", "text", "train"},
-    "lens": {"model", "text", "data", "generate", "evaluate"},
+    "run": {"train"},
+    "interop": {"run"},
+    "lens": {"run"},
 }
-TOGETHER = {"__init__", "presets", "run"}  # bring the parts together, and may import any of them
+TOGETHER = {"__init__", "presets"}  # bring the parts together, and may import any of them
 COMMAND_LINE = {"__main__", "cli"}  # may import everything; nobody else imports these
 
 

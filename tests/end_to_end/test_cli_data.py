@@ -47,8 +47,27 @@ def test_list_shows_every_built_in_text_and_where_it_is(cache: Path) -> None:
     place.parent.mkdir(parents=True)
     place.touch()
     assert str(place) in run("list").stdout
-    texts = {text["name"]: text["place"] for text in printed_json("list")["texts"]}
+    texts = {text["name"]: text["place"] for text in printed_json("list")["text"]}
     assert texts == {"pydoc": "Python's standard library", "shakespeare": str(place)}
+
+
+def test_list_shows_the_data_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = printed_json("list")
+    names = {kind: [known["name"] for known in built_in] for kind, built_in in listed.items()}
+    assert names == {
+        "text": ["pydoc", "shakespeare"],
+        "pairs": ["dates", "multi30k"],
+        "labelled": ["languages", "sst2", "agnews", "trec"],
+    }
+    places = {known["name"]: known["place"] for built_in in listed.values() for known in built_in}
+    assert places["multi30k"] is places["sst2"] is None
+    assert places["dates"] == "made when first used, by Babel and num2words"
+    output = run("list").stdout
+    assert all(name in output for name in places)
+    assert "not on this machine: preparing it tells where it is to be had" in output
+    (tmp_path / "multi30k").mkdir()
+    monkeypatch.setenv("CLEARFORMER_DATA", str(tmp_path))
+    assert f"at hand: {tmp_path / 'multi30k'}" in run("list").stdout
 
 
 def test_prepare_shows_the_splits(book: Path) -> None:
@@ -96,6 +115,69 @@ def test_a_damaged_shard_is_found_and_made_again(book: Path) -> None:
     assert shard.read_bytes() == whole
 
 
+def test_prepare_shows_pairs_and_what_was_left_out() -> None:
+    output = run("prepare", "data.name=dates", "data.size=200", "data.max_length=30").stdout
+    for expected in ("200 pairs, fr to en", "Babel and num2words", "char", "train", "val"):
+        assert expected in output
+    assert "pairs left out, longer than data.max_length=30" in output
+
+
+def test_prepare_prints_the_manifest_of_pairs(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("one cat\ntwo cats\n")
+    (tmp_path / "a.fr").write_text("un chat\ndeux chats\n")
+    files = (f"data.source={tmp_path / 'a.en'}", f"data.target={tmp_path / 'a.fr'}", "data.val_fraction=0")
+    printed = printed_json("prepare", *files, "data.languages=en-fr")
+    manifest = json.loads((Path(printed.pop("folder")) / "manifest.json").read_text())
+    assert printed == manifest
+    assert manifest["source"]["languages"] == ["en", "fr"]
+    assert manifest["splits"]["train"]["n_pairs"] == 2
+
+
+def test_inspect_shows_pairs_with_their_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "p.tsv"
+    path.write_text("".join(f"{n} cats\t{n} chats\n" for n in range(100, 150)))
+    given = ("data.kind=pairs", f"data.path={path}")
+    output = run("inspect", *given).stdout
+    assert "  source  100 cats\n          1 | 0 | 0 |   | c | a | t | s\n  target  100 chats\n" in output
+    assert "14 files, each with the SHA-256 it was written with" in output
+    printed = printed_json("inspect", *given)
+    assert printed["n_files_checked"] == 14
+    assert [example["target"] for example in printed["examples"]["train"]] == [
+        "100 chats",
+        "101 chats",
+        "102 chats",
+    ]
+    assert printed["examples"]["train"][0]["source_tokens"] == list("100 cats")
+    assert len(printed["examples"]["val"]) == 1
+
+
+def test_inspect_shows_labelled_texts_with_their_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "l.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"good {n}\tup\nbad {n}\tdown\n" for n in range(10)))
+    given = ("data=labelled", f"data.path={path}")
+    output = run("inspect", *given).stdout
+    assert "20 texts" in output
+    assert "2 labels" in output
+    assert "labels: down 9, up 9" in output
+    assert "  up  good 0\n    [CLS] | g | o | o | d |   | 0 | [SEP]" in output
+    printed = printed_json("inspect", *given)
+    assert printed["examples"]["train"][0]["label"] == "up"
+    assert printed["n_shards_checked"] == 2
+
+
+def test_damaged_pairs_are_found_and_made_again() -> None:
+    given = ("data.name=dates", "data.size=100")
+    damaged = Path(printed_json("prepare", *given)["folder"]) / "val-target.txt"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[::-1])
+    error = run("inspect", *given).exception
+    assert isinstance(error, ShardError)
+    assert str(damaged) in str(error)
+    assert "`clearformer data prepare` with the same settings makes it again" in str(error)
+    assert run("prepare", *given).exit_code == 0
+    assert damaged.read_bytes() == whole
+
+
 @pytest.mark.parametrize(
     ("setting", "kind", "expected"),
     [
@@ -106,6 +188,12 @@ def test_a_damaged_shard_is_found_and_made_again(book: Path) -> None:
         ("train.lr=1", ConfigError, "unknown key 'train'"),
         ("data.name=pydocs", DataError, "did you mean 'pydoc'?"),
         ("data.path=/nowhere/at/all", DataError, "no such file"),
+        ("data.kind=pair", ConfigError, "did you mean 'pairs'?"),
+        ("data.source=a.en", ConfigError, "source='a.en' needs target too"),
+        ("data.size=5", ConfigError, "data.size"),
+        ("data.languages=fr-xx", DataError, "no language 'xx'"),
+        ("data.name=multi30k", DataError, "not on this machine: save train, val and test_2016_flickr"),
+        ("data.name=sst2", DataError, "not on this machine"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(

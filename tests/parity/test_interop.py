@@ -27,6 +27,7 @@ from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
 from transformers.models.marian import modeling_marian
 from transformers.models.mistral import modeling_mistral
+from transformers.models.pegasus import modeling_pegasus
 from transformers.models.qwen3 import modeling_qwen3
 from transformers.models.t5 import modeling_t5
 
@@ -192,6 +193,10 @@ ENCODER_DECODERS: dict[str, Source] = {
         partial(fairseq_like, transformers.MarianMTModel, scale_embedding=True, activation_function="swish"),
         modeling_marian,
     ),
+    "pegasus": (
+        partial(fairseq_like, transformers.PegasusForConditionalGeneration, activation_function="relu"),
+        modeling_pegasus,
+    ),
     "bart": (partial(fairseq_like, transformers.BartForConditionalGeneration), modeling_bart),
     "t5": (t5, modeling_t5),
     "t5, gated, a head of its own": (t5_with_a_head_of_its_own, modeling_t5),
@@ -199,14 +204,17 @@ ENCODER_DECODERS: dict[str, Source] = {
 SOURCES = DECODERS | ENCODERS | ENCODER_DECODERS
 
 
+STD = {"t5, gated, a head of its own": 0.2}  # nothing in it keeps scores small
+
+
 @torch.no_grad()
-def randomised(model: torch.nn.Module) -> None:
+def randomised(model: torch.nn.Module, std: float = 0.3) -> None:
     """Weights so large that every one of them shows; norms, biases and buffers away from 1 and 0."""
     for parameter in model.parameters():
         if parameter.dim() == 1:
             parameter.add_(0.3 * torch.randn_like(parameter))
         elif parameter.requires_grad:  # Marian's table of positions is a constant
-            parameter.normal_(0, 0.3)
+            parameter.normal_(0, std)
     for name, buffer in model.named_buffers():
         if name == "final_logits_bias":
             buffer.normal_()
@@ -240,7 +248,9 @@ def pair(name: str, tmp_path: Path) -> Pair:
     make, source = SOURCES[name]
     theirs = make().eval()
     theirs.set_attn_implementation("eager")  # the formula in the open
-    randomised(theirs)
+    randomised(theirs, std=STD.get(name, 0.3))
+    if name == "pegasus":
+        theirs.model.shared.weight.data.mul_(0.2)  # or every token would be followed by itself
     theirs.save_pretrained(tmp_path / "theirs")
     return Pair(name, theirs, tmp_path / "theirs", read_model(tmp_path / "theirs"), source)
 
@@ -331,7 +341,7 @@ def test_logits_of_padded_texts_are_theirs(
         in_float64(pair, ours, monkeypatch)
         tolerance = 1e-10
     (texts, targets), real = batch(pair.family), padded(side)
-    by_row = (side == "left" and pair.source in (modeling_bart, modeling_marian)) or (
+    by_row = (side == "left" and pair.source in (modeling_bart, modeling_marian, modeling_pegasus)) or (
         side == "left" and "classes" in pair.name
     )  # they count padding as positions, and pool what stands first even if it is padding
 

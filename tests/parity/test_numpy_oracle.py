@@ -5,21 +5,22 @@ new kind joins by being in its union, and fails here until its formula is writte
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from clearformer.config import Spec, slot_variants
 from clearformer.errors import ConfigError
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import ModelConfig, Transformer, build
 from clearformer.model.attention import Dot, Linear, MultiHead, Shared
-from clearformer.model.feedforward import GELU, ReLU, ReLU2, SwiGLU
+from clearformer.model.feedforward import GEGLU, GELU, ReLU, ReLU2, SwiGLU
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import LayerNorm, RMSNorm
-from clearformer.model.positions import RoPE
+from clearformer.model.positions import Relative, RoPE, Sinusoidal
 
 Array = np.ndarray
 Weights = dict[str, Array]
@@ -35,33 +36,82 @@ SETTINGS = {"n_heads": 6, "n_kv_heads": 3, "d_head": 4, "d_ff": 17}
 
 def decoder_oracle(c: ModelConfig, w: Weights, tokens: Array) -> Array:
     """Logits [T V] of one text."""
-    x = w["embed.weight"][tokens] * (math.sqrt(c.d_model) if c.scale_embeddings else 1.0)
-    if c.position.kind == "sinusoidal":
-        x = x + np.array([[sinusoid(t, i, c.d_model) for i in range(c.d_model)] for t in range(len(x))])
-    if c.position.kind == "learned":
-        x = x + w["position.weight"][: len(x)]
-    if c.embedding_norm:
-        x = norm_oracle(c.norm, w, "ln_embed", x)
-    for i in range(c.n_layers):
-        x = block_oracle(c, w, f"blocks.{i}", x)
-    if c.final_norm:
-        x = norm_oracle(c.norm, w, "ln_final", x)
-    logits = x @ w["embed.weight" if c.tie_embeddings else "head.weight"].T + w.get("head.bias", 0.0)
+    return logits_oracle(c, w, stack_oracle(c, w, "", tokens, causal=True))
+
+
+def encoder_oracle(c: ModelConfig, w: Weights, tokens: Array, types: Array) -> Array:
+    """Logits [T V] of one text, or the scores [C] of its classes."""
+    x = stack_oracle(c, w, "", tokens, causal=False, types=types)
+    if c.n_classes is not None:
+        pooled = x.mean(0) if c.pooling == "mean" else np.tanh(linear(w, "pooler", x[0]))
+        return linear(w, "classifier", pooled)
+    if c.masked_head == "transform":
+        hidden = linear(w, "masked_head.dense", x)
+        x = norm_oracle(c.norm, w, "masked_head.ln", hidden * np.vectorize(phi)(hidden))
+    return logits_oracle(c, w, x)
+
+
+def pair_oracle(c: ModelConfig, w: Weights, source: Array, tokens: Array) -> Array:
+    """Logits [T V] of one text, given another."""
+    memory = stack_oracle(c, w, "encoder_", source, causal=False)
+    return logits_oracle(c, w, stack_oracle(c, w, "decoder_", tokens, causal=True, memory=memory))
+
+
+def logits_oracle(c: ModelConfig, w: Weights, x: Array) -> Array:
+    matrix = w["embed.weight" if c.tie_embeddings else "head.weight"]
+    bias = w.get("head_bias" if c.tie_embeddings else "head.bias", 0.0)
+    logits = x @ matrix.T / (math.sqrt(c.d_model) if c.scale_logits else 1.0) + bias
     return logits if c.logit_soft_cap is None else c.logit_soft_cap * np.tanh(logits / c.logit_soft_cap)
 
 
-def sinusoid(t: int, i: int, d: int) -> float:
-    angle = t / 10_000 ** ((i - i % 2) / d)
-    return math.cos(angle) if i % 2 else math.sin(angle)
+def stack_oracle(
+    c: ModelConfig,
+    w: Weights,
+    stack: str,
+    tokens: Array,
+    causal: bool,
+    memory: Array | None = None,
+    types: Array | None = None,
+) -> Array:
+    """From tokens to what the head, or another stack, reads; `stack` is what its weights' names begin with."""
+    x = w["embed.weight"][tokens] * (math.sqrt(c.d_model) if c.scale_embeddings else 1.0)
+    if types is not None and c.n_token_types:
+        x = x + w["token_types.weight"][types]
+    if isinstance(c.position, Sinusoidal):
+        dims = range(c.d_model)
+        x = x + np.array([[sinusoid(c.position, t, i, c.d_model) for i in dims] for t in range(len(x))])
+    if c.position.kind == "learned":
+        x = x + w[f"{stack}position.weight"][: len(x)]
+    if c.embedding_norm:
+        x = norm_oracle(c.norm, w, f"{stack}ln_embed", x)
+    text = Reading(c, causal, w.get(f"{stack}position.weight"))
+    blocks = {name.split(".")[1] for name in w if name.startswith(f"{stack}blocks.")}
+    for i in range(len(blocks)):
+        x = block_oracle(c, w, f"{stack}blocks.{i}", x, text, memory)
+    return norm_oracle(c.norm, w, f"{stack}ln_final", x) if c.final_norm else x
 
 
-def block_oracle(c: ModelConfig, w: Weights, name: str, x: Array) -> Array:
-    for norm, part in [("ln1", "attn"), ("ln2", "mlp")]:
-        if part == "mlp" and c.ffn.kind == "none":
+def sinusoid(spec: Sinusoidal, t: int, i: int, d: int) -> float:
+    n_sines = (d + 1) // 2
+    pair, is_cosine = (i // 2, i % 2) if spec.interleaved else (i % n_sines, i >= n_sines)
+    angle = t / 10_000 ** (2 * pair / d)
+    return math.cos(angle) if is_cosine else math.sin(angle)
+
+
+def block_oracle(
+    c: ModelConfig, w: Weights, name: str, x: Array, text: "Reading", memory: Array | None
+) -> Array:
+    parts = [("ln1", "attn"), ("ln_cross", "cross_attn"), ("ln2", "mlp")]
+    before = x
+    for norm, part in parts:
+        if (part == "mlp" and c.ffn.kind == "none") or (part == "cross_attn" and memory is None):
             continue
-        read = norm_oracle(c.norm, w, f"{name}.{norm}", x) if c.placement == "pre" else x
+        read = before if part == "mlp" and c.parallel else x
+        read = norm_oracle(c.norm, w, f"{name}.{norm}", read) if c.placement == "pre" else read
         if part == "attn":
-            out = attention_oracle(c, w, f"{name}.attn", read)
+            out = attention_oracle(c, w, f"{name}.attn", read, read, text)
+        elif part == "cross_attn":
+            out = attention_oracle(c, w, f"{name}.cross_attn", read, memory, EVERYTHING)
         else:
             out = feedforward_oracle(c.ffn, w, f"{name}.mlp", read)
         x = x + out if c.residual else out
@@ -90,9 +140,14 @@ def feedforward_oracle(ffn: Any, w: Weights, name: str, x: Array) -> Array:
         hidden = np.maximum(hidden, 0) ** 2
     elif ffn.kind == "gelu":
         hidden = hidden * np.vectorize(phi_tanh if ffn.approximate == "tanh" else phi)(hidden)
+    elif ffn.kind == "silu":
+        hidden = hidden / (1 + np.exp(-hidden))
     elif ffn.kind == "swiglu":
         gate = linear(w, f"{name}.W_gate", x)
         hidden = gate / (1 + np.exp(-gate)) * hidden
+    elif ffn.kind == "geglu":
+        gate = linear(w, f"{name}.W_gate", x)
+        hidden = gate * np.vectorize(phi_tanh if ffn.approximate == "tanh" else phi)(gate) * hidden
     else:
         raise NotImplementedError(ffn.kind)
     return linear(w, f"{name}.W_out", hidden)
@@ -110,7 +165,58 @@ def linear(w: Weights, name: str, x: Array) -> Array:
     return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0.0)
 
 
-def attention_oracle(c: ModelConfig, w: Weights, name: str, x: Array) -> Array:
+class Reading:
+    """Who reads whom in a text that reads itself, from where, and with what added to the scores."""
+
+    def __init__(self, c: ModelConfig, causal: bool, table: Array | None) -> None:
+        self.c, self.causal, self.table = c, causal, table
+
+    def keys(self, t: int, n: int) -> list[int]:
+        window = getattr(self.c.attention, "window", None) or n
+        return [s for s in range(n) if abs(t - s) < window and (s <= t or not self.causal)]
+
+    def turned(self, x: Array) -> Array:
+        return rope_oracle(self.c.position, x) if isinstance(self.c.position, RoPE) else x
+
+    def bias(self, h: int, n_heads: int, t: int, s: int) -> float:
+        if self.c.position.kind == "alibi":
+            return -alibi_slope(h, n_heads) * abs(t - s)
+        if isinstance(self.c.position, Relative):
+            assert self.table is not None
+            return self.table[relative_bucket(self.c.position, t - s, self.causal), h]
+        return 0.0
+
+
+class Everything(Reading):
+    """Every key is read, in no order."""
+
+    def __init__(self) -> None:
+        pass
+
+    def keys(self, t: int, n: int) -> list[int]:
+        return list(range(n))
+
+    def turned(self, x: Array) -> Array:
+        return x
+
+    def bias(self, h: int, n_heads: int, t: int, s: int) -> float:
+        return 0.0
+
+
+EVERYTHING = Everything()
+
+
+def relative_bucket(spec: Relative, distance: int, causal: bool) -> int:
+    """Which bucket a distance falls in, by the distances at which buckets begin (Raffel et al. 2020)."""
+    n = spec.n_buckets if causal else spec.n_buckets // 2
+    near = n // 2
+    begins = [*range(near), *(near * (spec.max_distance / near) ** (i / (n - near)) for i in range(n - near))]
+    size = max(0, distance) if causal else abs(distance)
+    bucket = max(i for i, begin in enumerate(begins) if begin <= size)
+    return bucket + n if distance < 0 and not causal else bucket
+
+
+def attention_oracle(c: ModelConfig, w: Weights, name: str, x: Array, read: Array, text: Reading) -> Array:
     spec: Any = c.attention
     if spec.kind == "last":
         return x
@@ -119,12 +225,12 @@ def attention_oracle(c: ModelConfig, w: Weights, name: str, x: Array) -> Array:
         n_heads, n_kv_heads = spec.n_heads, spec.n_kv_heads or spec.n_heads
         d_head = spec.d_head or c.d_model // n_heads
     scale = 1 / math.sqrt(d_head) if getattr(spec, "scale", False) else 1.0
-    q, k, v = x, x, x
+    q, k, v = x, read, read
     if spec.kind == "shared":
-        q = k = linear(w, f"{name}.W", x)
+        q, k = linear(w, f"{name}.W", x), linear(w, f"{name}.W", read)
     if has_heads(spec):
-        q, k = linear(w, f"{name}.W_Q", x), linear(w, f"{name}.W_K", x)
-        v = linear(w, f"{name}.W_V", x) if spec.value else x
+        q, k = linear(w, f"{name}.W_Q", x), linear(w, f"{name}.W_K", read)
+        v = linear(w, f"{name}.W_V", read) if spec.value else read
     out = np.zeros((len(x), n_heads * (v.shape[1] // n_kv_heads)))
     for h in range(n_heads):
         shared = h // (n_heads // n_kv_heads)  # the key/value head that this query head reads
@@ -132,15 +238,12 @@ def attention_oracle(c: ModelConfig, w: Weights, name: str, x: Array) -> Array:
         if has_heads(spec):
             q_h = norm_oracle(spec.qk_norm, w, f"{name}.q_norm", q_h)
             k_h = norm_oracle(spec.qk_norm, w, f"{name}.k_norm", k_h)
-        if isinstance(c.position, RoPE):
-            q_h, k_h = rope_oracle(c.position, q_h), rope_oracle(c.position, k_h)
-        slope = alibi_slope(h, n_heads) if c.position.kind == "alibi" else 0.0
+        q_h, k_h = text.turned(q_h), text.turned(k_h)
         width = v_h.shape[1]
         for t in range(len(x)):
-            first = 0 if getattr(spec, "window", None) is None else max(0, t - spec.window + 1)
-            readable = range(first, t + 1)
-            weights = [weight(spec, q_h[t], k_h[s], scale, slope * (s - t)) for s in readable]
-            mixed = sum(a * v_h[s] for a, s in zip(weights, readable, strict=True)) / sum(weights)
+            keys = text.keys(t, len(read))
+            weights = [weight(spec, q_h[t], k_h[s], scale, text.bias(h, n_heads, t, s)) for s in keys]
+            mixed = sum(a * v_h[s] for a, s in zip(weights, keys, strict=True)) / sum(weights)
             out[t, h * width : (h + 1) * width] = mixed
     return linear(w, f"{name}.W_O", out) if has_heads(spec) and spec.output else out
 
@@ -255,28 +358,77 @@ OPTIONS = {
     "untied": config(tie_embeddings=False),
     "head bias": config(tie_embeddings=False, head_bias=True),
     "soft cap": config(logit_soft_cap=2.0),
+    "tied head with a bias": config(head_bias=True, scale_logits=True),
+    "scaled logits": config(tie_embeddings=False, head_bias=True, scale_logits=True),
+    "sines first": config(position=Sinusoidal(interleaved=False)),
+    "geglu by erf": config(ffn=GEGLU(d_ff=17, bias=True, approximate="none")),
+    "few buckets": config(position=Relative(n_buckets=8, max_distance=6)),
+    "parallel": config(parallel=True),
+    "parallel post": config(parallel=True, placement="post"),
 }
 CASES = {**dict(every_kind()), **dict(every_position_of_every_attention()), **OPTIONS}
 
 
+ENCODERS = {
+    "token types": config(family="encoder", n_token_types=3, scale_embeddings=True),
+    "bert's head": config(family="encoder", masked_head="transform", head_bias=True, norm=RMSNorm()),
+    "classes of the first": config(family="encoder", n_classes=3),
+    "classes of the mean": config(family="encoder", n_classes=3, pooling="mean"),
+}
+PAIRS = {
+    "higher decoder": config(family="encoder-decoder", n_layers=1, n_decoder_layers=2, embedding_norm=True),
+    "few buckets in both": config(
+        family="encoder-decoder",
+        attention=MultiHead(n_heads=2),
+        position=Relative(n_buckets=4, max_distance=3),
+    ),
+}
+for name, case in CASES.items():
+    ENCODERS[name] = case.replace(family="encoder", n_layers=1)
+    if case.attention.kind != "last":  # it reads no other text
+        PAIRS.setdefault(name, case.replace(family="encoder-decoder", n_layers=1))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_logits_are_those_of_the_formulas(case: str) -> None:
-    model = Decoder(CASES[case]).double()
-    perturb(model)
-    tokens = torch.randint(SIZES["vocab_size"], (B, T))
+    tokens = texts(B, T)
+    assert_is_its_formula(CASES[case], decoder_oracle, tokens)
 
-    logits = model(tokens).detach().numpy()
 
-    weights = {name: value.numpy() for name, value in model.state_dict().items()}
-    expected = np.stack([decoder_oracle(CASES[case], weights, row) for row in tokens.numpy()])
-    # Tables of positions are float32 in a model of any type, as in other implementations.
-    tolerance = 2e-6 if CASES[case].position.kind in ("sinusoidal", "rope") else 1e-11
-    np.testing.assert_allclose(logits, expected, atol=tolerance, rtol=tolerance)
+@pytest.mark.parametrize("case", ENCODERS)
+def test_an_encoder_s_scores_are_those_of_the_formulas(case: str) -> None:
+    types = torch.randint(max(1, ENCODERS[case].n_token_types), (2, T))
+    assert_is_its_formula(ENCODERS[case], encoder_oracle, texts(2, T), types)
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_a_pair_s_logits_are_those_of_the_formulas(case: str) -> None:
+    assert_is_its_formula(PAIRS[case], pair_oracle, texts(2, 5), texts(2, T))
+
+
+def texts(n_rows: int, n_tokens: int) -> Tensor:
+    return torch.randint(SIZES["vocab_size"], (n_rows, n_tokens))
 
 
 @torch.no_grad()
-def perturb(model: Decoder) -> None:
-    """Move norms and biases away from 1 and 0, where they would hide."""
+def assert_is_its_formula(c: ModelConfig, oracle: Callable[..., Array], *inputs: Tensor) -> None:
+    model = build(c).double()
+    perturb(model)
+    encoding = c.family == "encoder"
+
+    scores = model(inputs[0], token_types=inputs[1]) if encoding else model(*inputs)
+
+    weights = {name: value.numpy() for name, value in model.state_dict().items()}
+    rows = zip(*(tensor.numpy() for tensor in inputs), strict=True)
+    expected = np.stack([oracle(c, weights, *row) for row in rows])
+    # Tables of positions are float32 in a model of any type, as in other implementations.
+    tolerance = 2e-6 if c.position.kind in ("sinusoidal", "rope") else 1e-11
+    np.testing.assert_allclose(scores.numpy(), expected, atol=tolerance, rtol=tolerance)
+
+
+@torch.no_grad()
+def perturb(model: Transformer) -> None:
+    """Move all that begins at 1 or 0 away from there, where it would hide."""
     for parameter in model.parameters():
-        if parameter.dim() == 1:
+        if parameter.dim() == 1 or not parameter.any():
             parameter.add_(0.3 * torch.randn_like(parameter))

@@ -1,17 +1,18 @@
-"""Attention and blocks against torch.nn's own, with the same weights."""
+"""Attention, blocks and whole models against torch.nn's own, with the same weights."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from clearformer.model import Encoder, EncoderDecoder, Memory, ModelConfig
 from clearformer.model.attention import Attention, MultiHead
 from clearformer.model.block import Block
 from clearformer.model.feedforward import GELU, FeedForward, ReLU
 from clearformer.model.masks import Mask
 from clearformer.model.norms import LayerNorm
-from clearformer.model.positions import Positions
+from clearformer.model.positions import NoPositions, Positions
 
 B, T, S, D, H, F = 2, 7, 11, 15, 3, 17
 
@@ -93,13 +94,7 @@ def test_block_is_torchs_encoder_layer(
         residual=True,
         dropout=0.0,
     ).to(dtype)
-    assert isinstance(ours.attn, Attention)
-    assert isinstance(ours.mlp, FeedForward)
-    copy_attention(theirs.self_attn, ours.attn)
-    pairs = [(theirs.norm1, ours.ln1), (theirs.norm2, ours.ln2)]
-    pairs += [(theirs.linear1, ours.mlp.W_in), (theirs.linear2, ours.mlp.W_out)]
-    for source, target in pairs:
-        target.load_state_dict(source.state_dict())
+    copy_layer(theirs, ours)
     x = torch.randn(B, T, D, dtype=dtype)
     later = torch.full((T, T), -torch.inf, dtype=dtype).triu(1)
 
@@ -107,6 +102,159 @@ def test_block_is_torchs_encoder_layer(
 
     expected = theirs(x, src_mask=later, is_causal=True)
     torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("padded", PADDED)
+def test_a_block_s_cross_attention_is_that_of_torch(padded: str) -> None:
+    ours = Block(
+        D,
+        MultiHead(n_heads=H, qkv_bias=True, output_bias=True),
+        ReLU(d_ff=F),
+        LayerNorm(),
+        "post",
+        residual=True,
+        dropout=0.0,
+        cross=True,
+    ).double()
+    theirs = nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64)
+    perturb(theirs)
+    assert isinstance(ours.cross_attn, Attention)
+    copy_attention(theirs, ours.cross_attn)
+    x, memory = torch.randn(B, T, D, dtype=torch.float64), torch.randn(B, S, D, dtype=torch.float64)
+    real = padding_of(PADDED[padded], S)
+    seen: dict[str, Tensor] = {}
+    ours.hook_resid_mid.look = lambda read: seen.update(read=read)
+    ours.hook_cross_attn_out.look = lambda written: seen.update(written=written)
+
+    ours(x, mask(T, T, causal=True), Positions(), memory=Memory(memory, real))
+
+    expected, _ = theirs(seen["read"], memory, memory, key_padding_mask=~real)
+    torch.testing.assert_close(seen["written"], expected, rtol=1e-12, atol=1e-12)
+
+
+# --- whole models -----------------------------------------------------------------------------------------
+
+N_ENCODER, N_DECODER, V = 2, 3, 13
+WHOLE_TYPES = [(torch.float32, 1e-5), (torch.float64, 1e-10)]
+whole_model = pytest.mark.parametrize(("dtype", "tolerance"), WHOLE_TYPES)
+either_placement = pytest.mark.parametrize("placement", ["pre", "post"])
+# torch's Transformer always has the two norms that only pre-norm stacks need; the paper's post-norm has none.
+either_end = pytest.mark.parametrize("final_norm", [True, False])
+
+
+@whole_model
+@either_placement
+@either_end
+@pytest.mark.parametrize("padded", PADDED)
+@torch.no_grad()
+def test_an_encoder_is_torchs_transformer_encoder(
+    padded: str,
+    final_norm: bool,
+    placement: Literal["pre", "post"],
+    dtype: torch.dtype,
+    tolerance: float,
+) -> None:
+    theirs = torchs_transformer(placement, final_norm, dtype).encoder
+    ours = Encoder(whole_config("encoder", placement, final_norm)).to(dtype)
+    ours.embed.weight.normal_()
+    copy_stack(theirs, ours.blocks, ours.ln_final)
+    tokens, real = torch.randint(V, (B, S)), padding_of(PADDED[padded], S)
+
+    result = ours.encode(tokens, real)
+
+    expected = theirs(ours.embed(tokens), src_key_padding_mask=~real)
+    torch.testing.assert_close(result[real], expected[real], rtol=tolerance, atol=tolerance)
+
+
+@whole_model
+@either_placement
+@either_end
+@pytest.mark.parametrize("padded", PADDED)
+@torch.no_grad()
+def test_an_encoder_decoder_is_torchs_transformer(
+    padded: str,
+    final_norm: bool,
+    placement: Literal["pre", "post"],
+    dtype: torch.dtype,
+    tolerance: float,
+) -> None:
+    """Targets are padded on the right alone: torch gives a row that may read nothing no numbers."""
+    theirs = torchs_transformer(placement, final_norm, dtype)
+    ours = EncoderDecoder(whole_config("encoder-decoder", placement, final_norm)).to(dtype)
+    ours.embed.weight.normal_()
+    copy_stack(theirs.encoder, ours.encoder_blocks, ours.encoder_ln_final)
+    copy_stack(theirs.decoder, ours.decoder_blocks, ours.decoder_ln_final)
+    source, tokens = torch.randint(V, (B, S)), torch.randint(V, (B, T))
+    real_source, real = padding_of(PADDED[padded], S), padding_of([-2, 0], T)
+
+    logits = ours(source, tokens, real_source, real)
+
+    hidden = theirs(
+        ours.embed(source),
+        ours.embed(tokens),
+        tgt_mask=~torch.ones(T, T, dtype=torch.bool).tril(),
+        src_key_padding_mask=~real_source,
+        tgt_key_padding_mask=~real,
+        memory_key_padding_mask=~real_source,
+    )
+    expected = hidden @ ours.embed.weight.T
+    torch.testing.assert_close(logits[real], expected[real], rtol=tolerance, atol=tolerance)
+
+
+def whole_config(
+    family: Literal["encoder", "encoder-decoder"], placement: Literal["pre", "post"], final_norm: bool
+) -> ModelConfig:
+    return ModelConfig(
+        family=family,
+        vocab_size=V,
+        d_model=D,
+        n_layers=N_ENCODER,
+        n_decoder_layers=N_DECODER if family == "encoder-decoder" else None,
+        attention=MultiHead(n_heads=H, qkv_bias=True, output_bias=True),
+        position=NoPositions(),  # torch's model has none
+        ffn=ReLU(d_ff=F),
+        placement=placement,
+        final_norm=final_norm,
+    )
+
+
+def torchs_transformer(placement: str, final_norm: bool, dtype: torch.dtype) -> nn.Transformer:
+    layer = {"dropout": 0.0, "batch_first": True, "norm_first": placement == "pre", "dtype": dtype}
+    norms = [nn.LayerNorm(D, dtype=dtype) if final_norm else None for _ in range(2)]
+    encoder_layer, decoder_layer = (
+        nn.TransformerEncoderLayer(D, H, F, **layer),
+        nn.TransformerDecoderLayer(D, H, F, **layer),
+    )
+    encoder = nn.TransformerEncoder(encoder_layer, N_ENCODER, norms[0], enable_nested_tensor=False)
+    decoder = nn.TransformerDecoder(decoder_layer, N_DECODER, norms[1])
+    theirs = nn.Transformer(D, H, custom_encoder=encoder, custom_decoder=decoder, batch_first=True)
+    perturb(theirs)
+    return theirs
+
+
+def copy_stack(
+    theirs: nn.TransformerEncoder | nn.TransformerDecoder, blocks: nn.Module, ln_final: nn.Module
+) -> None:
+    for source, target in zip(theirs.layers, blocks.children(), strict=True):
+        copy_layer(source, target)
+    if theirs.norm is not None:
+        ln_final.load_state_dict(theirs.norm.state_dict())
+
+
+def copy_layer(theirs: Any, ours: nn.Module) -> None:
+    """The weights of a layer of torch's, with cross-attention or without."""
+    assert isinstance(ours, Block)
+    assert isinstance(ours.attn, Attention)
+    assert isinstance(ours.mlp, FeedForward)
+    copy_attention(theirs.self_attn, ours.attn)
+    pairs = [(theirs.norm1, ours.ln1), (theirs.linear1, ours.mlp.W_in), (theirs.linear2, ours.mlp.W_out)]
+    if isinstance(ours.cross_attn, Attention):
+        copy_attention(theirs.multihead_attn, ours.cross_attn)
+        pairs += [(theirs.norm2, ours.ln_cross), (theirs.norm3, ours.ln2)]
+    else:
+        pairs += [(theirs.norm2, ours.ln2)]
+    for source, target in pairs:
+        target.load_state_dict(source.state_dict())
 
 
 def twins(bias: bool, dtype: torch.dtype) -> tuple[Attention, nn.MultiheadAttention]:

@@ -11,13 +11,17 @@ from clearformer.errors import ClearformerError, UserError, did_you_mean
 
 COMMANDS = {
     "train": "Train a model from a preset, a TOML file, key=value settings.",
-    "eval": "Read a whole held-out text: loss, perplexity, bits per character.",
+    "eval": "Measure a run on held-out data: loss, BLEU, accuracy, and what they compare with.",
     "generate": "Continue a text.",
+    "translate": "Translate a file, line by line.",
+    "classify": "Tell the class of each line of a file.",
     "tokenizer": "Train a tokenizer, or see what one makes of a text.",
     "data": "List the built-in texts; prepare and inspect yours.",
     "plan": "Parameters, FLOPs, memory and time of a run, before it is made.",
     "presets": "List the runs to begin from, or show one.",
     "runs": "List what has been trained.",
+    "export": "Write a run as a folder that transformers loads.",
+    "import": "Make a run of a model that others saved.",
 }
 
 USAGE = """\

@@ -1,97 +1,108 @@
-"""`clearformer eval`: read a whole held-out text."""
+"""`clearformer eval`: measure a run on a whole split, or on other data of the kind that it was trained on."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from click.core import ParameterSource
 
-from clearformer.errors import RunError
+from clearformer.errors import UserError
 
 if TYPE_CHECKING:
-    from clearformer.data import Split
-    from clearformer.evaluate import Evaluation
-    from clearformer.run import Run
+    from clearformer.train.config import RunConfig
 
 app = typer.Typer(add_completion=False)
+
+# What each option is about, and the objective of the runs that it goes with.
+OPTIONS_OF_ONE_KIND = {
+    "context": ("how much of a text is read at once", "next_token"),
+    "stride": ("how a text is read window by window", "next_token"),
+    "beams": ("beam search", "translation"),
+    "figure": ("the confusion matrix", "classification"),
+}
+RUNS_THAT = {
+    "next_token": "continues texts",
+    "translation": "translates",
+    "masked": "fills in masked tokens",
+    "classification": "classifies",
+}
 
 
 @app.command("eval")
 def command(
+    options: typer.Context,
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
-    data: Annotated[str | None, typer.Option(help="Another text (a file or folder), read whole.")] = None,
-    split: Annotated[str, typer.Option(help="train, val or test of the run's own text.")] = "val",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Another text, labelled texts or pairs, read whole (pairs in two files: --data SOURCE --data TARGET).",
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, val or test of the run's own data.")] = "val",
     context: Annotated[
-        int | None, typer.Option(min=1, help="Tokens read at once (the model's length).")
+        int | None, typer.Option(min=1, help="Texts: tokens read at once (the model's length).")
     ] = None,
     stride: Annotated[
-        int | None, typer.Option(min=1, help="Tokens between readings (half the context).")
+        int | None, typer.Option(min=1, help="Texts: tokens between readings (half the context).")
     ] = None,
+    beams: Annotated[
+        int, typer.Option(min=1, help="Translation: texts held at once by beam search; 1: greedy.")
+    ] = 5,
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="F.png|F.svg", help="Classification: draw the confusion matrix there."),
+    ] = None,
+    average: Annotated[int, typer.Option(min=1, help="Take the mean of the last K checkpoints.")] = 1,
     checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16 (as in training).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Measure a run on a whole text, in order: loss, perplexity, bits per token, character and byte.
+    """Measure a run on a whole split of its data.
 
-    Every token is predicted from at least context - stride tokens before it: a smaller stride is slower, and gives
-    a lower loss. Compare models at the same context and stride.
+    Of a text: loss, perplexity, bits per token, character and byte. Every token is predicted from at least context -
+    stride tokens before it: a smaller stride is slower, and gives a lower loss. Compare models at the same context and
+    stride.
+
+    Of pairs: loss, perplexity and accuracy of the tokens of given translations; BLEU, chrF and exact match of the
+    model's own. Of masked tokens: loss, perplexity and accuracy. Of labelled texts: accuracy, macro-F1 and what is
+    taken for what, beside a baseline of TF-IDF and logistic regression.
     """
-    import torch
+    refuse_what_does_not_apply(options, config_of(run))
+    if data and options.get_parameter_source("split") is not ParameterSource.DEFAULT:
+        raise UserError("--split: other data are read whole; leave out --split, or --data")
 
-    from clearformer.evaluate import evaluate_split
+    from clearformer.cli.measuring import Settings, measure
+    from clearformer.cli.translate import dtype_of
+    from clearformer.evaluate.figures import confusion_matrix_figure, refuse_unknown_format
     from clearformer.run import load
 
-    trained = load(run, checkpoint, device)
-    text = whole_text(data, trained) if data is not None else split_of(trained, split)
-    evaluation = evaluate_split(
-        trained.model,
-        text,
-        trained.tokenizer,
-        context=context,
-        stride=stride,
-        dtype=getattr(torch, dtype or trained.config.train.dtype),
-    )
-    if as_json:
-        typer.echo(json.dumps(evaluation.to_json() | {"split": split if data is None else data}))
-    else:
-        typer.echo(table(evaluation, trained.tokenizer.vocab_size))
+    if figure is not None:
+        refuse_unknown_format(figure)
+    trained = load(run, checkpoint, device, average)
+    settings = Settings(split, data or [], context, stride, beams, dtype_of(trained, dtype))
+    measured = measure(trained, settings)
+    typer.echo(json.dumps(measured.values) if as_json else measured.text)
+    if figure is not None and measured.report is not None:
+        confusion_matrix_figure(measured.report, figure, f"{trained.folder.path.name}, {settings.name}")
+        typer.echo(f"confusion matrix: {figure}", err=True)
 
 
-def split_of(run: "Run", name: str) -> "Split":
-    """A split of the run's own text, as it was cut when the run was trained."""
-    from clearformer.data import prepare
+def config_of(run: str) -> "RunConfig":
+    """A run's configuration."""
+    from clearformer.run import find_run
 
-    splits = prepare(run.config.data, run.tokenizer).splits
-    if name not in splits:
-        raise RunError(f"--split: the run's text has no split {name!r}; it has {', '.join(splits)}")
-    return splits[name]
+    return find_run(run).read_config()
 
 
-def whole_text(path: str, run: "Run") -> "Split":
-    """All of another text in the run's tokens."""
-    from clearformer.data import TextData, prepare
-
-    return prepare(
-        TextData(path=path, field=run.config.data.field, val_fraction=0.0), run.tokenizer
-    ).splits["train"]
-
-
-def table(evaluation: "Evaluation", vocab_size: int) -> str:
-    """The figures for people, and what they may be compared with."""
-    e = evaluation
-    rows = [
-        ("loss", f"{e.loss:.4f} nats per token"),
-        ("perplexity", f"{e.perplexity:.3f}"),
-        ("bits per token", f"{e.bits_per_token:.4f}"),
-        ("bits per character", f"{e.bits_per_char:.4f}" if e.bits_per_char else "-"),
-        ("bits per byte", f"{e.bits_per_byte:.4f}" if e.bits_per_byte else "-"),
-        ("mean entropy", f"{e.mean_entropy:.4f} nats: the loss that the model itself expects"),
-        ("predicted", f"{e.n_tokens:,} tokens ({e.n_chars:,} characters, {e.n_bytes:,} bytes)"),
-        ("read", f"the whole {e.split} split, context {e.context}, stride {e.stride}"),
-    ]
-    lines = [f"{name:<20}{value}" for name, value in rows]
-    lines.append(
-        f"\nPerplexity and loss per token compare only within one vocabulary (here {vocab_size} tokens);\n"
-        f"bits per character and per byte compare any two models of the same text."
-    )
-    return "\n".join(lines)
+def refuse_what_does_not_apply(options: typer.Context, config: "RunConfig") -> None:
+    """Raise UserError for an option that has no part in measuring a run of this kind."""
+    kind = config.train.objective.kind
+    for name, (about, its_kind) in OPTIONS_OF_ONE_KIND.items():
+        if kind != its_kind and options.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise UserError(
+                f"--{name}: {about} is for a run that {RUNS_THAT[its_kind]}, and this one {RUNS_THAT[kind]}; "
+                f"leave out --{name}"
+            )

@@ -10,18 +10,24 @@ app = typer.Typer(add_completion=False)
 @app.command("export")
 def command(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="A new folder.")],
+    target: Annotated[str, typer.Argument(metavar="DIR", help="A new folder, or a new file NAME.gguf.")],
     checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
 ) -> None:
     """Write a run as a folder that transformers loads, with no code of ours: model, tokenizer and model card.
 
-    Where the model is no architecture of theirs, the first setting that does not fit is named.
+    A name that ends in .gguf becomes one file for llama.cpp (GPT-2, Llama and Qwen3, with byte-level BPE). Where the
+    model is no architecture of theirs, the first setting that does not fit is named.
     """
+    if target.endswith(".gguf"):
+        from clearformer.interop.gguf import to_gguf
+
+        typer.echo(f"{target}: {to_gguf(run, target, checkpoint).architecture.title} for llama.cpp, in float32")
+        return
     from clearformer.interop import to_hf
     from clearformer.interop.card import auto_class
 
-    fitted = to_hf(run, folder, checkpoint)
+    fitted = to_hf(run, target, checkpoint)
     typer.echo(
-        f"{folder}: {fitted.architecture.title}; load it by transformers.{auto_class(fitted)}"
-        f".from_pretrained({folder!r})"
+        f"{target}: {fitted.architecture.title}; load it by transformers.{auto_class(fitted)}"
+        f".from_pretrained({target!r})"
     )

@@ -2,19 +2,26 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from click.core import ParameterSource
+
+from clearformer.errors import UserError
 
 if TYPE_CHECKING:
-    from clearformer.generate import Sample
+    from clearformer.generate import Continuation, Sample
     from clearformer.run import Run
 
 app = typer.Typer(add_completion=False)
 
+FOR_SAMPLES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop")
+
 
 @app.command("generate")
 def command(
+    context: typer.Context,
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
     prompt: Annotated[
         str, typer.Option(help="What the text begins with; - reads it from standard input.")
@@ -27,6 +34,9 @@ def command(
     repetition_penalty: Annotated[
         float, typer.Option(help="Over 1: make tokens used before less likely.")
     ] = 1.0,
+    beams: Annotated[
+        int | None, typer.Option(min=1, help="Draw nothing: the likeliest text, by beam search with N beams.")
+    ] = None,
     num: Annotated[int, typer.Option(min=1, help="How many texts, all at once.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same texts.")] = 1,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text (may be given often).")] = None,
@@ -35,12 +45,21 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Continue a prompt, token by token; one text is shown as it is made."""
-    from clearformer.generate import generate
+    from clearformer.generate import generate, search
+    from clearformer.generate.samples import continuer
     from clearformer.run import load
 
+    if beams is not None:
+        refuse_settings_of_samples(context)
     if prompt == "-":
         prompt = sys.stdin.read()
     trained = load(run, checkpoint, device)
+    continuer(trained)  # before the prompt is shown
+    if beams is not None:
+        found = search(trained, prompt, max_new_tokens=max_new_tokens, beams=beams, num=num)
+        warn_of_truncation(found[0])
+        typer.echo(as_object(found, {"beams": beams}) if as_json else as_text(found))
+        return
     settings = {
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
@@ -56,7 +75,15 @@ def command(
         return
     samples = generate(trained, prompt, num=num, **settings)
     warn_of_truncation(samples[0])
-    typer.echo(as_object(samples, seed) if as_json else "\n---\n".join(s.prompt + s.text for s in samples))
+    typer.echo(as_object(samples, {"seed": seed}) if as_json else as_text(samples))
+
+
+def refuse_settings_of_samples(context: typer.Context) -> None:
+    """Raise UserError where beam search is asked for and something that has no part in it."""
+    for name in FOR_SAMPLES:
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option}: beam search draws no samples; leave out {option}, or --beams")
 
 
 def show_as_made(run: "Run", prompt: str, settings: dict[str, Any]) -> None:
@@ -75,7 +102,7 @@ def show_as_made(run: "Run", prompt: str, settings: dict[str, Any]) -> None:
             return
 
 
-def warn_of_truncation(sample: "Sample") -> None:
+def warn_of_truncation(sample: "Sample | Continuation") -> None:
     """Say on standard error where the prompt was longer than the model reads."""
     if sample.truncated:
         typer.echo(
@@ -85,8 +112,13 @@ def warn_of_truncation(sample: "Sample") -> None:
         )
 
 
-def as_object(samples: "list[Sample]", seed: int) -> str:
-    """All samples as one JSON object."""
-    keys = ("text", "tokens", "logprob", "finish_reason", "n_prompt_tokens", "n_prompt_tokens_read")
-    rows = [{key: getattr(sample, key) for key in keys} for sample in samples]
-    return json.dumps({"prompt": samples[0].prompt, "seed": seed, "samples": rows})
+def as_text(texts: "Sequence[Sample | Continuation]") -> str:
+    """All texts, each with its prompt, and a line between."""
+    return "\n---\n".join(text.prompt + text.text for text in texts)
+
+
+def as_object(texts: "Sequence[Sample | Continuation]", settings: dict[str, Any]) -> str:
+    """All texts as one JSON object."""
+    keys = ("text", "tokens", "logprob", "score", "finish_reason", "n_prompt_tokens", "n_prompt_tokens_read")
+    rows = [{key: getattr(text, key) for key in keys if hasattr(text, key)} for text in texts]
+    return json.dumps({"prompt": texts[0].prompt} | settings | {"samples": rows})

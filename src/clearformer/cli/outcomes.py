@@ -7,11 +7,12 @@ from pathlib import Path
 
 from clearformer.evaluate import Evaluation
 from clearformer.evaluate.baseline import Baseline
-from clearformer.evaluate.classifying import ClassEvaluation, dataset_baseline
+from clearformer.evaluate.classification import ClassificationReport
+from clearformer.evaluate.classifying import ClassEvaluation, baseline_for
 from clearformer.evaluate.masked import MaskedEvaluation
 from clearformer.evaluate.teacher_forcing import PairLoss
 from clearformer.generate import generate
-from clearformer.generate.translations import translate
+from clearformer.model import Encoder, EncoderDecoder
 from clearformer.run import Run
 from clearformer.train.folder import RunFolder
 from clearformer.train.loop import Outcome
@@ -67,7 +68,8 @@ def figures(task: Task, evaluation: Measured | None) -> list[str]:
             )
         case ClassEvaluation() as e:
             assert isinstance(task, Classification)
-            return class_figures(e, dataset_baseline(task.dataset))
+            baseline = baseline_for(task.dataset, task.dataset.splits["val"])
+            return ["held-out texts:", *class_figures(e.report, baseline)]
         case _:
             return []
     return [
@@ -76,14 +78,13 @@ def figures(task: Task, evaluation: Measured | None) -> list[str]:
     ]
 
 
-def class_figures(evaluation: ClassEvaluation, baseline: Baseline) -> list[str]:
-    """A classifier's figures beside those of what it has to beat."""
+def class_figures(report: ClassificationReport, baseline: Baseline | str) -> list[str]:
+    """A classifier's figures beside those of what it has to beat, or why that is not there."""
+    beside = [baseline] if isinstance(baseline, str) else [baseline.report.summary(), baseline.settings]
     return [
-        "held-out texts:",
-        f"  this run  {evaluation.report.summary()}",
-        f"  baseline  {baseline.report.summary()}",
-        f"            {baseline.settings}",
-        f"  majority  accuracy {evaluation.report.majority:.2%}",
+        f"  this run  {report.summary()}",
+        *(f"  {name:8}  {line}" for name, line in zip(("baseline", ""), beside, strict=False)),
+        f"  majority  accuracy {report.majority:.2%}",
     ]
 
 
@@ -111,24 +112,25 @@ def opening(task: LanguageModelling) -> str:
 
 @shown.register
 def _(task: Translation, run: Run) -> list[str]:
-    split = task.dataset.splits.get("val", task.dataset.splits["train"])
-    sources, references = split.source_texts[:N_SHOWN], split.target_texts[:N_SHOWN]
-    found = translate(run, sources)
-    lines = []
-    for source, [best, *_], reference in zip(sources, found, references, strict=True):
-        right = " (as in the reference)" if best.text == reference else f"   reference: {reference}"
-        lines += [source, f"  {best.text}{right}"]
-    return lines
+    assert isinstance(run.model, EncoderDecoder)
+    return [task.examples(run.model, N_SHOWN)]
 
 
 @shown.register
 def _(task: MaskedModelling, run: Run) -> list[str]:
-    return ["masked tokens as [guess|token]:", task.sample(run.model)]
+    assert isinstance(run.model, Encoder)
+    assert isinstance(run.model, Encoder)
+    return [
+        "masked tokens are in brackets: [token] where guessed, [guess|token] where not",
+        task.sample(run.model),
+    ]
 
 
 @shown.register
 def _(task: Classification, run: Run) -> list[str]:
-    return task.sample(run.model).split("\n")
+    assert isinstance(run.model, Encoder)
+    assert isinstance(run.model, Encoder)
+    return [task.sample(run.model)]
 
 
 # --- what to try next -------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def begun(arguments: list[str], config: Path | None, run: str | None) -> "tuple[
     from clearformer.run import free_name, new_run
 
     settings = resolve_run(arguments, config)
-    preset, _ = split_arguments(arguments)
+    preset, _ = split_arguments(arguments, config)
     return settings, new_run(free_name(f"{preset}-{settings.data.label}") if run is None else run)
 
 

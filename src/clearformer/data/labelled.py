@@ -4,7 +4,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from clearformer.config import Spec
 
@@ -24,6 +24,9 @@ class LabelledData(Spec):
     (0.1 where not given; 0 for none): those whose SHA-256 comes first, so that the choice hangs on the texts alone,
     on no seed and on no order of the file, and a text that stands in it twice is never on both sides.
 
+    `labels` are the classes in the order of their numbers; in a run they are those of the training texts, sorted,
+    and need not be given.
+
     A text with more tokens than the model has positions is refused, or with `too_long="truncate"` cut to fit.
     """
 
@@ -36,6 +39,7 @@ class LabelledData(Spec):
     text_field: str = "text"
     label_field: str = "label"
     columns: str | None = None
+    labels: tuple[str, ...] | None = None
     too_long: Literal["refuse", "truncate"] = "refuse"
 
     @model_validator(mode="after")
@@ -74,6 +78,13 @@ class LabelledData(Spec):
                     f"file without a header, in their order, and {field} is one of them"
                 )
         return self
+
+    @field_validator("labels")
+    @classmethod
+    def _several_labels(cls, labels: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if labels is not None and (len(labels) < 2 or len(set(labels)) < len(labels)):
+            raise ValueError("labels are two or more, and all different")
+        return labels
 
     @property
     def column_names(self) -> list[str] | None:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from math import floor
@@ -26,11 +26,13 @@ class LabelledTexts:
     splits: Mapping[str, Sequence[LabelledText]]
     places: Mapping[str, str]
     """The file, or what is in its place, that each split's line numbers belong to."""
+    given_labels: tuple[str, ...] | None = None
+    """The classes, where they are known beforehand."""
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The labels of the training texts, sorted."""
-        return tuple(sorted({each.label for each in self.splits["train"]}))
+        """The classes: those that are given, or the labels of the training texts, sorted."""
+        return self.given_labels or tuple(sorted({each.label for each in self.splits["train"]}))
 
     @cached_property
     def sha256(self) -> str:
@@ -50,7 +52,7 @@ class LabelledTexts:
         """Refuses what no classifier can be trained or measured on.
 
         Raises:
-            DataError: there are no texts, only one label, or a held-out label that no training text has.
+            DataError: there are no texts, only one label, or one that is none of the given or of the training texts'.
         """
         for name, texts in self.splits.items():
             if not texts:
@@ -60,12 +62,13 @@ class LabelledTexts:
                 f"{self.description}: every training text has the label {self.labels[0]!r}: a classifier needs two "
                 "labels or more"
             )
+        remedy = "take the text out" if self.given_labels else "add training texts that have it"
         for name, texts in self.splits.items():
             for each in texts:
                 if each.label not in self.labels:
                     raise DataError(
                         f"{self.where(name, each.line)}: the label {each.label!r} is unseen in training, which has "
-                        f"{_listed(self.labels)}: correct it, or add training texts that have it"
+                        f"{_listed(self.labels)}: correct it, or {remedy}"
                     )
 
 
@@ -85,6 +88,7 @@ def open_labelled(config: LabelledData) -> LabelledTexts:
                 f"data.label_field={config.label_field} the column of the labels? (data.val_fraction=0 holds none out)"
             )
         texts = LabelledTexts(texts.description, splits, {"val": texts.places["train"]} | dict(texts.places))
+    texts = replace(texts, given_labels=config.labels)
     texts.check()
     return texts
 

@@ -4,7 +4,7 @@ Devlin et al. 2019 (BERT), section 3.1: of 15% of the tokens, 80% are hidden beh
 random token, and 10% are left as they are, so that the model cannot tell where it will be asked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -149,13 +149,10 @@ class TextWindows:
         seed: int,
         tokenizer: Tokenizer,
     ):
-        assert tokenizer.bos_id is not None
-        assert tokenizer.eos_id is not None
-        assert tokenizer.pad_id is not None
         self.split = split
         self.batch_size = batch_size
         self.max_length = max_length
-        self._cls_id, self._sep_id, self._pad_id = tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id
+        self._tokenizer = tokenizer
         self._batches = Batches(split, order, batch_size, max_length - 2, seed)
 
     def epochs(self, steps: int) -> float:
@@ -165,23 +162,28 @@ class TextWindows:
     def batch(self, step: int, rows: slice = ALL_ROWS) -> Rows:
         """The rows of a step, or those of them that are wanted."""
         stretches, _ = self._batches.batch(step, rows)
-        return self._wrapped(list(stretches))
+        return _wrapped(list(stretches), self.max_length, self._tokenizer)
 
-    def in_order(self) -> Iterator[Rows]:
-        """The whole split, each token once."""
-        n_content = self.max_length - 2
-        starts = range(0, len(self.split), n_content)
-        for first in range(0, len(starts), self.batch_size):
-            stops = [
-                (start, min(start + n_content, len(self.split)))
-                for start in starts[first:][: self.batch_size]
-            ]
-            yield self._wrapped([self.split.read(start, stop) for start, stop in stops])
 
-    def _wrapped(self, stretches: list[np.ndarray]) -> Rows:
-        rows = [np.concatenate(([self._cls_id], stretch, [self._sep_id])) for stretch in stretches]
-        length = padded_length(max(map(len, rows), default=1), self.max_length)
-        return Rows(*padded(rows, length, self._pad_id))
+def windows_in_order(split: Split, batch_size: int, max_length: int, tokenizer: Tokenizer) -> Iterator[Rows]:
+    """A whole text as an encoder reads it, each token once; however short it is."""
+    n_content = max_length - 2
+    starts = range(0, len(split), n_content)
+    for first in range(0, len(starts), batch_size):
+        stretches = [
+            split.read(start, min(start + n_content, len(split))) for start in starts[first:][:batch_size]
+        ]
+        yield _wrapped(stretches, max_length, tokenizer)
+
+
+def _wrapped(stretches: Sequence[np.ndarray], max_length: int, tokenizer: Tokenizer) -> Rows:
+    """Each stretch between [CLS] and [SEP]."""
+    assert tokenizer.bos_id is not None
+    assert tokenizer.eos_id is not None
+    assert tokenizer.pad_id is not None
+    rows = [np.concatenate(([tokenizer.bos_id], stretch, [tokenizer.eos_id])) for stretch in stretches]
+    length = padded_length(max(map(len, rows), default=1), max_length)
+    return Rows(*padded(rows, length, tokenizer.pad_id))
 
 
 class HasRows(Protocol):

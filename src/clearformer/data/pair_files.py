@@ -208,7 +208,9 @@ def open_pair_splits(
         try:
             return np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise ShardError(f"{path}: no array of prepared pairs ({error})") from None
+            raise ShardError(
+                f"{path}: no array of prepared pairs ({error}); delete the folder, and it is made again"
+            ) from None
 
     def split(name: str) -> PairSplit:
         source, target = (

@@ -32,8 +32,7 @@ from clearformer.data.preparing import TOKENIZER_CHARS, Progress
 from clearformer.data.shards import ShardError, token_dtype, write_manifest
 from clearformer.errors import DataError, TokenizerError
 from clearformer.files import discard, disk_errors, folder_made_whole, write_file
-from clearformer.text import CharTokenizerSpec, Tokenizer, TokenizerConfig, load_tokenizer
-from clearformer.text.tokenizer import specials_of
+from clearformer.text import CharTokenizerSpec, Tokenizer, TokenizerConfig, load_tokenizer, specials_of
 
 logger = logging.getLogger(__name__)
 

@@ -213,9 +213,9 @@ class Dates(PairSource):
         source, target = self.config.language_pair or ("", "")
         for language in (source, target):
             if language not in known:
-                hint = did_you_mean(language, known) or f"; there is {', '.join(known)}"
                 raise DataError(
-                    f"data.languages={source}-{target}: 'dates' has no language {language!r}{hint}"
+                    f"data.languages={source}-{target}: 'dates' has no language {language!r}; "
+                    f"there is {', '.join(known)}"
                 )
         if source == target:
             raise DataError(f"data.languages={source}-{target}: give two languages, such as fr-en")

@@ -9,6 +9,7 @@ from clearformer.files import disk_errors
 SUFFIXES = (".png", ".svg", ".pdf")
 DOTS_PER_INCH = 150
 CELL_INCHES, SMALLEST_SIDE, LARGEST_SIDE = 0.42, 2.6, 24.0
+LABEL_POINTS = 10
 MOST_CELLS_WITH_COUNTS = 40  # classes; of more, the counts would be too small to read
 DARK_SHARE = 0.55  # of a row; counts on darker cells are white
 
@@ -25,10 +26,7 @@ def confusion_matrix_figure(report: ClassificationReport, path: Path, title: str
         UserError: matplotlib is not installed, or the path has another ending.
         DiskError: the file cannot be written.
     """
-    if path.suffix.lower() not in SUFFIXES:
-        raise UserError(
-            f"{path}: a figure is written as {', '.join(SUFFIXES)}: end the name with one of them"
-        )
+    refuse_unknown_format(path)
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -44,9 +42,10 @@ def confusion_matrix_figure(report: ClassificationReport, path: Path, title: str
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.set_yticks(range(n_classes), [_plain(name) for name in report.names])
-    slanted = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
-    axes.set_xticks(range(n_classes), [_plain(name) for name in report.names], **slanted)
+    names = [_plain(name) for name in report.names]
+    size = min(LABEL_POINTS, 72 * side / n_classes)  # no taller than their row
+    axes.set_yticks(range(n_classes), names, fontsize=size)
+    axes.set_xticks(range(n_classes), names, fontsize=size, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_xlabel("prediction")
     axes.set_ylabel("label")
     axes.set_xticks([i - 0.5 for i in range(1, n_classes)], minor=True)
@@ -55,7 +54,7 @@ def confusion_matrix_figure(report: ClassificationReport, path: Path, title: str
     axes.tick_params(which="both", length=0)
     axes.spines[:].set_visible(False)
     if n_classes <= MOST_CELLS_WITH_COUNTS:
-        size = 9 if n_classes <= 12 else 7
+        size = LABEL_POINTS - 1 if n_classes <= 12 else LABEL_POINTS - 3
         for (row, column), count in _counts(report):
             colour = "white" if shares[row, column] > DARK_SHARE else "#1f2a38"
             axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=size, color=colour)
@@ -67,6 +66,14 @@ def confusion_matrix_figure(report: ClassificationReport, path: Path, title: str
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=DOTS_PER_INCH)
+
+
+def refuse_unknown_format(path: Path) -> None:
+    """Raise UserError where a figure's name does not end as one that can be written."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(
+            f"{path}: a figure is written as {', '.join(SUFFIXES)}: end the name with one of them"
+        )
 
 
 def _counts(report: ClassificationReport) -> list[tuple[tuple[int, int], int]]:

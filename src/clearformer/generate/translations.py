@@ -87,11 +87,10 @@ def translate(
     found = [[EMPTY]] * len(sentences)
     with autocast_to(model.embed.weight.device, dtype):
         for batch in batches([len(source) for source in sources], batch_tokens):
-            most = [max_new_tokens or 2 * len(sources[i]) + LONGER_BY for i in batch]
             hypotheses = beam_search(
                 model,
                 [[bos]] * len(batch),
-                [min(n, limit) for n in most],
+                [min(longest_of(len(sources[i]), max_new_tokens), limit) for i in batch],
                 search,
                 eos,
                 n_best,
@@ -100,6 +99,11 @@ def translate(
             for i, of_sentence in zip(batch, hypotheses, strict=True):
                 found[i] = [_translation(run.tokenizer, hypothesis, eos) for hypothesis in of_sentence]
     return found
+
+
+def longest_of(n_source: int, max_new_tokens: int | None) -> int:
+    """How many tokens a translation may have: as given, or twice the source's and 50 more."""
+    return 2 * n_source + LONGER_BY if max_new_tokens is None else max_new_tokens
 
 
 def translator(run: Run) -> tuple[EncoderDecoder, int, int]:

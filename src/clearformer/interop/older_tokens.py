@@ -6,7 +6,7 @@ from typing import Any
 
 from clearformer.errors import TokenizerError
 from clearformer.interop.reading import read_json
-from clearformer.interop.spm import read_pieces
+from clearformer.interop.spm import Pieces, read_pieces
 from clearformer.text.tokenizer import BERT_CLS, BERT_MASK, BERT_PAD, BERT_SEP, BERT_UNK, END_OF_TEXT
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -104,7 +104,7 @@ def _bert(folder: Path) -> dict[str, Any]:
 def _marian(folder: Path) -> dict[str, Any]:
     """Two languages' pieces under one numbering; what is read is cut by the source's probabilities."""
     vocab = _vocabulary(folder / "vocab.json")
-    pieces, charsmap = read_pieces(folder / "source.spm")
+    source = read_pieces(folder / "source.spm")
     tokens = sorted(vocab, key=vocab.__getitem__)
     if [vocab[token] for token in tokens] != list(range(len(tokens))):
         raise TokenizerError(
@@ -118,12 +118,12 @@ def _marian(folder: Path) -> dict[str, Any]:
         {
             "type": "Unigram",
             "unk_id": vocab.get("<unk>", 0),
-            "vocab": [[token, pieces.get(token, NEVER)] for token in tokens],
+            "vocab": [[token, source.logprobs.get(token, NEVER)] for token in tokens],
             "byte_fallback": False,
         },
         ["</s>", "<unk>", "<pad>"],
         vocab,
-        normalizer={"type": "Precompiled", "precompiled_charsmap": charsmap} if charsmap else None,
+        normalizer=_sentencepiece_normalizer(source),
         pre_tokenizer=metaspace,
         post_processor={
             "type": "TemplateProcessing",
@@ -133,6 +133,16 @@ def _marian(folder: Path) -> dict[str, Any]:
         },
         decoder=metaspace,
     )
+
+
+def _sentencepiece_normalizer(model: Pieces) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = []
+    if model.replacements is not None:
+        steps.append({"type": "Precompiled", "precompiled_charsmap": model.replacements})
+    if not model.spaces_kept:
+        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
+        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    return {"type": "Sequence", "normalizers": steps}
 
 
 def _vocabulary(path: Path) -> dict[str, int]:

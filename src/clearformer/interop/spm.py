@@ -2,12 +2,13 @@
 
 The file is a protocol buffer: fields, each a number and a wire type in one varint, then the value (a varint, 8 or 4
 bytes, or a length and that many bytes). Of ModelProto, field 1 is a piece (1: text, 2: score, 3: type) and field 3
-says how texts are normalised (2: a table of replacements).
+says how texts are normalised (2: a table of replacements, 4: whether spaces are removed).
 """
 
 import base64
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from clearformer.errors import TokenizerError
@@ -17,8 +18,23 @@ UNIGRAM = 1  # of TrainerSpec.model_type, field 3, which is 1 where it is absent
 Value = int | bytes
 
 
-def read_pieces(path: Path) -> tuple[dict[str, float], str | None]:
-    """The logarithm of every piece's probability, and the table of replacements in base64.
+@dataclass(frozen=True)
+class Pieces:
+    """A Unigram model of SentencePiece's.
+
+    Attributes:
+        logprobs: Of every piece.
+        replacements: The table by which a text's characters are replaced first, in base64; None: none are.
+        spaces_kept: Whether several spaces, and those at a text's ends, stay; else one stays between two words.
+    """
+
+    logprobs: dict[str, float]
+    replacements: str | None
+    spaces_kept: bool
+
+
+def read_pieces(path: Path) -> Pieces:
+    """The pieces of a model's file.
 
     Raises:
         TokenizerError: the file is no Unigram model of SentencePiece's.
@@ -34,7 +50,8 @@ def read_pieces(path: Path) -> tuple[dict[str, float], str | None]:
     except (OSError, ValueError, IndexError, KeyError, struct.error) as error:
         raise TokenizerError(f"{path}: no Unigram model of SentencePiece ({error}); fetch it anew") from None
     table = normalizer.get(2)
-    return pieces, base64.b64encode(table).decode() if isinstance(table, bytes) and table else None
+    replacements = base64.b64encode(table).decode() if isinstance(table, bytes) and table else None
+    return Pieces(pieces, replacements, spaces_kept=normalizer.get(4, 1) == 0)
 
 
 def _only(parts: list[tuple[int, Value]], number: int) -> dict[int, Value]:

@@ -13,6 +13,7 @@ from clearformer.interop.older_tokens import added_token, from_older_files
 from clearformer.interop.reading import read_json
 from clearformer.model import ModelConfig
 from clearformer.text import Tokenizer
+
 try:  # TEMPORARY
     from clearformer.text.imported import ImportedTokenizer
 except ImportError:

@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from clearformer.config import NONE
 from clearformer.errors import ConfigError
+from clearformer.generate.beam import BeamSearch
 from clearformer.interop.architectures import ARCHITECTURES, Architecture, Misfit, meta_weights, misfits
 from clearformer.interop.reading import CONFIG, WEIGHTS
+from clearformer.interop.reorder import sines_first
 from clearformer.interop.tensors import to_theirs
 from clearformer.model import ModelConfig
+from clearformer.model.positions import Sinusoidal
 
 GENERATION = "generation_config.json"
 
@@ -43,11 +47,13 @@ class SpecialIds:
 class Fit:
     """An architecture that a model is one of, and the model's settings in its terms.
 
-    `config` may have biases, or weights of norms, that the model lacks: they are written as zeros and ones.
+    `config` may have biases, or weights of norms, that the model lacks: they are written as zeros and ones. With
+    `reordered`, the sines of its positions come first, and the model's do not.
     """
 
     architecture: Architecture
     config: ModelConfig
+    reordered: bool = False
 
     @property
     def class_name(self) -> str:
@@ -61,6 +67,9 @@ def fit(config: ModelConfig) -> Fit:
     Raises:
         ConfigError: it is none; the message names the first setting that does not fit and what the nearest has.
     """
+    reordered = config.family == "encoder-decoder" and config.position == Sinusoidal(interleaved=True)
+    if reordered:
+        config = config.replace(position=Sinusoidal(interleaved=False))
     candidates = [architecture for architecture in ARCHITECTURES if architecture.family == config.family]
     found: dict[Architecture, list[Misfit]] = {}
     for architecture in candidates:
@@ -69,7 +78,7 @@ def fit(config: ModelConfig) -> Fit:
     nearest = min(found, key=lambda architecture: len(found[architecture]))
     if found[nearest]:
         raise _does_not_fit(nearest, found[nearest])
-    return Fit(nearest, nearest.nearest(config))
+    return Fit(nearest, nearest.nearest(config), reordered)
 
 
 def _does_not_fit(nearest: Architecture, found: list[Misfit]) -> ConfigError:
@@ -87,7 +96,9 @@ def _shown(value: Any) -> str:
 
 def foreign_tensors(fitted: Fit, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A model's tensors by their names there."""
-    return to_theirs(fitted.architecture.places(fitted.config), completed(fitted.config, weights))
+    whole = completed(fitted.config, sines_first(weights) if fitted.reordered else weights)
+    theirs = to_theirs(fitted.architecture.places(fitted.config), whole)
+    return theirs | fitted.architecture.constants(fitted.config)
 
 
 def completed(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -103,7 +114,11 @@ def completed(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, T
 def write_model(
     folder: Path, fitted: Fit, weights: Mapping[str, Tensor], ids: SpecialIds, labels: list[str] | None = None
 ) -> None:
-    """Write config.json, generation_config.json and model.safetensors into a folder."""
+    """Write config.json, generation_config.json and model.safetensors into a folder.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     fields: dict[str, Any] = {
         "architectures": [fitted.class_name],
         "model_type": fitted.architecture.model_type,
@@ -116,8 +131,21 @@ def write_model(
         fields["label2id"] = {label: number for number, label in enumerate(labels)}
     write_json(folder / CONFIG, dict(sorted(fields.items())))
     if fitted.config.family != "encoder":
-        write_json(folder / GENERATION, {name: i for name, i in ids.fields().items() if i is not None})
-    save_file(foreign_tensors(fitted, weights), folder / WEIGHTS, metadata={"format": "pt"})
+        write_json(folder / GENERATION, _generation(fitted.config, ids))
+    try:
+        save_file(foreign_tensors(fitted, weights), folder / WEIGHTS, metadata={"format": "pt"})
+    except SafetensorError as error:  # the library's own, where a disk is full
+        raise OSError(str(error)) from error
+
+
+def _generation(config: ModelConfig, ids: SpecialIds) -> dict[str, Any]:
+    """How texts are written where nothing else is said: as `clearformer translate` does it, or greedily."""
+    fields: dict[str, Any] = {name: i for name, i in ids.fields().items() if i is not None}
+    if config.family == "encoder-decoder":
+        search = BeamSearch()
+        fields |= {"num_beams": search.beams, "length_penalty": search.length_penalty.alpha}
+        fields |= {"early_stopping": search.early_stopping, "max_length": config.max_seq_len}
+    return fields
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:

@@ -14,7 +14,9 @@ Letters: B batch, T positions, D d_model, H heads, L layers, V vocabulary.
 
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -223,6 +225,7 @@ def build_on_meta(config: ModelConfig) -> Transformer:
         return build(config)
 
 
+SUB_LAYERS = ("attn", "cross_attn", "mlp")
 PLACES = {
     "embed": "embedding",
     "token_types": "embedding",
@@ -314,30 +317,56 @@ def _mixing(config: ModelConfig, seq_len: int, causal: bool) -> int:
 def flops_by_count(model: Transformer, seq_len: int) -> Flops:
     """FLOPs of one text of T tokens, counted while the model runs on the meta device.
 
-    The backward pass is at most twice the forward pass: a product whose operand needs no gradient is not formed
-    (the constant scores of `mean`, the empty sums that linear attention begins with).
+    Every sub-layer is counted by itself, on what it read in the model; the head is what they leave of the whole (a
+    tied head is no module of its own). The backward pass is at most twice the forward pass: a product whose operand
+    needs no gradient is not formed (the constant scores of `mean`, the empty sums that linear attention begins with).
     """
+    flops = Flops(dict.fromkeys(COMPONENTS, 0), dict.fromkeys(COMPONENTS, 0))
     tokens = torch.zeros(1, seq_len, dtype=torch.long, device="meta")
-    with FlopCounterMode(display=False) as counter:
-        logits = model(*[tokens] * model.config.n_stacks)
-        forward = _flops_by_component(counter)
-        logits.sum().backward()
-        both = _flops_by_component(counter)
+    with _noted_sub_layers(model) as runs:
+        flops.forward["head"], flops.backward["head"] = _run_and_count(
+            model, [tokens] * model.config.n_stacks
+        )
+    for component, module, inputs in runs:
+        forward, backward = _run_and_count(module, inputs)
+        flops.forward[component] += forward
+        flops.backward[component] += backward
+        flops.forward["head"] -= forward
+        flops.backward["head"] -= backward
     model.zero_grad()
-    return Flops(
-        forward, backward={component: both[component] - forward[component] for component in COMPONENTS}
-    )
+    return flops
 
 
-def _flops_by_component(counter: FlopCounterMode) -> dict[str, int]:
-    """What the counter has so far; the head is what no block did (a tied head is no module of its own)."""
-    counted = dict.fromkeys(COMPONENTS, 0)
-    for path, operations in counter.get_flop_counts().items():
-        name = path.rpartition(".")[2]
-        if name in ("attn", "cross_attn", "mlp"):
-            counted[PLACES[name]] += sum(operations.values())
-    counted["head"] = counter.get_total_flops() - sum(counted.values())
-    return counted
+@contextmanager
+def _noted_sub_layers(model: nn.Module) -> Iterator[list[tuple[str, nn.Module, list[Any]]]]:
+    """The component, module and inputs of each sub-layer that runs inside the `with` block."""
+    runs: list[tuple[str, nn.Module, list[Any]]] = []
+
+    def note(component: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        runs.append((component, module, [_leaf(value) for value in inputs]))
+
+    names = {module: path.rpartition(".")[2] for path, module in model.named_modules()}
+    hooks = [
+        module.register_forward_pre_hook(partial(note, PLACES[name]))
+        for module, name in names.items()
+        if name in SUB_LAYERS
+    ]
+    yield runs
+    for hook in hooks:
+        hook.remove()
+
+
+def _leaf(value: Any) -> Any:
+    return value.detach().requires_grad_() if isinstance(value, Tensor) else value
+
+
+def _run_and_count(module: nn.Module, inputs: list[Any]) -> tuple[int, int]:
+    """FLOPs of the forward and of the backward pass."""
+    with FlopCounterMode(display=False) as counter:
+        result = module(*inputs)
+        forward = counter.get_total_flops()
+        result.sum().backward()
+        return forward, counter.get_total_flops() - forward
 
 
 # --- bytes ------------------------------------------------------------------------------------------------
@@ -352,11 +381,12 @@ def activations_by_formula(config: ModelConfig, batch_size: int, seq_len: int) -
 
     Raises:
         ConfigError: the vocabulary's size is not set, or there is no formula here: of linear attention, relative
-            positions, and the families other than decoders.
+            positions, parallel sub-layers (which keep one input for both), and the families other than decoders.
     """
-    if config.family != "decoder" or isinstance(config.position, Relative):
+    if config.family != "decoder" or config.parallel or isinstance(config.position, Relative):
         raise ConfigError(
-            "model.family: activations are known by formula for decoders without relative positions; plan counts them"
+            "model.family: activations are known by formula for decoders without relative positions or parallel "
+            "sub-layers; plan counts them"
         )
     d, head = config.d_model, head_matrix(config)
     floats_per_token = {

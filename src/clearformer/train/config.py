@@ -5,15 +5,24 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from clearformer.config import Spec
-from clearformer.data import Data, TextData
+from clearformer.data import Data, TextData, kind_of
 from clearformer.errors import ConfigError
 from clearformer.model.config import ModelConfig
 from clearformer.text import CharTokenizerSpec, TokenizerConfig
 from clearformer.train.optimizers import AdamW, OptimizerSpec
 from clearformer.train.schedules import Cosine, Schedule
-from clearformer.train.tasks import NextToken, Objective, Translate
+from clearformer.train.tasks import Masked, NextToken, Objective, Translate
 
 DEFAULT_BATCH_SIZE = 32
+PRESETS_FOR = {
+    "decoder": "quick",
+    "encoder": "masked, or classify",
+    "encoder-decoder": "translate",
+    "text": "quick, or masked",
+    "pairs": "translate",
+    "labelled": "classify, or masked",
+}
+"""Which to name where a model's family, or a kind of data, does not fit the rest."""
 
 
 class TrainConfig(Spec):
@@ -70,10 +79,31 @@ class TrainConfig(Spec):
     def _has_an_end(self) -> "TrainConfig":
         if self.max_steps is None and self.max_seconds is None:
             raise ConfigError("train.max_steps: a run needs an end; set train.max_steps or train.max_seconds")
-        if self.batch_size % self.accumulate:
+        return self
+
+    @model_validator(mode="after")
+    def _batches_divide(self) -> "TrainConfig":
+        if isinstance(self.objective, Translate):
+            if self.batch_size != DEFAULT_BATCH_SIZE:
+                raise ConfigError(
+                    "train.batch_size: the batches of a translation are counted in tokens; set "
+                    "train.objective.batch_tokens"
+                )
+        elif self.batch_size % self.accumulate:
             raise ConfigError(
                 f"train.accumulate: {self.accumulate} parts do not divide train.batch_size={self.batch_size}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _sample_settings_have_an_effect(self) -> "TrainConfig":
+        for name in ("sample_prompt", "sample_tokens", "sample_temperature"):
+            given = getattr(self, name)
+            if not isinstance(self.objective, NextToken) and given != type(self).model_fields[name].default:
+                raise ConfigError(
+                    f"train.{name}: only a language model continues a prompt, and train.objective.kind is "
+                    f"{self.objective.kind}, whose samples are held-out texts; leave it out"
+                )
         return self
 
 
@@ -88,22 +118,33 @@ class RunConfig(Spec):
 
     @model_validator(mode="after")
     def _objective_fits(self) -> "RunConfig":
-        objective = self.train.objective
+        objective, family = self.train.objective, self.model.family
         what = f"train.objective.kind: {objective.kind}"
-        if self.model.family != objective.family:
+        if family != objective.family:
+            whose = "" if self.train.pretrained is None else f", as that of {self.train.pretrained} is"
             raise ConfigError(
-                f"{what} trains an {objective.family} and model.family is {self.model.family}; "
-                f"`clearformer presets` lists what goes together"
+                f"{what} trains a model.family={objective.family}, and this is {family}{whose}; begin with a preset "
+                f"for it: {PRESETS_FOR[family]}"
             )
         if self.data.kind not in objective.data_kinds:
             raise ConfigError(
-                f"{what} needs data of kind {' or '.join(objective.data_kinds)} and data.kind is {self.data.kind}; "
-                f"`clearformer presets` lists what goes together"
+                f"{what} learns from data.kind={' or '.join(objective.data_kinds)}, and this is {self.data.kind}; "
+                f"begin with a preset for it: {PRESETS_FOR[self.data.kind]}"
             )
-        if isinstance(objective, Translate) and self.train.batch_size != DEFAULT_BATCH_SIZE:
+        if isinstance(objective, Masked) and self.model.n_classes is not None:
             raise ConfigError(
-                "train.batch_size: the batches of a translation are counted in tokens; set "
-                "train.objective.batch_tokens"
+                f"model.n_classes: {what.partition(' ')[2]} training fills in tokens and tells no classes; leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _name_is_of_the_kind(self) -> "RunConfig":
+        name = self.data.name
+        kind = None if name is None else kind_of({"name": name})
+        if kind is not None and kind != self.data.kind:
+            raise ConfigError(
+                f"data.name={name}: these are data.kind={kind}, and this run's are {self.data.kind}; begin with a "
+                f"preset for them: {PRESETS_FOR[kind]}"
             )
         return self
 

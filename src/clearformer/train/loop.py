@@ -42,7 +42,7 @@ from clearformer.train.device import (
 from clearformer.train.folder import Metrics, RunFolder
 from clearformer.train.interrupts import Interrupts
 from clearformer.train.nonfinite import first_nonfinite_module, weights_are_finite
-from clearformer.train.pretrained import load_pretrained
+from clearformer.train.pretrained import load_pretrained, pretrained_tokenizer
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
 from clearformer.train.schedules import lr_factor
@@ -94,9 +94,7 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
         task = config.train.objective.open(config, folder.read_tokenizer(), reporter.preparing)
         folder.refuse_another_text(task.data_sha256)
     else:
-        begins_with = config.train.pretrained
-        tokenizer = None if begins_with is None else RunFolder(Path(begins_with)).read_tokenizer()
-        task = config.train.objective.open(config, tokenizer, reporter.preparing)
+        task = config.train.objective.open(config, pretrained_tokenizer(config), reporter.preparing)
         config = settle(config, task, device, processes)
     training = Training(config, folder, task, device, processes, reporter)
     if resume:
@@ -144,13 +142,17 @@ class Training:
         return self.model if self.average is None else self.average
 
     def begin(self) -> None:
-        """Make the folder of a new run; take the weights of an earlier one where it goes on from there."""
+        """Make the folder of a new run, its first weights set."""
+        self.set_first_weights()
+        if self.processes.is_main:
+            self.folder.create(self.config, self.task.tokenizer, self.task.data_sha256)
+
+    def set_first_weights(self) -> None:
+        """Take the weights of an earlier run, where this one begins with them."""
         if self.settings.pretrained is not None:
             load_pretrained(self.model, Path(self.settings.pretrained), self.reporter)
             if self.average is not None:
                 self.average.load_state_dict(self.model.state_dict())
-        if self.processes.is_main:
-            self.folder.create(self.config, self.task.tokenizer, self.task.data_sha256)
 
     # --- the course of a run --------------------------------------------------------------------------------
 
@@ -397,9 +399,10 @@ class Training:
         return optimizer_tensors(self.model, self.optimizers) | raw
 
     def restore(self) -> None:
-        """Take up the newest whole checkpoint, where there is one."""
+        """Take up the newest whole checkpoint, or begin as the run did where there is none."""
         checkpoint = newest_whole(self.folder.checkpoints)
         if checkpoint is None:
+            self.set_first_weights()
             return
         self.progress = checkpoint.progress
         try:

@@ -71,11 +71,12 @@ class ChunkedLoss(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> Tensor:  # type: ignore[override]
         n_tokens = weight.shape[0]
         off = smoothing / n_tokens  # the target's probability of every token; its own has 1 - s more
-        d_h, d_weight = torch.empty_like(h), torch.zeros_like(weight, dtype=torch.float32)
+        dtype = torch.promote_types(h.dtype, torch.float32)  # of the logits, and of all that is summed
+        d_h, d_weight = torch.empty_like(h), torch.zeros_like(weight, dtype=dtype)
         total = torch.zeros((), dtype=torch.float64)
         rows = max(1, CHUNK_LOGITS // n_tokens)
         for h_c, d_h_c, target in zip(h.split(rows), d_h.split(rows), targets.split(rows), strict=True):
-            logits = (h_c @ weight.T).float()  # [C V]
+            logits = (h_c @ weight.T).to(dtype)  # [C V]
             log_sum = logits.logsumexp(1, keepdim=True)
             own = logits.gather(1, target[:, None])
             total += (log_sum - (1 - smoothing) * own).sum(dtype=torch.float64) - off * logits.sum()
@@ -85,7 +86,7 @@ class ChunkedLoss(torch.autograd.Function):
             torch.mm(gradient, weight, out=d_h_c)
             d_weight += gradient.T @ h_c
         ctx.save_for_backward(d_h, d_weight)
-        return total.float()
+        return total.to(dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]

@@ -20,7 +20,7 @@ def settle(config: RunConfig, task: Task, device: torch.device, processes: Proce
     A resumed run must not decide anew, or it would not be the same run; and what one process measures faster,
     another may not.
     """
-    config = config.replace(model=task.fit(config.model), data=with_whole_paths(config.data))
+    config = config.replace(model=task.fit(config.model), data=with_whole_paths(task.fit_data(config.data)))
     bfloat16 = processes.agree(resolve_dtype(config.train.dtype, device) == "bfloat16")
     dtype = "bfloat16" if bfloat16 else "float32"
     compiled = resolve_compile(

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from clearformer.data.labelled_batches import LabelledBatch
-from clearformer.data.masking import IGNORED, MaskedBatches, Masking, TextWindows, mask_tokens
+from clearformer.data.masking import (
+    IGNORED,
+    MaskedBatches,
+    Masking,
+    TextWindows,
+    mask_tokens,
+    windows_in_order,
+)
 from clearformer.data.shards import Split
 from clearformer.text import BPETokenizerSpec, ByteTokenizerSpec, CharTokenizerSpec, Tokenizer, specials_of
 
@@ -181,8 +188,14 @@ def test_windows_of_a_running_text_stand_between_the_marks() -> None:
 
 def test_a_whole_text_in_order_is_each_token_once() -> None:
     windows, tokenizer = windows_over(101)
-    found = list(windows.in_order())
+    found = list(windows_in_order(windows.split, 3, 13, tokenizer))
     assert [len(each.tokens) for each in found] == [3, 3, 3, 1]
     read = [token for each in found for row, real in zip(*each, strict=True) for token in row[real][1:-1]]
     assert read == list(range(101))
     assert (found[-1].tokens[0, 4:] == tokenizer.pad_id).all()
+
+
+def test_a_text_shorter_than_a_row_is_read_too() -> None:
+    tokenizer = ByteTokenizerSpec().train(specials=specials_of("encoder"))
+    [found] = windows_in_order(Split("val", [np.arange(5)], 5, 5), 3, 13, tokenizer)
+    assert found.tokens[0][found.padding[0]].tolist() == [tokenizer.bos_id, *range(5), tokenizer.eos_id]

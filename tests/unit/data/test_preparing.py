@@ -12,7 +12,7 @@ import pytest
 import clearformer
 from clearformer import files
 from clearformer.config import resolve
-from clearformer.data import TextData, Dataset, cache, prepare
+from clearformer.data import Dataset, TextData, cache, prepare
 from clearformer.data.sources import FileSource
 from clearformer.errors import DataError, DiskError, TokenizerError
 from clearformer.text import (
@@ -120,7 +120,9 @@ def test_a_long_text_is_sampled_evenly_for_merges(work: Workplace, monkeypatch: 
     seen: list[str] = []
     train = BPETokenizerSpec.train
     monkeypatch.setattr(
-        BPETokenizerSpec, "train", lambda self, texts: seen.extend(texts) or train(self, seen)
+        BPETokenizerSpec,
+        "train",
+        lambda self, texts, specials: seen.extend(texts) or train(self, seen, specials),
     )
     monkeypatch.setattr("clearformer.data.preparing.TOKENIZER_CHARS", 320)
     work.prepare(BPETokenizerSpec(), val_fraction=0)

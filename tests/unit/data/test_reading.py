@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clearformer.data import reading
-from clearformer.data.reading import read_documents
+from clearformer.data.reading import existing_file, read_documents, read_lines
 from clearformer.errors import DataError
 
 TEXT = "naïve 漢字\r\n\ttabs, 🙂 and\rold newlines\n\n"
@@ -159,3 +159,44 @@ def test_a_bad_jsonl_line_is_named(tmp_path: Path, line: str, expected: str) -> 
 def test_a_jsonl_line_that_is_not_utf8_is_found(tmp_path: Path) -> None:
     path = written(tmp_path, "a.jsonl", b'{"text": "fine"}\n{"text": "\xff"}\n')
     assert "line 2: not UTF-8 (byte 0xff at offset 27" in refusal(path)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_lines_end_with_a_newline_and_nothing_else(tmp_path: Path, pack) -> None:
+    content = "\ufeffone\r\n\n two\rstill two\u2028\x0c\x85 \nthe last"
+    path = tmp_path / "lines"
+    path.write_bytes(pack(content.encode()))
+    assert list(read_lines(path)) == ["one", "", " two\rstill two\u2028\x0c\x85 ", "the last"]
+
+
+def test_a_file_of_nothing_has_no_lines(tmp_path: Path) -> None:
+    assert list(read_lines(written(tmp_path, "none", ""))) == []
+    assert list(read_lines(written(tmp_path, "one", "\n"))) == [""]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"fine\nn\xe4chste\n", r"line 2: not UTF-8 \(byte 0xe4 at offset 6"),
+        (b"fine\ncut \xc3", r"line 2: not UTF-8 \(byte 0xc3 at offset 9"),
+        (b"fine\na\0b\n", r"looks binary \(a NUL byte at offset 6\)"),
+        ("lines\n".encode("utf-16"), "UTF-16"),
+        (gzip.compress(b"cut" * 99)[:-9], "a damaged gzip file"),
+    ],
+)
+def test_lines_that_are_no_text_are_refused(tmp_path: Path, content: bytes, expected: str) -> None:
+    with pytest.raises(DataError, match=expected):
+        list(read_lines(written(tmp_path, "lines", content)))
+
+
+def test_a_file_that_there_is_not_is_named_with_the_nearest(tmp_path: Path) -> None:
+    path = written(tmp_path, "train.tsv", "")
+    assert existing_file("path", str(path)) == path.resolve()
+    with pytest.raises(
+        DataError, match=r"data.val_path=.*trian.tsv: there is no such file; did you mean 'train.tsv'"
+    ):
+        existing_file("val_path", str(tmp_path / "trian.tsv"))
+    with pytest.raises(DataError, match=r"data.path=/no/where: there is no such file$"):
+        existing_file("path", "/no/where")
+    with pytest.raises(DataError, match="is a folder: give the file in it"):
+        existing_file("path", str(tmp_path))

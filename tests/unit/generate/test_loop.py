@@ -12,10 +12,7 @@ from clearformer.generate import loop
 from clearformer.generate.loop import (
     Completion,
     collect,
-    context_start,
     generate_tokens,
-    left_padded,
-    prefill,
 )
 from clearformer.generate.samplers import Sampling, random_stream
 from clearformer.model import Decoder, ModelConfig
@@ -177,35 +174,6 @@ def test_samples_of_one_prompt_read_it_once(model: Decoder) -> None:
     shapes = read_shapes(model, prompts=[[1, 2, 3]] * 4)
 
     assert shapes == [(1, 3)] + [(4, 1)] * 4
-
-
-def test_prefill_gives_each_text_its_own_scores_and_cache(model: Decoder) -> None:
-    texts, cache = [[1, 2, 3], [4, 5], [1, 2, 3]], model.new_cache()
-    model.eval()
-
-    with torch.no_grad():
-        logits = prefill(model, texts, cache)
-        after = loop.decode_one_token(model, [6, 7, 8], cache)
-
-        for row, (text, token) in enumerate(zip(texts, [6, 7, 8], strict=True)):
-            torch.testing.assert_close(logits[row], model(torch.tensor([text]))[0, -1].float())
-            torch.testing.assert_close(after[row], model(torch.tensor([[*text, token]]))[0, -1].float())
-
-
-def test_left_padded_texts_end_together() -> None:
-    tokens, padding = left_padded([[1, 2, 3], [4]], torch.device("cpu"))
-
-    assert tokens[:, -1].tolist() == [3, 4]
-    assert padding is not None
-    assert padding.tolist() == [[True, True, True], [False, False, True]]
-    assert left_padded([[1, 2], [3, 4]], torch.device("cpu"))[1] is None
-
-
-@pytest.mark.parametrize(
-    ("n_tokens", "start"), [(1, 0), (11, 0), (12, 5), (16, 5), (17, 10), (21, 10), (22, 15), (1000, 990)]
-)
-def test_the_start_moves_in_strides_of_half_the_context(n_tokens: int, start: int) -> None:
-    assert context_start(n_tokens, 11) == start
 
 
 # --- what is left behind, and refused -----------------------------------------------------------------------

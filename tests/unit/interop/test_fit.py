@@ -8,6 +8,7 @@ import torch
 from clearformer.errors import ConfigError
 from clearformer.interop.architectures import ARCHITECTURES, meta_weights, misfits
 from clearformer.interop.architectures.base import Architecture, settled
+from clearformer.interop.reorder import sines_first
 from clearformer.interop.writing import completed, fit
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import Linear, MultiHead
@@ -42,7 +43,12 @@ FITTING = {
     "GPT-NeoX, in a row": config(position=RoPE(), ffn=ReLU()),
     "Bloom": config(position=ALiBi(), embedding_norm=True, ffn=GELU(approximate="tanh")),
     "BERT": config(
-        family="encoder", **POST, embedding_norm=True, masked_head="transform", head_bias=True, n_token_types=2
+        family="encoder",
+        **POST,
+        embedding_norm=True,
+        masked_head="transform",
+        head_bias=True,
+        n_token_types=2,
     ),
     "BERT, no token types": config(
         family="encoder", **POST, embedding_norm=True, masked_head="transform", tie_embeddings=True
@@ -50,6 +56,12 @@ FITTING = {
     "BERT, classes": config(family="encoder", **POST, embedding_norm=True, n_classes=3, ffn=ReLU()),
     "Marian": config(
         family="encoder-decoder", **POST, position=Sinusoidal(interleaved=False), scale_embeddings=True
+    ),
+    "Marian, sines beside cosines": config(
+        family="encoder-decoder", **POST, position=Sinusoidal(), d_model=14, ffn=ReLU(), head_bias=True
+    ),
+    "Pegasus": config(
+        family="encoder-decoder", position=Sinusoidal(), d_model=14, scale_embeddings=True, ffn=ReLU(d_ff=9)
     ),
     "BART": config(family="encoder-decoder", **POST, embedding_norm=True, n_decoder_layers=1),
     "T5": config(
@@ -74,13 +86,14 @@ def test_an_architecture_is_recognised(name: str) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("name", FITTING)
 def test_what_is_added_changes_nothing(name: str) -> None:
-    """A bias of zeros, a norm's weight of ones."""
+    """A bias of zeros, a norm's weight of ones; nor does another order of the dimensions."""
     ours = build(FITTING[name]).eval()
     for parameter in ours.parameters():
         parameter.normal_(0, 0.5)
     fitted = fit(FITTING[name])
     theirs = build(fitted.config).eval()
-    theirs.load_state_dict(completed(fitted.config, ours.state_dict()))
+    weights = sines_first(ours.state_dict()) if fitted.reordered else ours.state_dict()
+    theirs.load_state_dict(completed(fitted.config, weights))
     inputs = [torch.randint(V, (2, 5)) for _ in range(2 if ours.config.family == "encoder-decoder" else 1)]
     torch.testing.assert_close(theirs(*inputs), ours(*inputs), rtol=1e-6, atol=1e-6)
 
@@ -103,7 +116,13 @@ def test_every_tensor_has_one_place(architecture: Architecture) -> None:
         ({**LLAMA_LIKE, "scale_embeddings": True}, "model.scale_embeddings", "true", "Llama", "false"),
         ({"attention": Linear(n_heads=2)}, "model.attention.kind", "linear", "GPT-2", "multihead"),
         ({"placement": "post"}, "model.placement", "post", "GPT-2", "pre"),
-        ({"position": ALiBi(), "ffn": GELU(approximate="tanh")}, "model.position.kind", "alibi", "GPT-2", "learned"),
+        (
+            {"position": ALiBi(), "ffn": GELU(approximate="tanh")},
+            "model.position.kind",
+            "alibi",
+            "GPT-2",
+            "learned",
+        ),
         (
             {"position": ALiBi(), "embedding_norm": True, "ffn": GELU(d_ff=5, approximate="tanh")},
             "model.ffn.d_ff",
@@ -122,11 +141,11 @@ def test_every_tensor_has_one_place(architecture: Architecture) -> None:
             "first",
         ),
         (
-            {"family": "encoder-decoder", **POST, "position": Sinusoidal()},
-            "model.position.interleaved",
-            "true",
-            "Marian",
-            "false",
+            {"family": "encoder-decoder", "position": Sinusoidal(), "norm": RMSNorm()},
+            "model.norm.kind",
+            "rmsnorm",
+            "Pegasus",
+            "layernorm",
         ),
     ],
 )

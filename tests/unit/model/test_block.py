@@ -30,7 +30,9 @@ class Square(nn.Module):
 class AddSum(nn.Module):
     """Cross-attention whose result shows both what reads and what is read."""
 
-    def forward(self, x: Tensor, _mask: Mask, _positions: Positions, _cache: object, memory: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, _mask: Mask, _positions: Positions, _cache: object, memory: Tensor
+    ) -> Tensor:
         return x + memory.sum(1, keepdim=True)
 
 
@@ -39,9 +41,7 @@ class AddOne(nn.Module):
         return x + 1
 
 
-def simple_block(
-    placement: Placement, residual: bool, parallel: bool = False, cross: bool = False
-) -> Block:
+def simple_block(placement: Placement, residual: bool, parallel: bool = False, cross: bool = False) -> Block:
     """norm(x) = x / 2, attention(x) = x², cross-attention(x) = x + the memory's sum, feed-forward(x) = x + 1."""
     block = Block(D, Mean(), ReLU(), LayerNorm(), placement, residual, 0.0, parallel, cross)
     for name in ("ln1", "ln2", *(["ln_cross"] if cross else [])):

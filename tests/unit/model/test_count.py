@@ -24,9 +24,9 @@ from clearformer.model.count import (
     parameters_by_count,
     parameters_by_formula,
 )
-from clearformer.model.feedforward import GELU, NoFeedForward, ReLU, ReLU2, SwiGLU
+from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
-from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE, Sinusoidal
+from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE, Sinusoidal
 
 SMALL: dict[str, Any] = {"vocab_size": 101, "d_model": 40, "n_layers": 3, "max_seq_len": 131}
 SEQ_LEN = 131  # two chunks of linear attention and a rest
@@ -46,6 +46,58 @@ OTHERS: dict[str, dict[str, Any]] = {
     "attention-only-none": {"ffn": NoFeedForward(), "placement": "none"},
     "partial-rope": {"position": RoPE(fraction=0.4)},
     "soft-cap": {"logit_soft_cap": 30.0},
+    "relative": {"position": Relative(n_buckets=8, max_distance=20)},
+}
+
+# What only one family has, and what each of them has in another number.
+OF_FAMILIES: dict[str, dict[str, Any]] = {
+    "encoder": {"family": "encoder"},
+    "bert": {
+        "family": "encoder",
+        "n_token_types": 2,
+        "masked_head": "transform",
+        "head_bias": True,
+        "embedding_norm": True,
+        "placement": "post",
+        "final_norm": False,
+    },
+    "masked-untied": {
+        "family": "encoder",
+        "masked_head": "transform",
+        "tie_embeddings": False,
+        "norm": RMSNorm(),
+    },
+    "classes-first": {"family": "encoder", "n_classes": 5, "n_token_types": 3},
+    "classes-mean": {"family": "encoder", "n_classes": 5, "pooling": "mean", "head_bias": True},
+    "classes-untied": {
+        "family": "encoder",
+        "n_classes": 5,
+        "tie_embeddings": False,
+        "masked_head": "transform",
+    },
+    "pair": {"family": "encoder-decoder", "n_layers": 2},
+    "pair-high": {"family": "encoder-decoder", "n_layers": 1, "n_decoder_layers": 3, "embedding_norm": True},
+    "pair-low": {"family": "encoder-decoder", "n_layers": 2, "n_decoder_layers": 1, "placement": "post"},
+    "pair-bare": {"family": "encoder-decoder", "n_layers": 2, "placement": "none", "final_norm": False},
+    "pair-attention-only": {
+        "family": "encoder-decoder",
+        "n_layers": 2,
+        "ffn": NoFeedForward(),
+        "head_bias": True,
+    },
+    "pair-parallel": {
+        "family": "encoder-decoder",
+        "n_layers": 2,
+        "parallel": True,
+        "placement": "none",
+        "final_norm": False,
+    },
+    "pair-window": {"family": "encoder-decoder", "n_layers": 2, "attention": MultiHead(n_heads=2, window=5)},
+    "pair-gqa": {
+        "family": "encoder-decoder",
+        "n_layers": 1,
+        "attention": MultiHead(n_heads=4, n_kv_heads=2, qkv_bias=True, output_bias=True, qk_norm=RMSNorm()),
+    },
 }
 
 
@@ -62,7 +114,7 @@ def slot_configs() -> Iterator[Any]:
         for kind, variant in slot_variants(field).items():
             for chosen in switches(variant):
                 name = "-".join([slot, kind, *(key for key, on in chosen.items() if on)])
-                yield from small(name, {slot: variant(**chosen)})
+                yield from small(name, {"n_layers": 1, slot: variant(**chosen)})
 
 
 def whole_configs() -> Iterator[Any]:
@@ -73,8 +125,20 @@ def whole_configs() -> Iterator[Any]:
 
 
 def other_configs() -> Iterator[Any]:
-    for name, settings in OTHERS.items():
+    for name, settings in (OTHERS | OF_FAMILIES).items():
         yield from small(name, settings)
+
+
+def family_configs() -> Iterator[Any]:
+    """An encoder and an encoder-decoder for every kind of the slots whose cost may depend on the family."""
+    for family, slots in {
+        "encoder": ("attention", "position"),
+        "encoder-decoder": ("attention", "position", "norm", "ffn"),
+    }.items():
+        for slot in slots:
+            for kind, variant in slot_variants(ModelConfig.model_fields[slot]).items():
+                settings = {"family": family, "n_layers": 1, slot: variant()}
+                yield from small(f"{family}-{slot}-{kind}", settings)
 
 
 def small(name: str, settings: dict[str, Any]) -> Iterator[Any]:
@@ -85,7 +149,7 @@ def small(name: str, settings: dict[str, Any]) -> Iterator[Any]:
         return
 
 
-EVERY_KIND = [*slot_configs(), *other_configs()]
+EVERY_KIND = [*slot_configs(), *other_configs(), *family_configs()]
 
 
 def test_every_kind_is_among_the_models() -> None:
@@ -158,6 +222,55 @@ def test_gpt3_is_counted_without_its_memory() -> None:
     assert without_positions == 12 * 96 * 12_288**2 + 2 * 50_257 * 12_288
 
 
+def test_the_original_transformer_base_has_its_63_million_parameters() -> None:
+    """Vaswani et al. 2017, table 3: 65 million; V = 37,000 is what they call about their vocabulary's size.
+
+    With d_ff = 4d, a layer of the encoder has 4 d² + 8 d² and one of the decoder 4 d² more: 168 d² in 6 and 6.
+    """
+    d, vocab_size = 512, 37_000
+    config = ModelConfig(
+        family="encoder-decoder",
+        vocab_size=vocab_size,
+        d_model=d,
+        n_layers=6,
+        max_seq_len=512,
+        attention=MultiHead(n_heads=8),
+        position=Sinusoidal(),
+        ffn=ReLU(d_ff=2048),
+        placement="post",
+        final_norm=False,
+        scale_embeddings=True,
+    )
+    counted = parameters_by_count(build_on_meta(config))
+
+    assert counted["attention"] + counted["ffn"] == 168 * d**2 + 12 * (
+        2048 + d
+    )  # and the biases of 12 networks
+    assert counted["norms"] == (6 * 2 + 6 * 3) * 2 * d
+    assert (counted["position"], counted["head"], counted["embedding"]) == (0, 0, vocab_size * d)
+    assert sum(counted.values()) == 63_045_632
+    assert parameters_by_formula(config) == counted
+
+
+def test_bert_base_has_the_published_parameters() -> None:
+    """110 million (Devlin et al. 2019); without its pooler, and with the masked-token head."""
+    config = ModelConfig(
+        family="encoder",
+        vocab_size=30_522,
+        d_model=768,
+        n_layers=12,
+        max_seq_len=512,
+        attention=MultiHead(n_heads=12, qkv_bias=True, output_bias=True),
+        placement="post",
+        final_norm=False,
+        embedding_norm=True,
+        n_token_types=2,
+        masked_head="transform",
+        head_bias=True,
+    )
+    assert sum(parameters_by_count(build_on_meta(config)).values()) == 109_514_298
+
+
 def test_a_model_without_a_vocabulary_cannot_be_counted() -> None:
     for count in (parameters_by_formula, lambda config: flops_by_formula(config, 7)):
         with pytest.raises(ConfigError, match="vocab_size"):
@@ -172,11 +285,18 @@ def test_flops_by_formula_are_those_of_the_built_model(config: ModelConfig) -> N
     formula = flops_by_formula(config, SEQ_LEN)
     counted = flops_by_count(build_on_meta(config), SEQ_LEN)
     assert counted.forward == formula.forward
-    if isinstance(config.attention, Mean | Linear):  # some of their operands need no gradient
+    if isinstance(config.attention, Mean) or (
+        isinstance(config.attention, Linear) and reads_in_order(config)
+    ):
+        # some of their operands need no gradient
         attention = formula.backward["attention"]
         assert 0.48 * attention < counted.backward["attention"] < attention
         counted.backward["attention"] = attention
     assert counted.backward == formula.backward
+
+
+def reads_in_order(config: ModelConfig) -> bool:
+    return config.family != "encoder"
 
 
 def test_flops_of_a_gpt_are_6n_plus_the_attention_of_palm_s_appendix() -> None:
@@ -244,6 +364,8 @@ def activations_by_count(config: ModelConfig) -> int:
         pytest.param({"attention": Mean(), "position": Learned()}, id="mean"),
         pytest.param({"attention": Last(), "ffn": NoFeedForward(), "final_norm": False}, id="last"),
         pytest.param({"ffn": GELU(approximate="tanh"), "norm": LayerNorm(bias=False)}, id="no-norm-bias"),
+        pytest.param({"ffn": SiLU(), "head_bias": True}, id="silu"),
+        pytest.param({"ffn": GEGLU(), "scale_embeddings": True}, id="geglu"),
     ],
 )
 def test_activations_by_formula_are_those_that_are_kept(settings: dict[str, Any]) -> None:
@@ -252,6 +374,15 @@ def test_activations_by_formula_are_those_that_are_kept(settings: dict[str, Any]
     assert tuple(formula) == COMPONENTS
     # The loss itself and the number of targets, a float each, are what the formula leaves out.
     assert activations_by_count(config) == sum(formula.values()) + 8
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"family": "encoder"}, {"family": "encoder-decoder"}, {"position": Relative()}, {"parallel": True}],
+)
+def test_activations_that_have_no_formula_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="decoders without relative positions"):
+        activations_by_formula(ModelConfig(**SMALL | settings), BATCH_SIZE, SEQ_LEN)
 
 
 def test_linear_attention_s_activations_have_no_formula() -> None:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearformer.errors import UserError
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import Decoder, ModelConfig, Transformer, build
 from clearformer.model import attention as attention_module
 from clearformer.model.attention import Last, MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
@@ -49,6 +49,10 @@ def model(**changes: Any) -> Decoder:
     return Decoder(ModelConfig(**(settings | changes)))
 
 
+def of_family(family: str, **changes: Any) -> Transformer:
+    return build(model().config.replace(family=family, **changes))
+
+
 def tokens() -> Tensor:
     return torch.randint(V, (B, T))
 
@@ -62,6 +66,90 @@ def test_every_promised_name_is_there_with_its_shape() -> None:
 
     assert {name: tuple(value.shape) for name, value in seen.items()} == SHAPES
     assert logits.shape == (B, T, V)
+
+
+ENCODER_SHAPES = {name: shape for name, shape in SHAPES.items() if name != "ln_final.hook_normalized"} | {
+    "ln_embed.hook_normalized": RESIDUAL,
+    "masked_head.ln.hook_normalized": RESIDUAL,
+}
+S = 5  # the source's tokens
+CROSS_SHAPES = {
+    "decoder_blocks.0.cross_attn.hook_q": (B, T, H, DH),
+    "decoder_blocks.0.cross_attn.hook_k": (B, S, K, DH),
+    "decoder_blocks.0.cross_attn.hook_v": (B, S, K, DH),
+    "decoder_blocks.0.cross_attn.hook_attn_scores": (B, H, T, S),
+    "decoder_blocks.0.cross_attn.hook_pattern": (B, H, T, S),
+    "decoder_blocks.0.cross_attn.hook_z": (B, T, H, DH),
+    "decoder_blocks.0.hook_cross_attn_out": RESIDUAL,
+    "decoder_blocks.0.hook_resid_mid_cross": RESIDUAL,
+    "decoder_blocks.0.ln_cross.hook_normalized": RESIDUAL,
+}
+
+
+def of_source(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(S if size == T else size for size in shape)
+
+
+def pair_shapes() -> dict[str, tuple[int, ...]]:
+    """Both stacks have what a decoder's has, under their own names."""
+    in_encoder = {stack_name("encoder", name): of_source(shape) for name, shape in SHAPES.items()}
+    in_decoder = {stack_name("decoder", name): shape for name, shape in SHAPES.items()}
+    return in_encoder | in_decoder | CROSS_SHAPES
+
+
+def stack_name(stack: str, name: str) -> str:
+    return name.replace("hook_", f"hook_{stack}_") if name.startswith("hook_") else f"{stack}_{name}"
+
+
+def test_an_encoder_s_names_are_a_decoder_s() -> None:
+    settings: dict[str, Any] = {"masked_head": "transform", "embedding_norm": True, "final_norm": False}
+    encoder = of_family("encoder", n_token_types=2, **settings)
+
+    logits, seen = encoder.run_with_cache(tokens())
+
+    assert {name: tuple(value.shape) for name, value in seen.items()} == ENCODER_SHAPES
+    assert logits.shape == (B, T, V)
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_a_classifier_s_pooled_text_has_a_name(pooling: str) -> None:
+    classifier = of_family("encoder", n_classes=3, pooling=pooling)
+    scores, seen = classifier.run_with_cache(tokens(), names="hook_pooled")
+    assert seen["hook_pooled"].shape == (B, D)
+    torch.testing.assert_close(classifier.get_submodule("classifier")(seen["hook_pooled"]), scores)
+
+
+def test_a_pair_s_names_say_in_which_stack_they_are() -> None:
+    model = of_family("encoder-decoder")
+
+    logits, seen = model.run_with_cache(torch.randint(V, (B, S)), tokens())
+
+    assert {name: tuple(value.shape) for name, value in seen.items()} == pair_shapes()
+    assert logits.shape == (B, T, V)
+
+
+@pytest.mark.parametrize("name", pair_shapes())
+def test_a_replacement_in_either_stack_changes_the_logits(name: str) -> None:
+    model, source, text = of_family("encoder-decoder"), torch.randint(V, (B, S)), tokens()
+    before = model(source, text)
+
+    with model.hooked({name: lambda activation: activation * 0.5 + torch.rand_like(activation)}):
+        replaced = model(source, text)
+
+    assert not torch.allclose(replaced, before)
+    assert torch.equal(model(source, text), before)
+
+
+def test_the_stream_of_a_block_that_reads_a_source_is_the_sum_of_what_was_written() -> None:
+    model = of_family("encoder-decoder", n_decoder_layers=2)
+    _, seen = model.run_with_cache(torch.randint(V, (B, S)), tokens())
+    written = [
+        seen[f"decoder_blocks.{i}.hook_{part}_out"]
+        for i in range(2)
+        for part in ("attn", "cross_attn", "mlp")
+    ]
+    stream = seen["hook_decoder_embed"] + seen["hook_decoder_pos_embed"] + sum(written)
+    torch.testing.assert_close(seen["decoder_blocks.1.hook_resid_post"], stream)
 
 
 @pytest.mark.parametrize("position", [Sinusoidal(), Learned()])
@@ -87,9 +175,11 @@ def test_run_with_cache_keeps_only_what_is_named() -> None:
     decoder = model()
     _, by_list = decoder.run_with_cache(tokens(), names=["blocks.0.hook_resid_mid", "hook_embed"])
     _, by_function = decoder.run_with_cache(tokens(), names=lambda name: "ln" in name)
+    _, by_name = decoder.run_with_cache(tokens(), names="hook_embed")
 
     assert by_list.keys() == {"blocks.0.hook_resid_mid", "hook_embed"}
     assert by_function.keys() == {name for name in SHAPES if "ln" in name}
+    assert by_name.keys() == {"hook_embed"}
 
 
 def test_what_is_seen_is_what_the_model_computed() -> None:

@@ -1,4 +1,4 @@
-"""The decoder: what it adds to its blocks, and the lectures' counts of parameters."""
+"""The three families: what they add to their blocks, and the lectures' counts of parameters."""
 
 import copy
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from clearformer.errors import ConfigError, UserError
-from clearformer.model import Decoder, ModelConfig, build
+from clearformer.model import Decoder, Encoder, EncoderDecoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import ReLU
 from clearformer.model.init import Gaussian
@@ -21,6 +21,23 @@ def small(**changes: Any) -> Decoder:
     settings: dict[str, Any] = {"vocab_size": V, "d_model": D, "n_layers": 2, "max_seq_len": 7}
     settings |= {"attention": MultiHead(n_heads=2), "init": Gaussian()}
     return build(ModelConfig(**(settings | changes)))
+
+
+def encoder(**changes: Any) -> Encoder:
+    return perturbed(small(family="encoder", **changes))
+
+
+def pair_model(**changes: Any) -> EncoderDecoder:
+    return perturbed(small(family="encoder-decoder", **changes))
+
+
+@torch.no_grad()
+def perturbed(model: Any) -> Any:
+    """With norms and biases moved away from 1 and 0, where they would hide."""
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
 
 
 def tokens(n: int = T) -> torch.Tensor:
@@ -121,6 +138,20 @@ def test_a_tied_head_is_the_embedding_matrix() -> None:
     torch.testing.assert_close(untied.unembed(x), x @ untied.head.weight.T + untied.head.bias)
 
 
+def test_a_tied_head_may_have_a_bias_of_its_own() -> None:
+    model, x = perturbed(small(head_bias=True)), torch.randn(B, T, D)
+    assert model.head_bias.shape == (V,)
+    torch.testing.assert_close(model.unembed(x), x @ model.embed.weight.T + model.head_bias)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_logits_are_divided_by_the_root_of_d_and_the_bias_is_not(tied: bool) -> None:
+    model = perturbed(small(scale_logits=True, tie_embeddings=tied, head_bias=True))
+    weight, bias = (model.embed.weight, model.head_bias) if tied else (model.head.weight, model.head.bias)
+    x = torch.randn(B, T, D)
+    torch.testing.assert_close(model.unembed(x), x @ weight.T / D**0.5 + bias)
+
+
 def test_no_logit_exceeds_the_soft_cap() -> None:
     free, capped = small(), small(logit_soft_cap=2.0)
     capped.load_state_dict(free.state_dict())
@@ -172,3 +203,130 @@ def test_a_copy_is_independent_and_complete() -> None:
     assert torch.equal(twin(text), before)
     model.load_state_dict(twin.state_dict())
     assert torch.equal(model(text), before)
+
+
+# --- the encoder ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"), [("decoder", Decoder), ("encoder", Encoder), ("encoder-decoder", EncoderDecoder)]
+)
+def test_a_family_is_a_class(family: str, kind: type) -> None:
+    assert type(small(family=family)) is kind
+
+
+def test_segments_are_added_to_the_embeddings_and_are_the_first_unless_told() -> None:
+    model, text, types = encoder(n_token_types=3), tokens(), torch.randint(3, (B, T))
+    given = {"n/a": None, "first": torch.zeros_like(text), "types": types}
+    seen = {name: model.run_with_cache(text, None, t, names="hook_embed")[1] for name, t in given.items()}
+
+    vectors = model.get_parameter("token_types.weight")
+    torch.testing.assert_close(seen["types"]["hook_embed"], model.embed(text) + vectors[types])
+    torch.testing.assert_close(seen["first"]["hook_embed"], model.embed(text) + vectors[0])
+    assert torch.equal(seen["n/a"]["hook_embed"], seen["first"]["hook_embed"])
+    assert not torch.allclose(model(text, None, types), model(text))
+
+
+def test_bert_s_head_is_a_layer_and_a_norm_before_the_tied_embeddings() -> None:
+    """norm(gelu(W x + b)) E^T + b (Devlin et al. 2019)."""
+    model, text = encoder(masked_head="transform", head_bias=True, final_norm=False), tokens()
+    weight, bias = (model.get_parameter(f"masked_head.dense.{name}") for name in ("weight", "bias"))
+    hidden = model.encode(text) @ weight.T + bias
+    hidden = hidden * (1 + torch.erf(hidden / 2**0.5)) / 2
+    centred = hidden - hidden.mean(-1, keepdim=True)
+    normed = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    normed = normed * model.get_parameter("masked_head.ln.weight") + model.get_parameter(
+        "masked_head.ln.bias"
+    )
+
+    torch.testing.assert_close(model.hidden(text), normed)
+    torch.testing.assert_close(model(text), normed @ model.embed.weight.T + model.head_bias)
+
+
+def test_without_a_masked_head_the_vectors_themselves_are_unembedded() -> None:
+    model, text = encoder(), tokens()
+    torch.testing.assert_close(model(text), model.encode(text) @ model.embed.weight.T)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_classes_are_scored_from_the_first_real_token_or_the_mean_of_all(side: str) -> None:
+    text, real = tokens(), torch.ones(B, T, dtype=torch.bool)
+    real[1] = torch.arange(T) >= 2 if side == "left" else torch.arange(T) < 3
+    for pooling in ("first", "mean"):
+        model = encoder(n_classes=3, pooling=pooling)
+        x = model.encode(text, real)
+        if pooling == "mean":
+            pooled = torch.stack([x[row][real[row]].mean(0) for row in range(B)])
+        else:
+            first = torch.stack([x[row][real[row]][0] for row in range(B)])
+            weight, bias = model.get_parameter("pooler.weight"), model.get_parameter("pooler.bias")
+            pooled = torch.tanh(first @ weight.T + bias)
+        weight, bias = model.get_parameter("classifier.weight"), model.get_parameter("classifier.bias")
+        torch.testing.assert_close(model(text, real), pooled @ weight.T + bias)
+
+
+def test_a_classifier_has_no_head_for_tokens() -> None:
+    names = {name.partition(".")[0] for name, _ in encoder(n_classes=3, head_bias=True).named_parameters()}
+    assert names == {"embed", "position", "blocks", "ln_final", "pooler", "classifier"}
+
+
+@pytest.mark.parametrize("n_classes", [None, 3])
+@torch.no_grad()
+def test_a_text_too_long_for_an_encoder_is_refused_and_padding_does_not_count(n_classes: int | None) -> None:
+    model, text, real = encoder(n_classes=n_classes), tokens(9), torch.ones(B, 9, dtype=torch.bool)
+    for padding in (None, real):
+        with pytest.raises(UserError, match=r"9 tokens long .* at most 7 \(model\.max_seq_len\)"):
+            model(text, padding)
+    real[:, :2] = False
+    result, expected = model(text, real), model(text[:, 2:])
+    torch.testing.assert_close(result if n_classes else result[:, 2:], expected)
+
+
+# --- the encoder-decoder ----------------------------------------------------------------------------------
+
+
+def test_a_pair_is_encoded_and_then_decoded() -> None:
+    model, source, text = pair_model(n_decoder_layers=3), tokens(3), tokens()
+    real = torch.tensor([[True, True, False], [True, True, True]])
+    memory = model.encode(source, real)
+
+    assert memory.vectors.shape == (B, 3, D)
+    assert memory.padding is real
+    assert torch.equal(model(source, text, real), model.decode(text, memory))
+    assert torch.equal(model(source, text, real), model.unembed(model.hidden(source, text, real)))
+    assert (len(model.encoder_blocks), len(model.decoder_blocks)) == (2, 3)
+
+
+def test_both_stacks_share_one_vocabulary_and_nothing_else() -> None:
+    model = pair_model(embedding_norm=True)
+    in_encoder = {name.removeprefix("encoder_") for name, _ in model.named_parameters() if "encoder_" in name}
+    in_decoder = {
+        name.removeprefix("decoder_") for name, _ in model.named_parameters() if name.startswith("decoder_")
+    }
+    cross = {name for name in in_decoder if "cross" in name}
+    assert in_decoder - cross == in_encoder
+    assert {name.split(".")[2] for name in cross} == {"cross_attn", "ln_cross"}
+    assert [name for name, _ in model.named_parameters() if "coder_" not in name] == ["embed.weight"]
+
+
+@pytest.mark.parametrize("too_long", ["source", "target"])
+@torch.no_grad()
+def test_a_text_of_a_pair_that_is_too_long_is_refused(too_long: str) -> None:
+    model = pair_model()
+    source, text = (tokens(9), tokens(7)) if too_long == "source" else (tokens(7), tokens(9))
+    with pytest.raises(UserError, match=r"9 tokens long .* at most 7 \(model\.max_seq_len\)"):
+        model(source, text)
+    assert model(tokens(7), tokens(7)).isfinite().all()
+
+
+@torch.no_grad()
+def test_a_target_that_grew_too_long_leaves_the_cache_as_it_was() -> None:
+    model, source, text = pair_model(), tokens(3), tokens(7)
+    memory, cache = model.encode(source), model.new_cache()
+    model.decode(text[:, :6], memory, cache=cache)
+    with pytest.raises(UserError, match="8 tokens long"):
+        model.decode(text[:, :2], memory, cache=cache)
+    assert cache.length == 6
+    torch.testing.assert_close(
+        model.decode(text[:, 6:], memory, cache=cache)[:, 0], model(source, text)[:, 6]
+    )

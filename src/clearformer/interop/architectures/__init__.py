@@ -6,7 +6,7 @@ from clearformer.interop.architectures.bloom import Bloom
 from clearformer.interop.architectures.gpt2 import GPT2
 from clearformer.interop.architectures.llama import Llama, Mistral, Qwen3
 from clearformer.interop.architectures.neox import GPTNeoX
-from clearformer.interop.architectures.seq2seq import Bart, Marian
+from clearformer.interop.architectures.seq2seq import Bart, Marian, Pegasus
 from clearformer.interop.architectures.t5 import T5
 
 # Of two that fit, the first is taken.
@@ -19,6 +19,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Bloom(),
     Bert(),
     Marian(),
+    Pegasus(),
     Bart(),
     T5(),
 )

@@ -86,6 +86,10 @@ class Architecture(ABC):
     def rules(self, config: ModelConfig) -> list[Rule]:
         """Where each tensor of ours is."""
 
+    def constants(self, config: ModelConfig) -> dict[str, Tensor]:
+        """Tensors that follow from the settings, and that a file holds all the same."""
+        return {}
+
     def nearest(self, config: ModelConfig) -> ModelConfig:
         """Our settings as this architecture would have them."""
         return self.read(Fields(self.write(config)))

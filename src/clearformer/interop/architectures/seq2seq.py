@@ -1,6 +1,8 @@
-"""BART and Marian: post-norm encoder-decoders of one vocabulary, which differ in positions and their norm."""
+"""BART, Marian and Pegasus: encoder-decoders of one vocabulary, which differ in positions and norms."""
 
 from typing import Any, ClassVar
+
+from torch import Tensor
 
 from clearformer.interop.architectures.base import (
     ACTIVATIONS,
@@ -16,17 +18,18 @@ from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import Family
 from clearformer.model.norms import LayerNorm
-from clearformer.model.positions import Learned, Position, Sinusoidal
+from clearformer.model.positions import Learned, Position, Sinusoidal, sinusoidal_table
 
 SIDES = ("encoder", "decoder")
 
 
 class _FairseqLike(Architecture):
-    """What BART and Marian share."""
+    """What the three share."""
 
     family: ClassVar[Family] = "encoder-decoder"
     prefix = "model."
-    embedding_norm: ClassVar[bool]
+    embedding_norm: ClassVar[bool] = False
+    pre_norm: ClassVar[bool] = False
     position: ClassVar[Position]
     width, n_layers, n_heads, inner = 1024, 12, 16, 4096  # what an absent field means
     vocab_size: ClassVar[int]
@@ -36,8 +39,8 @@ class _FairseqLike(Architecture):
         fields.same("encoder_ffn_dim", "decoder_ffn_dim")
         fields.only("tie_word_embeddings", True)
         fields.only("share_encoder_decoder_embeddings", True)
-        fields.only("normalize_before", False)
-        fields.only("add_final_layer_norm", False)
+        fields.only("normalize_before", self.pre_norm)
+        fields.only("add_final_layer_norm", self.pre_norm)
         fields.only("normalize_embedding", self.embedding_norm)
         d_model = fields.whole("d_model", self.width)
         n_heads, d_head = head_size(fields, d_model, "encoder_attention_heads", self.n_heads)
@@ -54,8 +57,8 @@ class _FairseqLike(Architecture):
             position=self.position,
             norm=LayerNorm(eps=1e-5),
             ffn=ffn.replace(d_ff=fields.whole("encoder_ffn_dim", self.inner), bias=True),
-            placement="post",
-            final_norm=False,
+            placement="pre" if self.pre_norm else "post",
+            final_norm=self.pre_norm,
             embedding_norm=self.embedding_norm,
             scale_embeddings=fields.flag("scale_embedding", False),
             head_bias=True,
@@ -97,6 +100,7 @@ class _FairseqLike(Architecture):
                 Rule(f"{block}.mlp.W_in", f"{layer}.fc1"),
                 Rule(f"{block}.mlp.W_out", f"{layer}.fc2"),
                 Rule(f"{block}.ln2", f"{layer}.final_layer_norm"),
+                Rule(f"{side}_ln_final", f"model.{side}.layer_norm"),
             ]
         return rules
 
@@ -119,7 +123,6 @@ class Marian(_FairseqLike):
 
     title = "Marian"
     model_type = "marian"
-    embedding_norm = False
     vocab_size = 58101
     position = Sinusoidal(interleaved=False)
     ignored = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # a table of constants
@@ -136,6 +139,24 @@ class Marian(_FairseqLike):
             "decoder_vocab_size": config.vocab_size,
             "share_encoder_decoder_embeddings": True,
         }
+
+
+class Pegasus(_FairseqLike):
+    """Zhang et al. 2020: as Marian, but that norms stand before the sub-layers and behind the last block."""
+
+    title = "Pegasus"
+    model_type = "pegasus"
+    pre_norm = True
+    vocab_size = 50265
+    position = Sinusoidal(interleaved=False)
+    ignored = Marian.ignored
+
+    def class_name(self, config: ModelConfig) -> str:
+        return "PegasusForConditionalGeneration"
+
+    def constants(self, config: ModelConfig) -> dict[str, Tensor]:
+        table = sinusoidal_table(config.d_model, config.max_seq_len, interleaved=False)
+        return {f"model.{side}.embed_positions.weight": table.clone() for side in SIDES}
 
 
 def _attention(ours: str, theirs: str) -> list[Rule]:

@@ -7,21 +7,21 @@ import torch
 from torch import Tensor
 
 from clearformer.config import Spec
-from clearformer.data import LabelledData
-from clearformer.data.labelled_batches import LabelledBatches, TooLong
+from clearformer.data import Data, LabelledData
+from clearformer.data.labelled_batches import LabelledBatches, TooLong, batch_of
 from clearformer.data.labelled_preparing import LabelledDataset, prepare_labelled
-from clearformer.evaluate.classifying import ClassEvaluation, evaluate_classes
+from clearformer.evaluate.classifying import ClassEvaluation, class_logprobs, evaluate_classes
 from clearformer.model import Encoder
 from clearformer.model.config import ModelConfig
 from clearformer.text import Tokenizer
 from clearformer.train.objective import summed_loss
-from clearformer.train.tasks.task import Progress, Task, refuse_uneven_rows, to_tensors, with_size
+from clearformer.train.tasks.task import Progress, Task, refuse_uneven_rows, shortened, to_tensors, with_size
 
 if TYPE_CHECKING:
     from clearformer.train.config import RunConfig
 
 
-N_SHOWN = 3
+N_SHOWN = 4
 
 
 class Classify(Spec):
@@ -65,6 +65,9 @@ class Classification(Task):
         n_classes = len(self.dataset.labels)
         return with_size(super().fit(model), "n_classes", n_classes, "the {} labels of the data")
 
+    def fit_data(self, data: Data) -> Data:
+        return data.replace(labels=self.dataset.labels)
+
     def refuse_uneven(self, n_parts: int) -> None:
         refuse_uneven_rows(self.config.train.batch_size, n_parts)
 
@@ -89,12 +92,20 @@ class Classification(Task):
         return {"val_accuracy": measured.report.accuracy, "val_macro_f1": measured.report.macro_f1}
 
     def sample(self, model: Encoder) -> str:
-        """A few held-out texts, and what the model takes them for."""
-        split = "val" if "val" in self.dataset.splits else "train"
-        texts = self.dataset.splits[split]
-        logprobs = evaluate_classes(model, self.dataset, split, too_long=self.too_long).logprobs[:N_SHOWN]
-        rows = zip(texts.texts, texts.label_ids, logprobs, strict=False)
+        """A few held-out texts, from all of them evenly, and what the model takes them for."""
+        texts = self.dataset.splits.get("val", self.dataset.splits["train"])
+        places = np.linspace(0, len(texts) - 1, min(N_SHOWN, len(texts))).astype(int)
+        length = min(int(texts.lengths[places].max()), self.config.model.max_seq_len)
+        assert self.tokenizer.pad_id is not None
+        batch = batch_of(texts, places, length, self.tokenizer.pad_id)
+        parts = [(np.arange(len(places)), batch.tokens, batch.padding)]
+        logprobs = class_logprobs(model, parts, len(places))
         return "\n".join(
-            f"{self.dataset.labels[row.argmax()]} ({np.exp(row.max()):.0%}; is {self.dataset.labels[label]}): {text}"
-            for text, label, row in rows
+            self._guess(texts.texts[place], label, row)
+            for place, label, row in zip(places, batch.labels, logprobs, strict=True)
         )
+
+    def _guess(self, text: str, label: int, logprobs: np.ndarray) -> str:
+        guess = int(logprobs.argmax())
+        verdict = "right" if guess == label else f"is {self.dataset.labels[label]}"
+        return f"{self.dataset.labels[guess]} {np.exp(logprobs[guess]):.0%} ({verdict}): {shortened(text)}"

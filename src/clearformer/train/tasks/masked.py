@@ -2,26 +2,28 @@
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from clearformer.config import Spec
-from clearformer.data import Dataset, LabelledData, TextData, prepare
+from clearformer.data import Data, Dataset, LabelledData, TextData, prepare
 from clearformer.data.labelled_batches import LabelledBatches, in_length_order
 from clearformer.data.labelled_preparing import LabelledDataset, prepare_labelled
-from clearformer.data.masking import MaskedBatch, MaskedBatches, Masking, Rows, TextWindows
+from clearformer.data.masking import MaskedBatch, MaskedBatches, Masking, Rows, TextWindows, windows_in_order
 from clearformer.evaluate.masked import MaskedEvaluation, evaluate_masked
+from clearformer.generate import evaluating
 from clearformer.model import Encoder
-from clearformer.text import Tokenizer, specials_of
+from clearformer.text import Tokenizer, TokenizerConfig, specials_of
 from clearformer.train.objective import IGNORED, summed_loss_of_hidden
 from clearformer.train.tasks.task import Progress, Task, refuse_uneven_rows, to_tensors
 
 if TYPE_CHECKING:
     from clearformer.train.config import RunConfig
 
+N_SHOWN = 40  # tokens of a sample
 HELD_OUT_SEED = 0  # what is masked in the held-out texts is the same in every run
 
 
@@ -45,18 +47,42 @@ class Masked(Spec):
 
         Of labelled texts the labels are left aside: masked training on a task's own text.
         """
-        if isinstance(config.data, LabelledData):
-            return MaskedModelling(
-                config, self, prepare_labelled(config.data, tokenizer or config.tokenizer, progress=progress)
-            )
-        assert isinstance(config.data, TextData)
-        dataset = prepare(
-            config.data,
-            tokenizer or config.tokenizer,
-            specials=specials_of("encoder"),
-            progress=progress,
+        return MaskedModelling(
+            config, self, prepare_for_masking(config.data, tokenizer or config.tokenizer, progress)
         )
-        return MaskedModelling(config, self, dataset)
+
+
+def prepare_for_masking(
+    data: Data, tokenizer: TokenizerConfig | Tokenizer, progress: Progress = lambda *_: None
+) -> Dataset | LabelledDataset:
+    """Texts in an encoder's tokens."""
+    if isinstance(data, LabelledData):
+        return prepare_labelled(data, tokenizer, progress=progress)
+    assert isinstance(data, TextData)
+    return prepare(data, tokenizer, specials=specials_of("encoder"), progress=progress)
+
+
+def masked_in_order(
+    config: "RunConfig", dataset: Dataset | LabelledDataset, split: str = "val"
+) -> Iterator[MaskedBatch]:
+    """A whole split, masked as it is in every run with these settings."""
+    assert isinstance(config.train.objective, Masked)
+    spec = config.train.objective
+    masking = Masking(dataset.tokenizer, HELD_OUT_SEED, spec.fraction, spec.whole_words)
+    for place, rows in enumerate(_rows_in_order(config, dataset, split)):
+        yield masking(rows.tokens, rows.padding, place)
+
+
+def _rows_in_order(config: "RunConfig", dataset: Dataset | LabelledDataset, split: str) -> Iterator[Rows]:
+    batch_size, length = config.train.batch_size, config.model.max_seq_len
+    if not isinstance(dataset, LabelledDataset):
+        yield from windows_in_order(dataset.splits[split], batch_size, length, dataset.tokenizer)
+        return
+    assert isinstance(config.data, LabelledData)
+    assert dataset.tokenizer.pad_id is not None
+    texts, pad_id = dataset.splits[split], dataset.tokenizer.pad_id
+    for _, batch in in_length_order(texts, batch_size, length, pad_id, config.data.too_long):
+        yield Rows(batch.tokens, batch.padding)
 
 
 class MaskedModelling(Task):
@@ -66,25 +92,20 @@ class MaskedModelling(Task):
 
     def __init__(self, config: "RunConfig", spec: Masked, dataset: Dataset | LabelledDataset) -> None:
         self.config, self.spec, self.dataset, self.tokenizer = config, spec, dataset, dataset.tokenizer
-        batches = self._batches_of("train")
-        masked = MaskedBatches(batches, self._masking(config.seed))
+        masking = Masking(self.tokenizer, config.seed, spec.fraction, spec.whole_words)
+        masked = MaskedBatches(self._training_batches(), masking)
         self._whole_batch = lru_cache(maxsize=2)(masked.batch)  # each part of a batch asks for the whole
 
-    def _masking(self, seed: int) -> Masking:
-        return Masking(self.tokenizer, seed, self.spec.fraction, self.spec.whole_words)
-
-    def _batches_of(self, split: str) -> Any:
+    def _training_batches(self) -> LabelledBatches | TextWindows:
         config = self.config
         batch_size, length = config.train.batch_size, config.model.max_seq_len
         if isinstance(self.dataset, LabelledDataset):
             assert isinstance(config.data, LabelledData)
             assert self.tokenizer.pad_id is not None
-            texts = self.dataset.splits[split]
-            return LabelledBatches(
-                texts, batch_size, length, config.seed, self.tokenizer.pad_id, config.data.too_long
-            )
+            texts, too_long = self.dataset.splits["train"], config.data.too_long
+            return LabelledBatches(texts, batch_size, length, config.seed, self.tokenizer.pad_id, too_long)
         assert isinstance(config.data, TextData)
-        text = self.dataset.splits[split]
+        text = self.dataset.splits["train"]
         return TextWindows(text, config.data.order, batch_size, length, config.seed, self.tokenizer)
 
     @property
@@ -113,45 +134,26 @@ class MaskedModelling(Task):
     def evaluate(self, model: Encoder, dtype: torch.dtype) -> MaskedEvaluation | None:
         if "val" not in self.dataset.splits:
             return None
-        return evaluate_masked(model, self.held_out(), dtype=dtype)
-
-    def held_out(self, split: str = "val") -> Iterator[MaskedBatch]:
-        """A whole split, masked once and for all."""
-        masking = self._masking(HELD_OUT_SEED)
-        for place, rows in enumerate(self._in_order(split)):
-            yield masking(rows.tokens, rows.padding, place)
-
-    def _in_order(self, split: str) -> Iterator[Rows]:
-        if not isinstance(self.dataset, LabelledDataset):
-            yield from self._batches_of(split).in_order()
-            return
-        assert isinstance(self.config.data, LabelledData)
-        assert self.tokenizer.pad_id is not None
-        batches = in_length_order(
-            self.dataset.splits[split],
-            self.config.train.batch_size,
-            self.config.model.max_seq_len,
-            self.tokenizer.pad_id,
-            self.config.data.too_long,
-        )
-        for _, batch in batches:
-            yield Rows(batch.tokens, batch.padding)
+        return evaluate_masked(model, masked_in_order(self.config, self.dataset), dtype=dtype)
 
     def metrics(self, measured: MaskedEvaluation) -> dict[str, float]:
         return {"val_accuracy": measured.accuracy}
 
     def sample(self, model: Encoder) -> str:
         """The start of a held-out text, and what the model makes of the tokens that are masked in it."""
-        batch = next(self.held_out("val" if "val" in self.dataset.splits else "train"))
+        split = "val" if "val" in self.dataset.splits else "train"
+        batch = next(masked_in_order(self.config, self.dataset, split))
         device = model.embed.weight.device
-        with torch.inference_mode():
+        with evaluating(model), torch.inference_mode():
             tokens, padding, targets = (torch.from_numpy(array[:1]).to(device) for array in batch)
             guesses = model.unembed(model.hidden(tokens, padding)).argmax(-1)
-        words = []
-        for shown, real, target, guess in zip(
-            *(t[0].tolist() for t in (tokens, padding, targets, guesses)), strict=True
-        ):
-            label = self.tokenizer.token_label
-            if real:
-                words.append(label(shown) if target == IGNORED else f"[{label(guess)}|{label(target)}]")
-        return " ".join(words)
+        rows = (tensor[0, :N_SHOWN].tolist() for tensor in (tokens, padding, targets, guesses))
+        return " ".join(self._shown(*place) for place in zip(*rows, strict=True)).rstrip()
+
+    def _shown(self, token: int, real: bool, target: int, guess: int) -> str:
+        label = self.tokenizer.token_label
+        if not real:
+            return ""
+        if target == IGNORED:
+            return label(token)
+        return f"[{label(target)}]" if guess == target else f"[{label(guess)}|{label(target)}]"

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clearformer.data import Data
 from clearformer.errors import ConfigError
 from clearformer.model.config import ModelConfig
 from clearformer.text import Tokenizer
@@ -73,6 +74,10 @@ class Task(ABC):
         """
         return with_size(model, "vocab_size", self.tokenizer.vocab_size, "the tokenizer's {} tokens")
 
+    def fit_data(self, data: Data) -> Data:
+        """The data's settings with what only the data themselves know: the labels."""
+        return data
+
     def refuse_uneven(self, n_parts: int) -> None:
         """Raise ConfigError where a batch cannot be divided into so many parts; most can."""
         return
@@ -105,6 +110,12 @@ def refuse_uneven_rows(batch_size: int, n_parts: int) -> None:
             f"train.batch_size: {batch_size} rows do not divide into {n_parts} parts (processes times "
             f"train.accumulate); choose a multiple of {n_parts}"
         )
+
+
+def shortened(text: str, most: int = 100) -> str:
+    """A text on one line, its end left out where it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 3].rstrip()}..."
 
 
 def to_tensors(*arrays: Any) -> tuple[Tensor, ...]:

@@ -1,7 +1,7 @@
 """Translation: an encoder-decoder predicts each token of a target from those before it and from the source."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import PositiveInt
@@ -10,10 +10,11 @@ from torch import Tensor
 from clearformer.config import Spec
 from clearformer.data import PairBatches, PairDataset, PairsData, prepare_pairs
 from clearformer.evaluate.teacher_forcing import PairLoss, evaluate_pairs
+from clearformer.generate.translations import translate
 from clearformer.model import EncoderDecoder
 from clearformer.text import Tokenizer
 from clearformer.train.objective import summed_loss_of_hidden
-from clearformer.train.tasks.task import Progress, Task, to_tensors
+from clearformer.train.tasks.task import Progress, Task, shortened, to_tensors
 
 if TYPE_CHECKING:
     from clearformer.train.config import RunConfig
@@ -78,17 +79,23 @@ class Translation(Task):
 
     def sample(self, model: EncoderDecoder) -> str:
         """The first held-out source, its translation by the model, and the reference."""
-        from clearformer.generate.translations import translate
+        return self.examples(model, 1, beams=1)
 
+    def examples(self, model: EncoderDecoder, n: int, **search: Any) -> str:
+        """Held-out sources, each with its translation by the model and the reference."""
         split = self.dataset.splits.get("val", self.dataset.splits["train"])
-        source, reference = split.source_texts[0], split.target_texts[0]
-        [[best]] = translate(Translator(model, self.tokenizer), [source], beams=1)
-        return f"{source}\n-> {best.text}\n   ({reference})"
+        sources, references = split.source_texts[:n], split.target_texts[:n]
+        found = translate(_Run(model, self.tokenizer), sources, **search)
+        return "\n".join(map(_example, sources, [best.text for best, *_ in found], references))
+
+
+def _example(source: str, found: str, reference: str) -> str:
+    if found == reference:
+        return f"{shortened(source)}\n  -> {shortened(found)} (as in the reference)"
+    return f"{shortened(source)}\n  -> {shortened(found)}\n     reference: {shortened(reference)}"
 
 
 @dataclass(frozen=True)
-class Translator:
-    """A model and its tokeniser."""
-
+class _Run:
     model: EncoderDecoder
     tokenizer: Tokenizer

@@ -1,0 +1,79 @@
+"""`clearformer classify`: of which class is each line."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearformer.errors import UserError
+
+if TYPE_CHECKING:
+    from clearformer.evaluate.classifying import Prediction
+    from clearformer.train.config import RunConfig
+
+app = typer.Typer(add_completion=False)
+
+INSTEAD = {
+    "next_token": "continues texts: clearformer generate {run}",
+    "translation": "translates: clearformer translate {run} FILE",
+    "masked": "fills in masked tokens; clearformer train classify train.pretrained={run} data.path=FILE.tsv makes a "
+    "classifier of it",
+}
+
+
+@app.command("classify")
+def command(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="What to classify, a text a line; - reads standard input."),
+    ] = "-",
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut a text that is longer than the model reads.")
+    ] = False,
+    average: Annotated[int, typer.Option(min=1, help="Take the mean of the last K checkpoints.")] = 1,
+    checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16 (as in training).")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, with the probabilities of all classes.")
+    ] = False,
+) -> None:
+    """Tell the class of every line of a file or of standard input.
+
+    One line out for one line in, the empty line included: the likeliest label, a tab, its probability.
+    """
+    from clearformer.cli.translate import dtype_of, lines_of, name_of
+    from clearformer.evaluate.classifying import classify
+    from clearformer.run import find_run, load
+
+    refuse_other_runs(find_run(run).read_config(), run)
+    lines = lines_of(file)
+    trained = load(run, checkpoint, device, average)
+    found = classify(
+        trained,
+        lines,
+        too_long="truncate" if truncate else None,
+        dtype=dtype_of(trained, dtype),
+        place=lambda number: f"{name_of(file)}, line {number}",
+    )
+    if as_json:
+        about = {"run": str(trained.folder.path), "step": trained.step, "average": average}
+        typer.echo(json.dumps(about | {"lines": [vars(prediction) for prediction in found]}))
+        return
+    for prediction in found:
+        typer.echo(as_line(prediction))
+
+
+def refuse_other_runs(config: "RunConfig", run: str) -> None:
+    """Raise UserError where a run does not classify; say what it does, and by which command."""
+    kind = config.train.objective.kind
+    if kind in INSTEAD:
+        raise UserError(f"{run} does not classify; it {INSTEAD[kind].format(run=run)}")
+
+
+def as_line(prediction: "Prediction") -> str:
+    """A prediction on one line; that of an empty text is empty."""
+    if not prediction.label:
+        return ""
+    return f"{' '.join(prediction.label.split())}\t{prediction.probability:.4f}"

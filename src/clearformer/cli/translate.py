@@ -1,0 +1,185 @@
+"""`clearformer translate`: one line out for every line in."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+
+import typer
+
+from clearformer.errors import DataError, UserError
+
+if TYPE_CHECKING:
+    from clearformer.generate import Translation
+    from clearformer.run import Run
+
+app = typer.Typer(add_completion=False)
+
+EARLY_STOPPING: dict[str, bool | Literal["never"]] = {"false": False, "true": True, "never": "never"}
+
+
+@app.command("translate")
+def command(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="What to translate, a sentence a line; - reads standard input."),
+    ] = "-",
+    beams: Annotated[int, typer.Option(min=1, help="Texts held at once by beam search; 1: greedy.")] = 5,
+    length_penalty: Annotated[float, typer.Option(help="Its exponent: more favours longer texts.")] = 1.0,
+    length_penalty_kind: Annotated[
+        str, typer.Option(help="hf: log P / n^X; gnmt: log P / ((5 + n) / 6)^X.")
+    ] = "hf",
+    early_stopping: Annotated[
+        str, typer.Option(help="When as many texts have ended as there are beams: true, false or never.")
+    ] = "false",
+    n_best: Annotated[
+        int, typer.Option(min=1, help="Over 1: lines of number, rank, score and text, with tabs between.")
+    ] = 1,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="The longest translation (twice the sentence's tokens, and 50).")
+    ] = None,
+    batch_tokens: Annotated[
+        int | None, typer.Option(min=1, help="The most source tokens to read at once.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="What the lines should become: BLEU and chrF on standard error.")
+    ] = None,
+    average: Annotated[int, typer.Option(min=1, help="Take the mean of the last K checkpoints.")] = 1,
+    checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16 (as in training).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Translate a file or standard input, line by line: one line out for one line in, the empty line included."""
+    from clearformer.generate.translations import BATCH_TOKENS, translate
+    from clearformer.run import load
+
+    lines = lines_of(file)
+    references = None if reference is None else lines_of(reference)
+    if references is not None:
+        refuse_unequal(file, lines, str(reference), references)
+    trained = load(run, checkpoint, device, average)
+    settings: dict[str, Any] = {
+        "beams": beams,
+        "length_penalty": length_penalty,
+        "length_penalty_kind": length_penalty_kind,
+        "early_stopping": early_stopping_of(early_stopping),
+        "n_best": n_best,
+        "max_new_tokens": max_new_tokens,
+    }
+    found = translate(
+        trained,
+        lines,
+        **settings,
+        batch_tokens=batch_tokens or BATCH_TOKENS,
+        dtype=dtype_of(trained, dtype),
+        place=lambda number: f"{name_of(file)}, line {number}",
+    )
+    scores = None if references is None else scores_of(found, references)
+    if as_json:
+        about = {"run": str(trained.folder.path), "step": trained.step, "average": average} | settings
+        typer.echo(json.dumps(about | {"scores": scores and scores.to_json(), "lines": as_objects(found)}))
+        return
+    for line in as_lines(found, n_best):
+        typer.echo(line)
+    warn_of_cuts(found)
+    if scores is not None:
+        typer.echo(str(scores), err=True)
+
+
+# --- in ---------------------------------------------------------------------------------------------------
+
+
+def lines_of(file: str) -> list[str]:
+    """The lines of a file, plain or gzip, or of standard input.
+
+    Raises:
+        DataError: it cannot be read, or a line is no UTF-8.
+    """
+    from clearformer.data.reading import read_lines
+
+    return lines_of_stream(sys.stdin.buffer) if file == "-" else list(read_lines(Path(file)))
+
+
+def lines_of_stream(stream: BinaryIO) -> list[str]:
+    """The lines of standard input, without what ends them.
+
+    Raises:
+        DataError: a line is no UTF-8.
+    """
+    lines = []
+    for number, line in enumerate(stream, start=1):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name_of('-')}, line {number}: not UTF-8 (byte 0x{line[error.start]:02x}: {error.reason}); "
+                "if it is Latin-1, iconv -f LATIN1 -t UTF-8 converts it"
+            ) from None
+        lines.append(text.removesuffix("\n").removesuffix("\r"))
+    return lines
+
+
+def name_of(file: str) -> str:
+    """What a message calls it."""
+    return "standard input" if file == "-" else file
+
+
+def refuse_unequal(file: str, lines: list[str], reference: str, references: list[str]) -> None:
+    """Raise UserError where there is not a reference for each line."""
+    if len(lines) != len(references):
+        raise UserError(
+            f"--reference: {reference} has {len(references):,} lines and {name_of(file)} has {len(lines):,}: "
+            "line n of the one must translate line n of the other"
+        )
+
+
+def early_stopping_of(word: str) -> bool | Literal["never"]:
+    """The setting that a word names."""
+    if word not in EARLY_STOPPING:
+        raise UserError(f"--early-stopping: {', '.join(EARLY_STOPPING)}; got {word!r}")
+    return EARLY_STOPPING[word]
+
+
+def dtype_of(run: "Run", name: str | None) -> Any:
+    """The type of the matrix products: the named one, or the run's own."""
+    import torch
+
+    if name not in (None, "float32", "bfloat16"):
+        raise UserError(f"--dtype: float32 or bfloat16; got {name!r}")
+    return run.dtype if name is None else getattr(torch, name)
+
+
+# --- out --------------------------------------------------------------------------------------------------
+
+
+def as_lines(found: "list[list[Translation]]", n_best: int) -> list[str]:
+    """What is printed: the best of each line, or several with the number of their line and their rank before."""
+    if n_best == 1:
+        return [translations[0].text for translations in found]
+    return [
+        f"{number}\t{rank}\t{translation.score:.4f}\t{translation.text}"
+        for number, translations in enumerate(found, start=1)
+        for rank, translation in enumerate(translations, start=1)
+    ]
+
+
+def as_objects(found: "list[list[Translation]]") -> list[list[dict[str, Any]]]:
+    """All translations of every line, for JSON."""
+    return [[vars(translation) for translation in translations] for translations in found]
+
+
+def scores_of(found: "list[list[Translation]]", references: list[str]) -> Any:
+    """BLEU and chrF of the best translation of each line."""
+    from clearformer.evaluate.translation import score_translations
+
+    return score_translations([translations[0].text for translations in found], references)
+
+
+def warn_of_cuts(found: "list[list[Translation]]") -> None:
+    """Say on standard error which translations did not come to their end."""
+    cut = [number for number, translations in enumerate(found, start=1) if translations[0].cut]
+    if cut:
+        others = f" and {len(cut) - 1:,} more" if len(cut) > 1 else ""
+        typer.echo(f"line {cut[0]}{others}: the translation was cut where it became too long", err=True)

@@ -1,0 +1,258 @@
+"""A decoder as one GGUF file, the format of llama.cpp: GPT-2, Llama and Qwen3, with byte-level BPE."""
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearformer.errors import ConfigError, RunError, TokenizerError
+from clearformer.files import UNFINISHED, disk_errors
+from clearformer.interop.architectures.base import d_ff, norm_eps
+from clearformer.interop.tensors import Rule, Same, places_of, to_theirs
+from clearformer.interop.writing import Fit, completed, fit
+from clearformer.model import ModelConfig
+from clearformer.model.attention import MultiHead
+from clearformer.model.feedforward import GELU, SwiGLU
+from clearformer.model.positions import RoPE
+from clearformer.run import Run, load
+from clearformer.text import Tokenizer
+from clearformer.train.state import weights_of
+
+SUFFIX = ".gguf"
+NORMAL, CONTROL = 1, 3  # of tokenizer.ggml.token_type
+
+
+# --- how tensors lie there --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Matrices of `n` kinds, one under the other."""
+
+    n: int
+
+    def pack(self, parts: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(parts))
+
+    def unpack(self, tensor: Tensor) -> Sequence[Tensor]:
+        return tensor.chunk(self.n)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Rows of each head in the order that rotation pairs them there: 0, n/2, 1, n/2 + 1, ... (ours: i with i + n/2)."""
+
+    n_heads: int
+
+    def pack(self, parts: Sequence[Tensor]) -> Tensor:
+        [rows] = parts
+        return rows.unflatten(0, (self.n_heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+
+    def unpack(self, tensor: Tensor) -> Sequence[Tensor]:
+        return [tensor.unflatten(0, (self.n_heads, -1, 2)).transpose(1, 2).flatten(0, 2)]
+
+
+BLOCK_RULES = [
+    Rule("embed", "token_embd"),
+    Rule("blocks.*.ln1", "blk.*.attn_norm"),
+    Rule("blocks.*.attn.W_O", "blk.*.attn_output"),
+    Rule("blocks.*.ln2", "blk.*.ffn_norm"),
+    Rule("blocks.*.mlp.W_in", "blk.*.ffn_up"),
+    Rule("blocks.*.mlp.W_gate", "blk.*.ffn_gate"),
+    Rule("blocks.*.mlp.W_out", "blk.*.ffn_down"),
+    Rule("ln_final", "output_norm"),
+    Rule("head", "output"),
+]
+
+
+def _gpt2_rules(_: ModelConfig) -> list[Rule]:
+    qkv = [f"blocks.*.attn.W_{m}" for m in "QKV"]
+    return [
+        *BLOCK_RULES,
+        Rule("position", "position_embd"),
+        Rule(qkv, "blk.*.attn_qkv", Stacked(3)),
+    ]
+
+
+def _llama_rules(config: ModelConfig) -> list[Rule]:
+    assert isinstance(config.attention, MultiHead)
+    heads = {"Q": config.attention.n_heads, "K": config.attention.n_key_value_heads}
+    turned = [
+        Rule(f"blocks.*.attn.W_{m}", f"blk.*.attn_{m.lower()}", Neighbours(n)) for m, n in heads.items()
+    ]
+    return [*BLOCK_RULES, *turned, Rule("blocks.*.attn.W_V", "blk.*.attn_v")]
+
+
+def _qwen3_rules(_: ModelConfig) -> list[Rule]:
+    names = {
+        "W_Q": "attn_q",
+        "W_K": "attn_k",
+        "W_V": "attn_v",
+        "q_norm": "attn_q_norm",
+        "k_norm": "attn_k_norm",
+    }
+    own = [Rule(f"blocks.*.attn.{ours}", f"blk.*.{theirs}", Same()) for ours, theirs in names.items()]
+    return [*BLOCK_RULES, *own]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a kind of model is called there, where its tensors lie, and what alone it has in two slots."""
+
+    name: str
+    rules: Callable[[ModelConfig], list[Rule]]
+    ffn: GELU | SwiGLU
+
+
+KINDS = {
+    "GPT-2": Kind("gpt2", _gpt2_rules, GELU(approximate="tanh")),
+    "Llama": Kind("llama", _llama_rules, SwiGLU()),
+    "Qwen3": Kind("qwen3", _qwen3_rules, SwiGLU()),
+}
+
+
+# --- the file ---------------------------------------------------------------------------------------------
+
+
+def to_gguf(run: Run | str | Path, file: str | Path, checkpoint: str = "latest") -> Fit:
+    """Write a run as one GGUF file with its model, in float32, and its tokeniser.
+
+    Args:
+        run: A run that was loaded, or one's name or folder.
+        file: A file that does not exist.
+        checkpoint: Of a run that is not loaded yet: `latest`, `best` or a step's number.
+
+    Raises:
+        ConfigError: the model is none of the kinds that are written; the first setting that does not fit is named.
+        TokenizerError: the tokeniser is no byte-level BPE with GPT-2's pre-tokens.
+        RunError: there is no such run, or there is such a file.
+        DiskError: the file cannot be written.
+    """
+    target = Path(file)
+    if target.exists():
+        raise RunError(f"{target} exists; choose another name, or delete it")
+    if not isinstance(run, Run):
+        run = load(run, checkpoint, device="cpu")
+    fitted = fit(run.config.model)
+    kind = kind_of(fitted)
+    vocabulary = vocabulary_of(run.tokenizer)
+    with disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=UNFINISHED) as folder:
+            unfinished = Path(folder) / target.name
+            _write(unfinished, kind, fitted, weights_of(run.model), vocabulary, run)
+            unfinished.rename(target)
+    return fitted
+
+
+def kind_of(fitted: Fit) -> Kind:
+    """What a model is there.
+
+    Raises:
+        ConfigError: it is none of the kinds, or not in every setting.
+    """
+    title, config = fitted.architecture.title, fitted.config
+    if title not in KINDS:
+        raise ConfigError(
+            f"model: a {title} is not written as GGUF, only {', '.join(KINDS)}; export it to a folder instead"
+        )
+    kind, ffn = KINDS[title], config.ffn
+    there = kind.ffn.replace(d_ff=getattr(ffn, "d_ff", None), bias=getattr(ffn, "bias", kind.ffn.bias))
+    if ffn.kind != kind.ffn.kind:
+        raise _does_not_fit("ffn.kind", ffn.kind, title, kind.ffn.kind)
+    if ffn != there:
+        raise _does_not_fit("ffn.approximate", getattr(ffn, "approximate", None), title, "tanh")
+    if title == "Qwen3" and isinstance(config.attention, MultiHead) and config.attention.qkv_bias:
+        raise _does_not_fit("attention.qkv_bias", "true", title, "false")
+    return kind
+
+
+def _does_not_fit(setting: str, ours: Any, title: str, theirs: Any) -> ConfigError:
+    return ConfigError(f"model.{setting}={ours} does not fit: in GGUF a {title} has {theirs} there")
+
+
+def vocabulary_of(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Tokens, their types and the merges, as GGUF has them.
+
+    Raises:
+        TokenizerError: it is no byte-level BPE with GPT-2's pre-tokens.
+    """
+    document = json.loads(tokenizer.to_json())
+    cut, model = document.get("pre_tokenizer") or {}, document["model"]
+    plain = cut.get("type") == "ByteLevel" and cut.get("use_regex", True) and not cut.get("add_prefix_space")
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model.get("merges", [])]
+    if model.get("type") != "BPE" or not plain or not merges or document.get("normalizer"):
+        raise TokenizerError(
+            f"tokenizer.kind={tokenizer.kind} does not fit: GGUF is written with byte-level BPE (kind bpe or gpt2) "
+            f"alone; export to a folder instead"
+        )
+    special = set(tokenizer.specials)
+    return {
+        "tokens": list(tokenizer.spellings),
+        "types": [CONTROL if spelling in special else NORMAL for spelling in tokenizer.spellings],
+        "merges": merges,
+    }
+
+
+def _write(
+    path: Path,
+    kind: Kind,
+    fitted: Fit,
+    weights: Mapping[str, Tensor],
+    vocabulary: Mapping[str, Any],
+    run: Run,
+) -> None:
+    import gguf
+
+    config, tokenizer = fitted.config, run.tokenizer
+    writer = gguf.GGUFWriter(path, kind.name)
+    writer.add_name(run.folder.path.name)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    _add_sizes(writer, config)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(vocabulary["tokens"])
+    writer.add_token_types(vocabulary["types"])
+    writer.add_token_merges(vocabulary["merges"])
+    writer.add_add_bos_token(tokenizer.bos_id is not None)
+    ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id, "pad": tokenizer.pad_id, "unk": tokenizer.unk_id}
+    for role, token in ids.items():
+        if token is not None:
+            getattr(writer, f"add_{role}_token_id")(token)
+    for name, tensor in gguf_tensors(kind, config, weights).items():
+        writer.add_tensor(name, tensor.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def gguf_tensors(kind: Kind, config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A model's tensors by their names there."""
+    whole = completed(config, weights)
+    return to_theirs(places_of(kind.rules(config), whole, config.n_layers), whole)
+
+
+def _add_sizes(writer: Any, config: ModelConfig) -> None:
+    assert isinstance(config.attention, MultiHead)
+    n_heads, d_head = config.attention.heads(config.d_model)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(config.max_seq_len)
+    writer.add_embedding_length(config.d_model)
+    writer.add_block_count(config.n_layers)
+    writer.add_feed_forward_length(d_ff(config))
+    writer.add_head_count(n_heads)
+    writer.add_head_count_kv(config.attention.n_key_value_heads)
+    writer.add_key_length(d_head)
+    writer.add_value_length(d_head)
+    if isinstance(config.position, RoPE):
+        writer.add_rope_dimension_count(d_head)
+        writer.add_rope_freq_base(config.position.theta)
+        writer.add_layer_norm_rms_eps(norm_eps(config.norm, 1e-6))
+    else:
+        writer.add_layer_norm_eps(norm_eps(config.norm, 1e-5))

@@ -1,0 +1,235 @@
+"""`clearformer export` and `import`, as a user types them: there and back, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import clearformer as cf
+from clearformer.cli import run_command
+from clearformer.errors import ClearformerError
+from clearformer.interop.importing import run_config
+from clearformer.model import ModelConfig, build
+from clearformer.model.attention import MultiHead
+from clearformer.model.feedforward import GELU, ReLU
+from clearformer.model.positions import Sinusoidal
+from clearformer.run import new_run
+from clearformer.text import BPETokenizerSpec, CharTokenizerSpec, WordPieceTokenizerSpec, specials_of
+from clearformer.train.checkpoint import Checkpoint, Progress, save_checkpoint
+from clearformer.train.state import weights_of
+
+TEXT = "the cat sat on the mat, and the other cat sat beside it\n" * 5
+SIZES: dict[str, Any] = {"d_model": 12, "n_layers": 2, "max_seq_len": 64, "attention": MultiHead(n_heads=2)}
+POST: dict[str, Any] = {"placement": "post", "final_norm": False}
+MODELS = {
+    "decoder": (
+        ModelConfig(**SIZES, ffn=GELU(approximate="tanh")),
+        BPETokenizerSpec(vocab_size=280, bos=True),
+    ),
+    "characters": (ModelConfig(**SIZES), CharTokenizerSpec(eos=True)),
+    "translator": (
+        ModelConfig(**SIZES, **POST, family="encoder-decoder", position=Sinusoidal(), ffn=ReLU()),
+        BPETokenizerSpec(vocab_size=280),
+    ),
+    "masked": (
+        ModelConfig(**SIZES, **POST, family="encoder", embedding_norm=True, masked_head="transform"),
+        WordPieceTokenizerSpec(vocab_size=99),
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+
+
+@torch.no_grad()
+def make(name: str) -> str:
+    """A run that was not trained, with weights so large that its texts are not all of one token."""
+    model, spec = MODELS[name]
+    tokenizer = spec.train([TEXT], specials=specials_of(model.family))
+    network = build(model := model.replace(vocab_size=tokenizer.vocab_size))
+    for parameter in network.parameters():
+        parameter.add_(0.3 * torch.randn_like(parameter))
+    folder = new_run(name)
+    progress = Progress(step=3, val_loss=2.5)
+    save_checkpoint(folder.checkpoints, Checkpoint(progress, weights_of(network), {}))
+    folder.create(run_config(model), tokenizer, text_sha256="")
+    return name
+
+
+def refusal(command: str, *arguments: str | Path) -> ClearformerError:
+    with pytest.raises(ClearformerError) as caught:
+        run_command(command, [str(argument) for argument in arguments])
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def succeed(command: str, *arguments: str | Path) -> None:
+    assert run_command(command, [str(argument) for argument in arguments]) == 0
+
+
+def test_the_files_of_an_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    succeed("export", make("decoder"), tmp_path / "out")
+
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "README.md",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "AutoModelForCausalLM" in card
+    assert "3 steps on the data `pydoc`" in card
+    assert "2.5000 nats per token" in card
+    assert "GPT-2; load it by transformers.AutoModelForCausalLM" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_there_and_back(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    succeed("export", make(name), tmp_path / "out")
+    succeed("import", tmp_path / "out", "--run", "back")
+    succeed("export", "back", tmp_path / "again")
+    assert "runs/back: " in capsys.readouterr().out.replace(str(tmp_path), "").replace("\\", "/")
+
+    ours, back = cf.load(name, device="cpu"), cf.load("back", device="cpu")
+    ids = ours.tokenizer.encode("the cat sat")
+    assert back.tokenizer.encode("the cat sat").tolist() == ids.tolist()
+    assert back.tokenizer.decode(ids) == ours.tokenizer.decode(ids)
+    for role in ("bos_id", "eos_id", "pad_id", "mask_id"):
+        assert getattr(back.tokenizer, role) == getattr(ours.tokenizer, role), role
+    inputs = [torch.randint(50, (2, 11)) for _ in range(2 if name == "translator" else 1)]
+    torch.testing.assert_close(back.model(*inputs), ours.model(*inputs), rtol=1e-5, atol=1e-5)
+    for file in ("model.safetensors", "config.json", "generation_config.json"):
+        first, second = tmp_path / "out" / file, tmp_path / "again" / file
+        assert first.exists() == second.exists()
+        assert not first.exists() or first.read_bytes() == second.read_bytes(), file
+
+
+def test_an_imported_decoder_samples_and_evaluates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    succeed("export", make("decoder"), tmp_path / "out")
+    succeed("import", tmp_path / "out", "--run", "back")
+    (tmp_path / "text.txt").write_text(TEXT)
+    answers = []
+    for run in ("decoder", "back"):
+        capsys.readouterr()
+        succeed(
+            "generate", run, "--prompt", "the cat", "--temperature", "0", "--max-new-tokens", "9", "--json"
+        )
+        succeed("eval", run, "--data", tmp_path / "text.txt", "--json")
+        answers.append(
+            [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+        )
+    (ours, loss), (theirs, loss_there) = answers
+    assert [sample["text"] for sample in theirs["samples"]] == [sample["text"] for sample in ours["samples"]]
+    assert loss_there["loss"] == pytest.approx(loss["loss"], abs=1e-5)
+    assert loss_there["n_chars"] == loss["n_chars"]
+
+
+def test_an_imported_translator_translates(tmp_path: Path) -> None:
+    from clearformer.generate.translations import translate
+
+    succeed("export", make("translator"), tmp_path / "out")
+    succeed("import", tmp_path / "out", "--run", "back")
+    runs = [cf.load(name, device="cpu") for name in ("translator", "back")]
+    sentences = ["the cat sat", "", "the other mat"]
+    ours, theirs = [
+        [[each.text for each in of_one] for of_one in translate(run, sentences, n_best=2, max_new_tokens=7)]
+        for run in runs
+    ]
+    assert theirs == ours
+    assert len(ours[0]) == 2
+
+
+def test_one_file_for_llama_cpp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    succeed("export", make("decoder"), tmp_path / "tiny.gguf")
+    assert (tmp_path / "tiny.gguf").read_bytes()[:4] == b"GGUF"
+    assert "GPT-2 for llama.cpp" in capsys.readouterr().out
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+def test_a_folder_with_something_in_it_stays_as_it_is(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.txt").write_text("mine")
+    error = refusal("export", make("decoder"), out)
+    assert error.exit_status == 2
+    assert "not an empty folder" in str(error)
+    assert [path.name for path in out.iterdir()] == ["thesis.txt"]
+
+
+def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    succeed("export", make("decoder"), tmp_path / "out")
+    assert (tmp_path / "out" / "config.json").is_file()
+
+
+def test_a_run_that_is_not_there(tmp_path: Path) -> None:
+    make("decoder")
+    error = refusal("export", "decode", tmp_path / "out")
+    assert "did you mean 'decoder'?" in str(error)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_is_none_of_theirs(tmp_path: Path) -> None:
+    model, spec = MODELS["characters"]
+    MODELS["odd"] = (model.replace(logit_soft_cap=7.0), spec)
+    error = refusal("export", make("odd"), tmp_path / "out")
+    del MODELS["odd"]
+    assert error.exit_status == 2
+    assert "model.logit_soft_cap=7.0 does not fit: the nearest" in str(error)
+    assert "GPT-2, which has none there" in str(error)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_name_that_is_taken(tmp_path: Path) -> None:
+    succeed("export", make("decoder"), tmp_path / "out")
+    error = refusal("import", tmp_path / "out", "--run", "decoder")
+    assert "exists" in str(error)
+
+
+def test_without_a_name_the_folder_gives_it(tmp_path: Path) -> None:
+    make("decoder")
+    succeed("export", "decoder", tmp_path / "decoder")
+    succeed("import", tmp_path / "decoder")
+    assert (tmp_path / "runs" / "decoder-2" / "config.toml").is_file()
+
+
+@pytest.mark.parametrize("spoilt", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_damaged_file_leaves_no_run(spoilt: str, tmp_path: Path) -> None:
+    succeed("export", make("decoder"), tmp_path / "out")
+    path = tmp_path / "out" / spoilt
+    path.write_bytes(path.read_bytes()[:-9])
+    error = refusal("import", tmp_path / "out", "--run", "back")
+    assert spoilt in str(error)
+    assert error.exit_status == (1 if spoilt == "model.safetensors" else 2)
+    assert not (tmp_path / "runs" / "back").exists()
+
+
+def test_code_is_not_run(tmp_path: Path) -> None:
+    succeed("export", make("decoder"), tmp_path / "out")
+    config = tmp_path / "out" / "config.json"
+    fields = json.loads(config.read_text()) | {"auto_map": {"AutoModelForCausalLM": "own.Own"}}
+    config.write_text(json.dumps(fields))
+    (tmp_path / "out" / "own.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
+    error = refusal("import", tmp_path / "out", "--run", "back")
+    assert error.exit_status == 2
+    assert "auto_map" in str(error)
+    assert not (tmp_path / "executed").exists()
+    assert not (tmp_path / "runs" / "back").exists()
+
+
+def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
+    succeed("export", make("decoder"), tmp_path / "out")
+    (tmp_path / "out" / "tokenizer.json").unlink()
+    error = refusal("import", tmp_path / "out", "--run", "back")
+    assert "has no tokenizer.json" in str(error)

@@ -1,0 +1,189 @@
+"""GGUF files against the `gguf` package's reader and transformers' loader."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+import torch
+import transformers
+
+from clearformer.errors import ClearformerError
+from clearformer.interop.gguf import KINDS, Neighbours, to_gguf
+from clearformer.interop.importing import run_config
+from clearformer.interop.tensors import places_of, to_ours
+from clearformer.interop.writing import fit
+from clearformer.model import ModelConfig, build
+from clearformer.model.attention import MultiHead
+from clearformer.model.feedforward import GELU, SwiGLU
+from clearformer.model.norms import RMSNorm
+from clearformer.model.positions import ALiBi, RoPE, rotary_tables
+from clearformer.run import Run
+from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
+from clearformer.train.folder import RunFolder
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+TEXT = "the cat sat on the mat, and then the other cat sat on the other mat\n" * 3
+TOKENIZER = BPETokenizerSpec(vocab_size=283, bos=True, eos=True).train([TEXT])
+SIZES: dict[str, Any] = {"vocab_size": TOKENIZER.vocab_size, "d_model": 24, "n_layers": 3, "max_seq_len": 19}
+LLAMA_LIKE: dict[str, Any] = {
+    **SIZES,
+    "position": RoPE(theta=500.0),
+    "norm": RMSNorm(eps=1e-5),
+    "ffn": SwiGLU(d_ff=37),
+}
+MODELS = {
+    "GPT-2": ModelConfig(**SIZES, attention=MultiHead(n_heads=3), ffn=GELU(d_ff=37, approximate="tanh")),
+    "Llama": ModelConfig(**LLAMA_LIKE, attention=MultiHead(n_heads=4, n_kv_heads=2, d_head=6)),
+    "Llama, a head of its own": ModelConfig(
+        **LLAMA_LIKE, attention=MultiHead(n_heads=2), tie_embeddings=False
+    ),
+    "Qwen3": ModelConfig(**LLAMA_LIKE, attention=MultiHead(n_heads=2, qk_norm=RMSNorm(eps=1e-5))),
+}
+
+
+@torch.no_grad()
+def run_of(config: ModelConfig, tokenizer: Any = TOKENIZER) -> Run:
+    """A run in memory, with weights so large that every one of them shows."""
+    model = build(config.replace(vocab_size=tokenizer.vocab_size)).eval()
+    for parameter in model.parameters():
+        parameter.add_(0.3 * torch.randn_like(parameter))
+    return Run(RunFolder(Path("tiny")), run_config(model.config), model, tokenizer, step=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tensors_come_back_to_the_bit(name: str, tmp_path: Path) -> None:
+    run = run_of(MODELS[name])
+    fitted = to_gguf(run, tmp_path / "tiny.gguf")
+    kind = KINDS[fitted.architecture.title]
+
+    found = {
+        tensor.name: torch.from_numpy(tensor.data.copy())
+        for tensor in gguf.GGUFReader(tmp_path / "tiny.gguf").tensors
+    }
+
+    weights = build(fitted.config).state_dict()
+    back = to_ours(places_of(kind.rules(fitted.config), weights, fitted.config.n_layers), found)
+    assert back.keys() == weights.keys()
+    for ours, tensor in run.model.state_dict().items():
+        assert torch.equal(back[ours], tensor), ours
+    assert all(not tensor.any() for ours, tensor in back.items() if ours not in run.model.state_dict())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.gguf"]
+
+
+# transformers' own reader knows these sizes alone: it leaves the fields for others unread.
+READ_BY_TRANSFORMERS = {
+    "GPT-2": MODELS["GPT-2"].replace(ffn=GELU(approximate="tanh"), max_seq_len=1024),
+    "Llama": MODELS["Llama"],
+    "Llama, a head of its own": MODELS["Llama, a head of its own"],
+    "Qwen3": MODELS["Qwen3"].replace(
+        attention=MultiHead(n_heads=2, d_head=128, qk_norm=RMSNorm(eps=1e-5)), tie_embeddings=False
+    ),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", READ_BY_TRANSFORMERS)
+def test_transformers_reads_the_same_model(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="transformers reads GGUF with accelerate alone: install it")
+    run = run_of(READ_BY_TRANSFORMERS[name])
+    to_gguf(run, tmp_path / "tiny.gguf")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="tiny.gguf").eval()
+    tokens = torch.randint(run.config.model.vocab_size or 0, (3, 17))
+    torch.testing.assert_close(run.model(tokens), theirs(tokens).logits, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", MODELS)
+def test_llama_cpp_reads_the_same_model_and_text(name: str, tmp_path: Path) -> None:
+    """To two digits: llama.cpp keeps keys and values, and its GELU, in half precision."""
+    llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    run, text = run_of(MODELS[name]), "the cat sat on"
+    to_gguf(run, tmp_path / "tiny.gguf")
+    theirs = llama_cpp.Llama(str(tmp_path / "tiny.gguf"), n_ctx=19, logits_all=True, verbose=False)
+
+    ids = theirs.tokenize(text.encode())
+    theirs.eval(ids)
+
+    assert ids == [run.tokenizer.bos_id, *run.tokenizer.encode(text).tolist()]
+    logits = torch.tensor(theirs.scores[: len(ids)].tolist())
+    torch.testing.assert_close(logits, run.model(torch.tensor([ids]))[0], rtol=0, atol=2e-2)
+
+
+def test_the_vocabulary_is_ours(tmp_path: Path) -> None:
+    to_gguf(run_of(MODELS["GPT-2"]), tmp_path / "tiny.gguf")
+    fields = gguf.GGUFReader(tmp_path / "tiny.gguf").fields
+    tokens = fields["tokenizer.ggml.tokens"].contents()
+    assert tokens == list(TOKENIZER.spellings)
+    assert fields["tokenizer.ggml.merges"].contents() == [" ".join(merge) for merge in TOKENIZER.merges]
+    assert [i for i, kind in enumerate(fields["tokenizer.ggml.token_type"].contents()) if kind == 3] == [
+        TOKENIZER.bos_id,
+        TOKENIZER.eos_id,
+    ]
+    assert fields["tokenizer.ggml.bos_token_id"].contents() == TOKENIZER.bos_id
+    assert fields["tokenizer.ggml.add_bos_token"].contents() is True
+
+
+def test_neighbours_turned_there_are_halves_turned_here() -> None:
+    """llama.cpp pairs dimension 2i with 2i + 1, and we pair i with i + n/2: the same scores."""
+    n_heads, d_head, time = 2, 6, 5
+    tables = rotary_tables(d_head, 500.0, time)
+    ours = torch.randn(time, n_heads * d_head)
+    theirs = Neighbours(n_heads).pack([ours.t()]).t()  # rows are what is ordered anew
+    cos, sin = tables["cos"][:, None], tables["sin"][:, None]
+    a, b = ours.unflatten(1, (n_heads, 2, -1)).unbind(2)
+    turned_here = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+    c, d = theirs.unflatten(1, (n_heads, -1, 2)).unbind(3)
+    turned_there = torch.stack([c * cos - d * sin, d * cos + c * sin], -1).flatten(2)
+    scores = [torch.einsum("thd,shd->hts", x, x) for x in (turned_here, turned_there)]
+    torch.testing.assert_close(scores[0], scores[1])
+    assert torch.equal(Neighbours(n_heads).unpack(Neighbours(n_heads).pack([ours.t()]))[0], ours.t())
+
+
+@pytest.mark.parametrize(
+    ("config", "tokenizer", "said"),
+    [
+        (
+            MODELS["GPT-2"].replace(ffn=GELU()),
+            TOKENIZER,
+            "model.ffn.approximate=none does not fit: in GGUF a GPT-2 has tanh there",
+        ),
+        (
+            ModelConfig(
+                **SIZES, attention=MultiHead(n_heads=3), position=ALiBi(), embedding_norm=True,
+                ffn=GELU(approximate="tanh"),
+            ),
+            TOKENIZER,
+            "a Bloom is not written as GGUF, only GPT-2, Llama, Qwen3",
+        ),
+        (
+            MODELS["Qwen3"].replace(
+                attention=MultiHead(n_heads=2, qkv_bias=True, qk_norm=RMSNorm(eps=1e-5))
+            ),
+            TOKENIZER,
+            "model.attention.qkv_bias=true does not fit",
+        ),
+        (MODELS["GPT-2"], CharTokenizerSpec().train([TEXT]), "tokenizer.kind=char does not fit"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(config: ModelConfig, tokenizer: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ClearformerError, match=said):
+        to_gguf(run_of(config, tokenizer), tmp_path / "tiny.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "tiny.gguf").write_text("mine")
+    with pytest.raises(ClearformerError, match="exists"):
+        to_gguf(run_of(MODELS["GPT-2"]), tmp_path / "tiny.gguf")
+    assert (tmp_path / "tiny.gguf").read_text() == "mine"
+
+
+def test_the_models_are_the_kinds_they_are_called() -> None:
+    assert {fit(config).architecture.title for config in MODELS.values()} == KINDS.keys()

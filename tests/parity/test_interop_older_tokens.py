@@ -1,0 +1,125 @@
+"""Vocabularies from before tokenizer.json, against transformers' tokenisers for the same files."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import transformers
+
+from clearformer.errors import TokenizerError
+from clearformer.interop.older_tokens import from_older_files
+from clearformer.text import BPETokenizerSpec
+
+transformers.logging.set_verbosity_error()
+
+CORPUS = """The cat sat on the mat, and the dog sat beside the cat.
+A mat is no place for a dog; the dog's place is the door.
+Is the door open? It's open, and the cat has gone out with 12 mice.
+Straße, naïve, fiancée, ﬁnal: letters that are not plain.
+"""
+TEXTS = [
+    "The cat's mat is  open.",
+    "naïve dogs, 12 fiancées & a Straße",
+    "ﬁnal ½ 東京",
+    " leading and trailing ",
+    "",
+]
+
+
+def backend_of(folder: Path) -> tokenizers.Tokenizer:
+    document = from_older_files(folder)
+    assert document is not None
+    return tokenizers.Tokenizer.from_str(json.dumps(document))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_gpt2(text: str, tmp_path: Path) -> None:
+    trained = BPETokenizerSpec(vocab_size=300).train([CORPUS])
+    vocab = {spelling: i for i, spelling in enumerate([*trained.spellings, "<|endoftext|>"])}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocab))
+    lines = ["#version: 0.2", *(" ".join(merge) for merge in trained.merges)]
+    (tmp_path / "merges.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    theirs = transformers.GPT2Tokenizer.from_pretrained(tmp_path)
+
+    ours = backend_of(tmp_path)
+
+    assert ours.encode(text).ids == theirs(text)["input_ids"]
+    assert ours.decode(ours.encode(text).ids) == text
+    assert ours.token_to_id("<|endoftext|>") == len(vocab) - 1
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_bert(text: str, lowercase: bool, tmp_path: Path) -> None:
+    words = CORPUS.lower() if lowercase else CORPUS
+    pieces = sorted({c for c in words if c.isalnum()} | {f"##{c}" for c in words if c.isalnum()})
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "mat", "##at", "'", ".", ",", "&", *pieces]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocab) + "\n", encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path, do_lower_case=lowercase)
+
+    ours = backend_of(tmp_path)
+
+    assert ours.encode(text).ids == theirs(text)["input_ids"]
+    pair = ours.encode(text, "a cat")
+    assert (pair.ids, pair.type_ids) == tuple(
+        theirs(text, "a cat")[k] for k in ("input_ids", "token_type_ids")
+    )
+
+
+@pytest.fixture
+def marian(tmp_path: Path) -> Path:
+    """Two languages' pieces, and one numbering of both."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    for side, text in (("source", CORPUS), ("target", CORPUS.upper())):
+        (tmp_path / f"{side}.txt").write_text(text * 3, encoding="utf-8")
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(tmp_path / f"{side}.txt"),
+            model_prefix=str(tmp_path / side),
+            vocab_size=90,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+        (tmp_path / f"{side}.model").rename(tmp_path / f"{side}.spm")
+    pieces = []
+    for side in ("source", "target"):
+        model: Any = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / f"{side}.spm"))
+        pieces += [model.id_to_piece(i) for i in range(model.get_piece_size())]
+    plain = sorted(set(pieces) - {"<unk>", "<s>", "</s>"})
+    vocab = {piece: i for i, piece in enumerate(["</s>", "<unk>", *plain, "<pad>"])}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocab))
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.parametrize("text", TEXTS[:2] + TEXTS[3:])
+def test_marian(text: str, marian: Path) -> None:
+    theirs = transformers.MarianTokenizer(
+        vocab=str(marian / "vocab.json"),
+        source_spm=str(marian / "source.spm"),
+        target_spm=str(marian / "target.spm"),
+    )
+
+    ours = backend_of(marian)
+
+    assert ours.encode(text).ids == theirs(text)["input_ids"]
+    assert ours.decode(theirs(text)["input_ids"]) == theirs.decode(
+        theirs(text)["input_ids"], skip_special_tokens=True
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x0a\xff\xff\xff\xff\x0f"])
+def test_a_file_that_is_no_sentencepiece_model(content: bytes, marian: Path) -> None:
+    (marian / "source.spm").write_bytes(content)
+    with pytest.raises(TokenizerError, match=r"source\.spm"):
+        from_older_files(marian)
+
+
+def test_no_vocabulary(tmp_path: Path) -> None:
+    assert from_older_files(tmp_path) is None
