@@ -37,7 +37,12 @@ MODELS = {
         ModelConfig(**SIZES, **POST, family="encoder", embedding_norm=True, masked_head="transform"),
         WordPieceTokenizerSpec(vocab_size=99),
     ),
+    "classifier": (
+        ModelConfig(**SIZES, **POST, family="encoder", embedding_norm=True, n_classes=3),
+        WordPieceTokenizerSpec(vocab_size=99),
+    ),
 }
+LABELS = ("news", "advice", "a cat")  # in no order
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +62,7 @@ def make(name: str) -> str:
     folder = new_run(name)
     progress = Progress(step=3, val_loss=2.5)
     save_checkpoint(folder.checkpoints, Checkpoint(progress, weights_of(network), {}))
-    folder.create(run_config(model), tokenizer, text_sha256="")
+    folder.create(run_config(model, None if model.n_classes is None else LABELS), tokenizer, text_sha256="")
     return name
 
 
@@ -103,8 +108,10 @@ def test_there_and_back(name: str, tmp_path: Path, capsys: pytest.CaptureFixture
     assert back.tokenizer.decode(ids) == ours.tokenizer.decode(ids)
     for role in ("bos_id", "eos_id", "pad_id", "mask_id"):
         assert getattr(back.tokenizer, role) == getattr(ours.tokenizer, role), role
-    inputs = [torch.randint(50, (2, 11)) for _ in range(2 if name == "translator" else 1)]
+    n_tokens = ours.tokenizer.vocab_size
+    inputs = [torch.randint(n_tokens, (2, 11)) for _ in range(2 if name == "translator" else 1)]
     torch.testing.assert_close(back.model(*inputs), ours.model(*inputs), rtol=1e-5, atol=1e-5)
+    assert back.config.data == ours.config.data
     for file in ("model.safetensors", "config.json", "generation_config.json"):
         first, second = tmp_path / "out" / file, tmp_path / "again" / file
         assert first.exists() == second.exists()

@@ -102,18 +102,22 @@ def test_transformers_reads_the_same_model(name: str, tmp_path: Path) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("name", MODELS)
 def test_llama_cpp_reads_the_same_model_and_text(name: str, tmp_path: Path) -> None:
-    """To two digits: llama.cpp keeps keys and values, and its GELU, in half precision."""
+    """To three digits for GPT-2: llama.cpp looks its GELU up in a table of half precision."""
     llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     run, text = run_of(MODELS[name]), "the cat sat on"
     to_gguf(run, tmp_path / "tiny.gguf")
-    theirs = llama_cpp.Llama(str(tmp_path / "tiny.gguf"), n_ctx=19, logits_all=True, verbose=False)
+    in_float32 = {"type_k": 0, "type_v": 0, "flash_attn": False}  # keys and values, else in half precision
+    theirs = llama_cpp.Llama(
+        str(tmp_path / "tiny.gguf"), n_ctx=19, logits_all=True, verbose=False, **in_float32
+    )
 
     ids = theirs.tokenize(text.encode())
     theirs.eval(ids)
 
     assert ids == [run.tokenizer.bos_id, *run.tokenizer.encode(text).tolist()]
     logits = torch.tensor(theirs.scores[: len(ids)].tolist())
-    torch.testing.assert_close(logits, run.model(torch.tensor([ids]))[0], rtol=0, atol=2e-2)
+    tolerance = 5e-3 if name == "GPT-2" else 1e-4
+    torch.testing.assert_close(logits, run.model(torch.tensor([ids]))[0], rtol=0, atol=tolerance)
 
 
 def test_the_vocabulary_is_ours(tmp_path: Path) -> None:

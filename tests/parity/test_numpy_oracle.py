@@ -101,16 +101,15 @@ def sinusoid(spec: Sinusoidal, t: int, i: int, d: int) -> float:
 def block_oracle(
     c: ModelConfig, w: Weights, name: str, x: Array, text: "Reading", memory: Array | None
 ) -> Array:
-    parts = [("ln1", "attn"), ("ln_cross", "cross_attn"), ("ln2", "mlp")]
     before = x
-    for norm, part in parts:
+    for norm, part in [("ln1", "attn"), ("ln_cross", "cross_attn"), ("ln2", "mlp")]:
         if (part == "mlp" and c.ffn.kind == "none") or (part == "cross_attn" and memory is None):
             continue
         read = before if part == "mlp" and c.parallel else x
         read = norm_oracle(c.norm, w, f"{name}.{norm}", read) if c.placement == "pre" else read
         if part == "attn":
             out = attention_oracle(c, w, f"{name}.attn", read, read, text)
-        elif part == "cross_attn":
+        elif part == "cross_attn" and memory is not None:
             out = attention_oracle(c, w, f"{name}.cross_attn", read, memory, EVERYTHING)
         else:
             out = feedforward_oracle(c.ffn, w, f"{name}.mlp", read)
@@ -414,9 +413,12 @@ def texts(n_rows: int, n_tokens: int) -> Tensor:
 def assert_is_its_formula(c: ModelConfig, oracle: Callable[..., Array], *inputs: Tensor) -> None:
     model = build(c).double()
     perturb(model)
-    encoding = c.family == "encoder"
 
-    scores = model(inputs[0], token_types=inputs[1]) if encoding else model(*inputs)
+    if c.family == "encoder":
+        tokens, types = inputs
+        scores = model(tokens, token_types=types if c.n_token_types else None)
+    else:
+        scores = model(*inputs)
 
     weights = {name: value.numpy() for name, value in model.state_dict().items()}
     rows = zip(*(tensor.numpy() for tensor in inputs), strict=True)

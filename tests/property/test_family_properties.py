@@ -56,13 +56,13 @@ def every_order_of_every_attention() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def config(family: str, **changes: Any) -> ModelConfig:
-    own: dict[str, Any] = {
-        "encoder": {"n_token_types": 2, "masked_head": "transform"},
+    own: dict[str, dict[str, Any]] = {
+        "encoder": {"n_layers": 2, "n_token_types": 2, "masked_head": "transform"},
         "encoder-decoder": {"n_layers": 1, "n_decoder_layers": 2},
-    }[family]
-    defaults: dict[str, Any] = {"vocab_size": V, "d_model": D, "n_layers": 2, "max_seq_len": 11}
+    }
+    defaults: dict[str, Any] = {"family": family, "vocab_size": V, "d_model": D, "max_seq_len": 11}
     defaults |= {"attention": filled(MultiHead), "ffn": filled(GELU), "init": Gaussian()}
-    return ModelConfig(**(defaults | {"family": family} | own | changes))
+    return ModelConfig(**(defaults | own[family] | changes))
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

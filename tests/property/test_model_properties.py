@@ -528,15 +528,15 @@ def test_dropout_leaves_the_expected_pattern(case: str, explicit: bool) -> None:
 COMPILE_EACH = """
 import json, sys
 import torch
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import ModelConfig, build
 
 def largest_difference(config):
     torch.manual_seed(0)
     torch.compiler.reset()
-    model = Decoder(ModelConfig(**config)).double().eval()
-    tokens = torch.randint(model.config.vocab_size, (2, 11))
+    model = build(ModelConfig(**config)).double().eval()
+    texts = [torch.randint(model.config.vocab_size, (2, n)) for n in (7, 11)[:model.config.n_stacks]]
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    return (compiled(tokens) - model(tokens)).abs().max().item()
+    return (compiled(*texts) - model(*texts)).abs().max().item()
 
 torch.set_num_threads(1)
 with torch.no_grad():
@@ -547,6 +547,12 @@ COMPILED = {
     name: case.replace(n_layers=1)
     for name, case in CASES.items()
     if "=" in name or name in ("window+alibi", "window+rope", "biases+qk_norm")
+} | {
+    "encoder": config(family="encoder", n_layers=1, n_token_types=2, masked_head="transform"),
+    "classifier": config(family="encoder", n_layers=1, n_classes=3),
+    "pair": config(family="encoder-decoder", n_layers=1),
+    "pair+relative": config(family="encoder-decoder", n_layers=1, position=Relative()),
+    "pair+linear": config(family="encoder-decoder", n_layers=1, attention=filled(Linear)),
 }
 
 

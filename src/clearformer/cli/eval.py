@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from click.core import ParameterSource
 
+from clearformer.cli.options import was_given
 from clearformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -70,15 +70,14 @@ def command(
     model's own. Of masked tokens: loss, perplexity and accuracy. Of labelled texts: accuracy, macro-F1 and what is
     taken for what, beside a baseline of TF-IDF and logistic regression.
     """
-    refuse_what_does_not_apply(options, config_of(run))
-    if data and options.get_parameter_source("split") is not ParameterSource.DEFAULT:
-        raise UserError("--split: other data are read whole; leave out --split, or --data")
-
     from clearformer.cli.measuring import Settings, measure
     from clearformer.cli.translate import dtype_of
     from clearformer.evaluate.figures import confusion_matrix_figure, refuse_unknown_format
-    from clearformer.run import load
+    from clearformer.run import find_run, load
 
+    refuse_what_does_not_apply(options, find_run(run).read_config())
+    if data and was_given(options, "split"):
+        raise UserError("--split: other data are read whole; leave out --split, or --data")
     if figure is not None:
         refuse_unknown_format(figure)
     trained = load(run, checkpoint, device, average)
@@ -90,18 +89,11 @@ def command(
         typer.echo(f"confusion matrix: {figure}", err=True)
 
 
-def config_of(run: str) -> "RunConfig":
-    """A run's configuration."""
-    from clearformer.run import find_run
-
-    return find_run(run).read_config()
-
-
 def refuse_what_does_not_apply(options: typer.Context, config: "RunConfig") -> None:
     """Raise UserError for an option that has no part in measuring a run of this kind."""
     kind = config.train.objective.kind
     for name, (about, its_kind) in OPTIONS_OF_ONE_KIND.items():
-        if kind != its_kind and options.get_parameter_source(name) is not ParameterSource.DEFAULT:
+        if kind != its_kind and was_given(options, name):
             raise UserError(
                 f"--{name}: {about} is for a run that {RUNS_THAT[its_kind]}, and this one {RUNS_THAT[kind]}; "
                 f"leave out --{name}"

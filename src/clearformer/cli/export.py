@@ -21,7 +21,9 @@ def command(
     if target.endswith(".gguf"):
         from clearformer.interop.gguf import to_gguf
 
-        typer.echo(f"{target}: {to_gguf(run, target, checkpoint).architecture.title} for llama.cpp, in float32")
+        typer.echo(
+            f"{target}: {to_gguf(run, target, checkpoint).architecture.title} for llama.cpp, in float32"
+        )
         return
     from clearformer.interop import to_hf
     from clearformer.interop.card import auto_class

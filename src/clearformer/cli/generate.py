@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from click.core import ParameterSource
 
 from clearformer.errors import UserError
 
@@ -81,7 +80,8 @@ def command(
 def refuse_settings_of_samples(context: typer.Context) -> None:
     """Raise UserError where beam search is asked for and something that has no part in it."""
     for name in FOR_SAMPLES:
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
             option = f"--{name.replace('_', '-')}"
             raise UserError(f"{option}: beam search draws no samples; leave out {option}, or --beams")
 

@@ -150,13 +150,14 @@ def measure_text(run: Run, settings: Settings) -> Measurement:
 
 def text_table(e: Evaluation, vocab_size: int, settings: Settings) -> str:
     """The figures, and what they may be compared with."""
+    text_size = "" if e.n_chars is None else f" ({e.n_chars:,} characters, {e.n_bytes:,} bytes)"
     rows = [
         *token_rows(e.loss, e.perplexity),
         ("bits per token", f"{e.bits_per_token:.4f}"),
         ("bits per character", f"{e.bits_per_char:.4f}" if e.bits_per_char else "-"),
         ("bits per byte", f"{e.bits_per_byte:.4f}" if e.bits_per_byte else "-"),
         ("mean entropy", f"{e.mean_entropy:.4f} nats: the loss that the model itself expects"),
-        ("predicted", f"{e.n_tokens:,} tokens ({e.n_chars:,} characters, {e.n_bytes:,} bytes)"),
+        ("predicted", f"{e.n_tokens:,} tokens{text_size}"),
         ("read", f"{read(settings)}, context {e.context}, stride {e.stride}"),
     ]
     note = (

@@ -54,7 +54,8 @@ def figures(task: Task, evaluation: Measured | None) -> list[str]:
         case Evaluation() as e:
             line = (
                 f"held-out text (all {e.n_tokens:,} tokens of it): {e.loss:.4f} nats per token, "
-                f"perplexity {e.perplexity:.2f}, {e.bits_per_char:.3f} bits per character"
+                f"perplexity {e.perplexity:.2f}"
+                + (f", {e.bits_per_char:.3f} bits per character" if e.bits_per_char is not None else "")
             )
         case PairLoss() as e:
             line = (

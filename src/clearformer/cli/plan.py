@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
 
 MEASURE = "measure"
 GUESSED_CHARACTERS = 65  # of Tiny Shakespeare
+GUESSED_CLASSES = 2
 
 app = typer.Typer(add_completion=False)
 
@@ -44,7 +45,7 @@ def plan(
 
     run = resolve_run(arguments or [], config)
     planned = plan_run(run, device)
-    if note := vocabulary_note(run):
+    for note in notes(run):
         typer.echo(note, err=True)
     if as_json:
         typer.echo(json.dumps(asdict(planned)))
@@ -63,9 +64,9 @@ def plan_run(run: "RunConfig", device: str) -> "Plan":
     from clearformer.train.device import resolve_device, resolve_dtype
     from clearformer.train.plan import measured_rate, named_rate, plan
 
-    model = run.model
-    if model.vocab_size is None:
-        model = model.replace(vocab_size=expected_vocabulary(run))
+    model = run.model.replace(
+        vocab_size=run.model.vocab_size or expected_vocabulary(run), n_classes=expected_classes(run)
+    )
     if device == MEASURE:
         here = resolve_device(run.train.device)
         device_type, rate = here.type, measured_rate(resolve_dtype(run.train.dtype, here), here)
@@ -76,27 +77,55 @@ def plan_run(run: "RunConfig", device: str) -> "Plan":
 
 def expected_vocabulary(run: "RunConfig") -> int:
     """The tokeniser's vocabulary before it has read any text; that of characters is a guess."""
-    from clearformer.text import BPETokenizerSpec, ByteTokenizerSpec, CharTokenizerSpec, GPT2TokenizerSpec
+    from clearformer.text import (
+        BPETokenizerSpec,
+        ByteTokenizerSpec,
+        CharTokenizerSpec,
+        GPT2TokenizerSpec,
+        UnigramTokenizerSpec,
+        WordPieceTokenizerSpec,
+        specials_of,
+    )
+    from clearformer.text.tokenizer import wanted_specials
 
+    of_family = specials_of(run.model.family)
     match run.tokenizer:
         case CharTokenizerSpec() as tokenizer:
-            return GUESSED_CHARACTERS + tokenizer.bos + tokenizer.eos + tokenizer.unk
+            specials = wanted_specials(of_family, bos=tokenizer.bos, eos=tokenizer.eos, unk=tokenizer.unk)
+            return GUESSED_CHARACTERS + len(specials)
         case ByteTokenizerSpec() as tokenizer:
-            return 256 + tokenizer.bos + tokenizer.eos
-        case BPETokenizerSpec() as tokenizer:
+            return 256 + len(wanted_specials(of_family, bos=tokenizer.bos, eos=tokenizer.eos))
+        case BPETokenizerSpec() | WordPieceTokenizerSpec() | UnigramTokenizerSpec() as tokenizer:
             return tokenizer.vocab_size
         case GPT2TokenizerSpec():
             return 50_257
 
 
-def vocabulary_note(run: "RunConfig") -> str | None:
-    """What to tell the user where the plan rests on a guess."""
-    if run.model.vocab_size is not None or run.tokenizer.kind != "char":
+def expected_classes(run: "RunConfig") -> int | None:
+    """The labels of the data before they are read; a guess, where no settings say."""
+    from clearformer.data import LabelledData
+    from clearformer.train.tasks import Classify
+
+    if not isinstance(run.train.objective, Classify) or not isinstance(run.data, LabelledData):
         return None
-    return (
-        f"note: how many characters the text has is not known yet; the plan takes {expected_vocabulary(run)}. "
-        f"model.vocab_size=N sets another number"
-    )
+    return run.model.n_classes or len(run.data.labels or ()) or GUESSED_CLASSES
+
+
+def notes(run: "RunConfig") -> list[str]:
+    """What to tell the user where the plan rests on a guess."""
+    told = []
+    if run.model.vocab_size is None and run.tokenizer.kind == "char":
+        told.append(
+            f"note: how many characters the text has is not known yet; the plan takes {expected_vocabulary(run)}. "
+            f"model.vocab_size=N sets another number"
+        )
+    n_classes = expected_classes(run)
+    if n_classes is not None and run.model.n_classes is None and getattr(run.data, "labels", None) is None:
+        told.append(
+            f"note: how many labels the texts have is not known yet; the plan takes {n_classes}. "
+            f"model.n_classes=N sets another number"
+        )
+    return told
 
 
 # --- what is printed --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`clearformer tokenizer`: train a tokeniser on a text, and look at what one makes of a text."""
+"""`clearformer tokenizer`: train a tokeniser, look at what one makes of a text, and compare several."""
 
 import json
 import os
@@ -21,10 +21,14 @@ if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
 
 MAX_ROWS = 500  # a table longer than this is not read; --json gives all of it
 NAMED = ("char", "byte", "gpt2")
+DEFAULT_KINDS = "bpe,wordpiece,unigram"
+HELD_OUT = 0.1  # of every text, its end
+EXAMPLE_WORDS = (5, 25)
+EXAMPLES_TRIED = 100
 UNITS = (("chars", "characters"), ("bytes", "bytes"), ("tokens", "tokens"))
 
 app = typer.Typer(
-    help="Train a tokenizer, or look at what one makes of a text.",
+    help="Train a tokenizer, look at what one makes of a text, or compare several.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -36,6 +40,23 @@ class TrainedKind(StrEnum):
     CHAR = "char"
     BYTE = "byte"
     BPE = "bpe"
+    WORDPIECE = "wordpiece"
+    UNIGRAM = "unigram"
+
+
+class Family(StrEnum):
+    """The arrangements of a Transformer, each of which needs special tokens of its own."""
+
+    DECODER = "decoder"
+    ENCODER = "encoder"
+    ENCODER_DECODER = "encoder-decoder"
+
+
+class Normalization(StrEnum):
+    """What unigram does to a text first."""
+
+    NONE = "none"
+    NFKC = "nfkc"
 
 
 @app.command()
@@ -43,15 +64,35 @@ def train(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="PATH", help="Texts to learn from: files, or folders of them (byte needs none)."
+            metavar="PATH",
+            help="Texts to learn from: files, or folders of them (byte needs none). Several give one vocabulary "
+            "for all, as two languages of a translation share it.",
         ),
     ] = None,
     kind: Annotated[
-        TrainedKind, typer.Option(help="One token a character, a byte, or a learned group of bytes.")
+        TrainedKind, typer.Option(help="One token a character, a byte, or a learned part of words.")
     ] = TrainedKind.BPE,
     vocab_size: Annotated[
-        int | None, typer.Option(help="Tokens in all, for bpe: 256 bytes, merges, special tokens.")
+        int | None,
+        typer.Option(help="Tokens in all, for bpe, wordpiece and unigram, special ones included."),
     ] = None,
+    lowercase: Annotated[
+        bool | None,
+        typer.Option(
+            "--lowercase/--cased",
+            help="Whether bpe, wordpiece and unigram take capitals away; of themselves, wordpiece does.",
+            show_default=False,
+        ),
+    ] = None,
+    normalize: Annotated[
+        Normalization | None,
+        typer.Option(
+            help="For unigram: one form for signs that Unicode holds to be the same.", show_default=False
+        ),
+    ] = None,
+    family: Annotated[
+        Family, typer.Option(help="Add the special tokens that this family of models needs.")
+    ] = Family.DECODER,
     bos: Annotated[bool, typer.Option("--bos", help="Add <bos>, which starts a document.")] = False,
     eos: Annotated[bool, typer.Option("--eos", help="Add <eos>, which ends a document.")] = False,
     unk: Annotated[
@@ -61,23 +102,26 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Train a tokenizer on text files and write tokenizer.json."""
+    from clearformer.text import specials_of
+
     if out.exists() and not force:
         raise UserError(f"{out} exists: choose another --out, or add --force to replace it")
     specials = {"bos": bos, "eos": eos, "unk": unk}
     options: dict[str, Any] = {name: True for name, wanted in specials.items() if wanted}
-    if vocab_size is not None:
-        options["vocab_size"] = vocab_size
+    given = {"vocab_size": vocab_size, "lowercase": lowercase, "normalize": normalize and normalize.value}
+    options |= {name: value for name, value in given.items() if value is not None}
     spec = _spec(kind, options)
     if spec.needs_corpus and not paths:
         raise UserError(f"--kind {kind} learns from text: name at least one text file")
     if paths and not spec.needs_corpus:
         typer.echo(f"--kind {kind} has nothing to learn: the files are not read", err=True)
-    tokenizer = spec.train(_read_texts(paths or []))
+    tokenizer = spec.train(_read_texts(paths or []), specials_of(family))
     tokenizer.save(out)
     typer.echo(f"{out}: {_description(tokenizer)}", err=True)
-    if kind == TrainedKind.BPE and tokenizer.vocab_size < spec.vocab_size:
+    if "vocab_size" in type(spec).model_fields and tokenizer.vocab_size < spec.vocab_size:
         typer.echo(
-            f"fewer than the {spec.vocab_size:,} asked for: no pair of tokens occurs twice any more", err=True
+            f"fewer than the {spec.vocab_size:,} asked for: the text repeats nothing more that could be a token",
+            err=True,
         )
     typer.echo(f'next: clearformer tokenizer show "some text" --tokenizer {out}', err=True)
 
@@ -110,6 +154,52 @@ def show(
         _print(text, chosen, bpe)
 
 
+@app.command()
+def compare(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE", help="Texts: files, or folders of them, all taken together."),
+    ],
+    kinds: Annotated[
+        str, typer.Option(metavar="KIND,...", help="What to train: char, byte, bpe, wordpiece, unigram.")
+    ] = DEFAULT_KINDS,
+    vocab_size: Annotated[
+        str, typer.Option(metavar="N,...", help="Vocabulary sizes for those kinds that have one.")
+    ] = "4000",
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="Train on lower case and compare on it.")
+    ] = False,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Measure on this text; if not given, on the last tenth of every FILE.",
+            show_default=False,
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE|RUN|byte|gpt2", help="One that is made already; can be given again."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")
+    ] = False,
+) -> None:
+    """Cut the same text with different tokenizers, and compare how finely they cut it."""
+    made = {name: _find_tokenizer(name) for name in tokenizer or []}
+    chosen = [] if tokenizer and kinds == DEFAULT_KINDS else _kinds(kinds)
+    sizes = _sizes(vocab_size)
+    parts = _Parts(paths, held_out)
+    tokenizers = list(_trained(chosen, sizes, lowercase, parts)) + list(made.items())
+    example = _example(parts.measured_lines())
+    compared = [_compared(name, each, parts, example) for name, each in tokenizers]
+    if as_json:
+        about = {"trained_on": parts.trained_on, "measured_on": parts.measured_on, "example": example}
+        typer.echo(json.dumps(about | {"tokenizers": compared}))
+    else:
+        _print_comparison(compared, parts)
+
+
 def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
     from clearformer import text
     from clearformer.config import resolve
@@ -118,9 +208,13 @@ def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
         TrainedKind.CHAR: text.CharTokenizerSpec,
         TrainedKind.BYTE: text.ByteTokenizerSpec,
         TrainedKind.BPE: text.BPETokenizerSpec,
+        TrainedKind.WORDPIECE: text.WordPieceTokenizerSpec,
+        TrainedKind.UNIGRAM: text.UnigramTokenizerSpec,
     }
     if foreign := [name for name in options if name not in specs[kind].model_fields]:
         option = "--" + foreign[0].replace("_", "-")
+        if foreign[0] == "lowercase" and not options["lowercase"]:
+            option = "--cased"
         raise UserError(f"{option} does not go with --kind {kind}: leave it out, or choose another kind")
     return resolve(specs[kind], options)
 
@@ -134,6 +228,136 @@ def _read_texts(paths: list[Path]) -> Iterator[str]:
         yield from (piece.text for piece in split_into_pieces(source.documents(), {"all": sys.maxsize}))
 
 
+class _Parts:
+    """The text to train on and the text to measure on, read anew each time they are asked for."""
+
+    def __init__(self, paths: list[Path], held_out: Path | None) -> None:
+        self._paths, self._held_out = paths, held_out
+        names = ", ".join(map(str, paths))
+        share = "" if held_out else f"the first {1 - HELD_OUT:.0%} of "
+        self.trained_on = share + names
+        self.measured_on = str(held_out) if held_out else f"the last {HELD_OUT:.0%} of {names}"
+        self._lengths = {} if held_out else {path: sum(map(len, _read_texts([path]))) for path in paths}
+        if too_short := [path for path, n_chars in self._lengths.items() if n_chars < 1 / HELD_OUT]:
+            raise DataError(
+                f"{too_short[0]}: too short to hold a part of it out; give a longer text, or --held-out"
+            )
+
+    def training_texts(self) -> Iterator[str]:
+        if self._held_out:
+            return _read_texts(self._paths)
+        return self._split("train")
+
+    def measured_lines(self) -> Iterator[str]:
+        """Lines without their ends; a long text's come in pieces that a line may be cut by."""
+        texts = _read_texts([self._held_out]) if self._held_out else self._split("val")
+        return (line.removesuffix("\r") for text in texts for line in text.split("\n"))
+
+    def _split(self, name: str) -> Iterator[str]:
+        from clearformer.data import TextData, open_source
+        from clearformer.data.splitting import split_into_pieces, split_stops
+
+        for path, n_chars in self._lengths.items():
+            config = TextData(path=str(path), val_fraction=HELD_OUT)
+            pieces = split_into_pieces(open_source(config).documents(), split_stops(n_chars, config))
+            yield from (piece.text for piece in pieces if piece.split == name)
+
+
+def _kinds(names: str) -> list[TrainedKind]:
+    kinds = [name.strip() for name in names.split(",")]
+    for kind in kinds:
+        if kind not in list(TrainedKind):
+            raise UserError(
+                f"--kinds takes of {', '.join(TrainedKind)}; got {kind!r}{did_you_mean(kind, TrainedKind)}"
+            )
+    return [TrainedKind(kind) for kind in dict.fromkeys(kinds)]
+
+
+def _sizes(numbers: str) -> list[int]:
+    try:
+        return [int(number) for number in dict.fromkeys(numbers.split(","))]
+    except ValueError:
+        raise UserError(
+            f"--vocab-size takes whole numbers with commas between, such as 1000,4000; got {numbers!r}"
+        ) from None
+
+
+def _trained(
+    kinds: list[TrainedKind], sizes: list[int], lowercase: bool, parts: _Parts
+) -> Iterator[tuple[str, "Tokenizer"]]:
+    for kind in kinds:
+        fixed = {TrainedKind.CHAR: {"unk": True}, TrainedKind.BYTE: {}}.get(kind)
+        settings = (
+            [{"vocab_size": size, "lowercase": lowercase} for size in sizes] if fixed is None else [fixed]
+        )
+        for options in settings:
+            spec = _spec(kind, options)
+            typer.echo(f"training {kind.value} {options.get('vocab_size', '')}".rstrip(), err=True)
+            yield kind.value, spec.train(parts.training_texts())
+
+
+def _example(lines: Iterator[str]) -> str:
+    """The first line that says something, and not too much to be read five times over."""
+    first = ""
+    for line in islice((line for line in lines if line.strip()), EXAMPLES_TRIED):
+        first = first or line
+        if EXAMPLE_WORDS[0] <= len(line.split()) <= EXAMPLE_WORDS[1]:
+            return line
+    return " ".join(first.split(" ")[: EXAMPLE_WORDS[1]])
+
+
+def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) -> dict[str, Any]:
+    from clearformer.text import cut_of
+
+    cut = cut_of(tokenizer, parts.measured_lines())
+    if not cut.n_lines:
+        raise DataError(
+            f"{parts.measured_on}: there is no text in it to measure on; give a longer one, or --held-out"
+        )
+    return {
+        "name": name,
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+        "lossless": tokenizer.lossless,
+        **cut.to_json(),
+        "example": [tokenizer.token_label(token) for token in tokenizer.encode(example).tolist()],
+    }
+
+
+def _print_comparison(compared: list[dict[str, Any]], parts: _Parts) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("tokenizer", overflow="fold")
+    for heading in (
+        "size",
+        "tokens\nper word",
+        "tokens\nper line",
+        "bytes\nper token",
+        "unknown",
+        "lossless",
+    ):
+        table.add_column(heading, justify="right")
+    for row in compared:
+        table.add_row(
+            _visible(row["name"], console.encoding),
+            f"{row['vocab_size']:,}",
+            f"{row['tokens_per_word']:.3f}",
+            f"{row['tokens_per_line']:.2f}",
+            f"{row['bytes_per_token']:.3f}",
+            f"{row['unknown_share']:.2%}",
+            "yes" if row["lossless"] else "no",
+        )
+    console.print(f"trained on {parts.trained_on}, measured on {parts.measured_on}", soft_wrap=True)
+    console.print(table)
+    for row in compared:
+        console.print(f"{row['name']} {row['vocab_size']:,}:")
+        console.print("  " + _visible("|".join(row["example"]), console.encoding))
+
+
 def _read_standard_input() -> str:
     try:
         return sys.stdin.buffer.read().decode("utf-8")
@@ -141,10 +365,15 @@ def _read_standard_input() -> str:
         raise DataError("standard input is not UTF-8 text: convert it first, such as with iconv") from None
 
 
-def _find_tokenizer(name: str, text: str) -> "Tokenizer":
+def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":
+    """A tokeniser by the name of a file, a run or a kind; `char` is that of the text, where there is one."""
     from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, GPT2TokenizerSpec, load_tokenizer
 
     if name == "char":
+        if text is None:
+            raise UserError(
+                "--tokenizer char has no text of its own to know characters from: use --kinds char"
+            )
         return CharTokenizerSpec().train([text])
     if name == "byte":
         return ByteTokenizerSpec().train()
@@ -277,5 +506,5 @@ def _visible(label: str, encoding: str) -> str:
 def _description(tokenizer: "Tokenizer") -> str:
     n_merges = len(tokenizer.merges)
     merges = f", {n_merges:,} merge{'s' if n_merges > 1 else ''}" if n_merges else ""
-    specials = f", with {' '.join(tokenizer.specials)}" if tokenizer.specials else ""
+    specials = f", with {tokenizer.named_specials()}" if tokenizer.specials else ""
     return f"{tokenizer.kind} tokenizer, {tokenizer.vocab_size:,} tokens{merges}{specials}"

@@ -201,7 +201,7 @@ class _Preparation:
     def _encode(
         self, pieces: Iterable[Piece], first_char: int, tokenizer: Tokenizer, writer: ShardWriter
     ) -> dict[str, Any]:
-        before, behind = _document_marks(tokenizer)
+        before, behind = tokenizer.marks
         n_chars = n_bytes = 0
         with writer:
             for piece in pieces:
@@ -251,11 +251,3 @@ class _Preparation:
             | self.text_key
             | {"source": source, "splits": splits}
         )
-
-
-def _document_marks(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """What the tokeniser puts before and behind a document."""
-    plain = 0  # special tokens come after all others
-    wrapped = tokenizer.wrap([plain])
-    at = int(np.flatnonzero(wrapped == plain)[0])
-    return wrapped[:at], wrapped[at + 1 :]

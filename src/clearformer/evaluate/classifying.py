@@ -66,9 +66,9 @@ def evaluate_classes(
     ordered = in_length_order(texts, batch_size, model.config.max_seq_len, pad_id, too_long)
     parts = ((places, batch.tokens, batch.padding) for places, batch in ordered)
     logprobs = class_logprobs(model, parts, len(texts), dtype)
-    report = classification_report(texts.label_ids, logprobs.argmax(1), dataset.labels)
-    loss = float(-logprobs[np.arange(len(texts)), texts.label_ids].astype(np.float64).mean())
-    return ClassEvaluation(loss, report, logprobs)
+    report = classification_report(texts.label_ids, logprobs.argmax(1), dataset.labels, logprobs)
+    assert report.loss is not None
+    return ClassEvaluation(report.loss, report, logprobs)
 
 
 def class_logprobs(

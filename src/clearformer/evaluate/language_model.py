@@ -7,10 +7,8 @@ predicted exactly once, by a model that reads C - S + 1 to C tokens before it (o
 Shapes: B windows in a batch, T positions, N predictions, V vocabulary.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,7 +19,7 @@ from torch import Tensor
 
 from clearformer.data import Split
 from clearformer.errors import DataError, UserError
-from clearformer.generate import evaluating
+from clearformer.generate import autocast_to, evaluating
 from clearformer.model import Decoder
 
 LOGITS_AT_ONCE = 1 << 26  # numbers in one batch's logits: 256 MB in float32
@@ -34,6 +32,9 @@ LogitsOf = Callable[[Int[Tensor, "B T"]], Float[Tensor, "B T V"]]
 @runtime_checkable
 class HasTokenBytes(Protocol):
     """What a tokeniser is needed for here."""
+
+    @property
+    def lossless(self) -> bool: ...
 
     def token_bytes(self, token: int) -> bytes: ...
 
@@ -50,7 +51,8 @@ class Evaluation:
         mean_entropy: The mean entropy of the predictions, in nats: the loss that the model itself expects. A model
             whose loss is the larger one is surer than it ought to be.
         n_tokens: Tokens that were predicted, all but the split's first.
-        n_chars: Characters that these tokens stand for; None where no tokeniser was given.
+        n_chars: Characters that these tokens stand for; None where no tokeniser was given, or one whose tokens do not
+            hold all of a text (lower-cased ones, WordPiece).
         n_bytes: The same in UTF-8.
         context: The most tokens that a prediction was made from.
         stride: Tokens from the start of one window to the next.
@@ -210,8 +212,11 @@ def _loss_and_entropy(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"
 
 
 def _predicted_text(split: Split, tokenizer: HasTokenBytes | None) -> tuple[int | None, int | None]:
-    """The characters and bytes of all tokens but the first; a character counts with its first byte."""
-    if tokenizer is None:
+    """The characters and bytes of all tokens but the first; a character counts with its first byte.
+
+    None where the tokens do not hold all of the text: a model that predicts them has predicted less than it.
+    """
+    if tokenizer is None or not tokenizer.lossless:
         return None, None
     first = tokenizer.token_bytes(int(split.read(0, 1)[0]))
     n_chars = sum(byte & 0b1100_0000 != 0b1000_0000 for byte in first)  # 10xxxxxx goes on with a character
@@ -233,12 +238,6 @@ def _context_and_stride(model: Decoder, context: int | None, stride: int | None)
 
 def _vocab_size(model: Decoder) -> int:
     return model.embed.num_embeddings
-
-
-def autocast_to(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
-    """Matrix products in that type; as they are around the call, where none is given."""
-    plain = dtype in (None, torch.float32)
-    return contextlib.nullcontext() if plain else torch.autocast(device.type, dtype=dtype)
 
 
 def finite(value: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from clearformer.data.masking import MaskedBatch
-from clearformer.evaluate.language_model import autocast_to, finite
+from clearformer.evaluate.language_model import finite
 from clearformer.evaluate.teacher_forcing import Sums
-from clearformer.generate import evaluating
+from clearformer.generate import autocast_to, evaluating
 from clearformer.model import Encoder
 
 

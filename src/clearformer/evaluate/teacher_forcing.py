@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from clearformer.data import PairSplit, batches_in_order
-from clearformer.evaluate.language_model import autocast_to, finite
-from clearformer.generate import evaluating
+from clearformer.evaluate.language_model import finite
+from clearformer.generate import autocast_to, evaluating
 from clearformer.model import EncoderDecoder
 from clearformer.text import Tokenizer
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from clearformer.data import LabelledData
 from clearformer.errors import RunError
 from clearformer.files import folder_made_whole, sync
 from clearformer.interop.card import model_card
@@ -57,7 +58,9 @@ def _write(run: Run, fitted: Fit, folder: Path) -> None:
     tokenizer, model = run.tokenizer, run.config.model
     start = tokenizer.bos_id if model.family == "encoder-decoder" else None
     ids = SpecialIds(tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, start)
-    write_model(folder, fitted, weights_of(run.model), ids)
+    data = run.config.data
+    labels = data.labels if isinstance(data, LabelledData) else None
+    write_model(folder, fitted, weights_of(run.model), ids, labels)
     for name, document in tokenizer_documents(tokenizer, model).items():
         write_json(folder / name, document)
     n_parameters = sum(parameter.numel() for parameter in run.model.parameters())

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from clearformer.data import Data, LabelledData, PairsData, TextData
+from clearformer.interop.fields import Fields
 from clearformer.interop.reading import read_model
 from clearformer.interop.tokens import read_tokenizer
 from clearformer.model import ModelConfig
@@ -39,12 +40,35 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
     tokenizer = read_tokenizer(source, model.fields, model.config)
     save_checkpoint(target.checkpoints, Checkpoint(Progress(), model.weights, {}))
     link(target.checkpoints, {"latest": 0})
-    target.create(run_config(model.config), tokenizer, text_sha256="")  # last, for it makes the run complete
+    labels = None if model.config.n_classes is None else labels_of(model.fields)
+    config = run_config(model.config, labels)
+    target.create(config, tokenizer, text_sha256="")  # last, for it makes the run complete
     return load(target.path, device="cpu")
 
 
-def run_config(model: ModelConfig) -> RunConfig:
+def run_config(model: ModelConfig, labels: tuple[str, ...] | None = None) -> RunConfig:
     """A run of this model: what it was trained on is not known, so the data are those that its task begins with."""
     data, objective = TASKS["classes" if model.n_classes is not None else model.family]
+    if isinstance(data, LabelledData):
+        data = data.replace(labels=labels)
     train = TrainConfig(objective=objective, max_steps=STEPS, dtype="float32", compile=False)
     return RunConfig(model=model, data=data, train=train)
+
+
+def labels_of(fields: Fields) -> tuple[str, ...] | None:
+    """The names of a classifier's classes, by their numbers.
+
+    Raises:
+        ConfigError: they are not numbered from 0 on, or two are the same.
+    """
+    names = fields.get("id2label")
+    if names is None:
+        return None
+    numbers = [str(number) for number in range(len(names))]
+    if (
+        not isinstance(names, dict)
+        or sorted(names) != sorted(numbers)
+        or len(set(names.values())) < len(names)
+    ):
+        fields.refuse("id2label", "names of classes are wanted, numbered from 0 on and all different")
+    return tuple(str(names[number]) for number in numbers)

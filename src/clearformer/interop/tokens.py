@@ -13,11 +13,7 @@ from clearformer.interop.older_tokens import added_token, from_older_files
 from clearformer.interop.reading import read_json
 from clearformer.model import ModelConfig
 from clearformer.text import Tokenizer
-
-try:  # TEMPORARY
-    from clearformer.text.imported import ImportedTokenizer
-except ImportError:
-    ImportedTokenizer = None
+from clearformer.text.imported import ImportedTokenizer
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -96,7 +92,8 @@ def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokeniz
     """
     document = read_document(folder)
     backend = _backend(folder / TOKENIZER, document)
-    _fill_up(document, backend.get_vocab_size(), config.vocab_size or 0, folder)
+    n_tokens = max(backend.get_vocab().values(), default=-1) + 1
+    _fill_up(document, n_tokens, config.vocab_size or 0, folder)
     roles = _roles_here(folder, fields, config.family, backend)
     return ImportedTokenizer(document, roles)
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,9 +112,15 @@ def completed(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, T
 
 
 def write_model(
-    folder: Path, fitted: Fit, weights: Mapping[str, Tensor], ids: SpecialIds, labels: list[str] | None = None
+    folder: Path,
+    fitted: Fit,
+    weights: Mapping[str, Tensor],
+    ids: SpecialIds,
+    labels: Sequence[str] | None = None,
 ) -> None:
     """Write config.json, generation_config.json and model.safetensors into a folder.
+
+    `labels` are the names of a classifier's classes.
 
     Raises:
         OSError: it cannot be written.
@@ -126,7 +132,7 @@ def write_model(
         **fitted.architecture.write(fitted.config),
         **ids.fields(),
     }
-    if labels is not None:
+    if labels is not None and fitted.config.n_classes is not None:
         fields["id2label"] = {str(number): label for number, label in enumerate(labels)}
         fields["label2id"] = {label: number for number, label in enumerate(labels)}
     write_json(folder / CONFIG, dict(sorted(fields.items())))

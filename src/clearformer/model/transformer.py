@@ -279,6 +279,8 @@ class Encoder(Transformer):
         token_types: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """One vector for each token, of all the text around it (lecture 003: contextual embeddings)."""
+        if token_types is not None and self.token_types is None:
+            raise UserError("this model tells no texts apart (model.n_token_types=0); leave token_types out")
         mask = self._mask(tokens, padding, causal=False)
         x = self._token_vectors(tokens)
         if self.token_types is not None:

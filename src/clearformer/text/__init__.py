@@ -3,8 +3,10 @@
 from clearformer.text.bpe import BPETokenizer, BPETokenizerSpec, merge_steps
 from clearformer.text.byte import ByteTokenizer, ByteTokenizerSpec
 from clearformer.text.char import CharTokenizer, CharTokenizerSpec
+from clearformer.text.compare import Cut, cut_of
 from clearformer.text.config import TokenizerConfig
 from clearformer.text.gpt2 import GPT2TokenizerSpec
+from clearformer.text.imported import ImportedTokenizer
 from clearformer.text.load import load_tokenizer
 from clearformer.text.stream import StreamDecoder
 from clearformer.text.tokenizer import Tokenizer, specials_of
@@ -18,7 +20,9 @@ __all__ = [
     "ByteTokenizerSpec",
     "CharTokenizer",
     "CharTokenizerSpec",
+    "Cut",
     "GPT2TokenizerSpec",
+    "ImportedTokenizer",
     "StreamDecoder",
     "Tokenizer",
     "TokenizerConfig",
@@ -26,6 +30,7 @@ __all__ = [
     "UnigramTokenizerSpec",
     "WordPieceTokenizer",
     "WordPieceTokenizerSpec",
+    "cut_of",
     "load_tokenizer",
     "merge_steps",
     "specials_of",

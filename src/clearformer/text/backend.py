@@ -58,7 +58,9 @@ def pre_tokens_of(backend: tokenizers.Tokenizer, text: str) -> list[str]:
     return [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if text else []
 
 
-def untrained(owner: type[OwnTokenizer], model: Any, normalizer: dict[str, Any] | None) -> tokenizers.Tokenizer:
+def untrained(
+    owner: type[OwnTokenizer], model: Any, normalizer: dict[str, Any] | None
+) -> tokenizers.Tokenizer:
     """What normalises and cuts a text as the tokenisers of a class do, around a model of `tokenizers`."""
     document = json.loads(tokenizers.Tokenizer(model).to_str())
     document |= {"pre_tokenizer": owner.pre_tokenizer, "normalizer": normalizer}

@@ -6,30 +6,42 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.errors import TokenizerError
+from clearformer.text.backend import LOWERCASE
 from clearformer.text.bpe import BPETokenizer
 from clearformer.text.byte import BYTE_SPELLINGS, ByteTokenizer
 from clearformer.text.char import CharTokenizer
-from clearformer.text.tokenizer import UNK, Tokenizer
+from clearformer.text.imported import load_imported, named_roles
+from clearformer.text.tokenizer import ROLES, OwnTokenizer, Tokenizer
+from clearformer.text.unigram import BYTE_PIECES, NORMALIZERS, UnigramTokenizer, unigram_normalizer
+from clearformer.text.wordpiece import WordPieceTokenizer, bert_normalizer
 
-KINDS: tuple[type[Tokenizer], ...] = (CharTokenizer, ByteTokenizer, BPETokenizer)
+OF_BPE: tuple[type[OwnTokenizer], ...] = (CharTokenizer, ByteTokenizer, BPETokenizer)
+
+
+class NotOursError(Exception):
+    """A tokeniser, but of none of our kinds: it says why."""
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
     """The tokeniser that a `tokenizer.json` holds; its kind is told by what the file says `tokenizers` should do.
 
+    One of a kind that is not ours is imported, and its special tokens get the roles that `tokenizer_config.json`
+    beside it names, or else those that go with their names.
+
     Raises:
-        TokenizerError: the file is absent, is not JSON, holds no tokeniser, or one of a kind that is not ours.
+        TokenizerError: the file is absent, is not JSON, holds no tokeniser, or one that cannot be used.
     """
-    document = _read(path)
+    text = _read(path)
     try:
-        return _from_document(document)
+        return _from_document(json.loads(text), text, path)
     except TokenizerError as error:
         raise TokenizerError(f"{path}: {error}") from None
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> str:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        json.loads(text)
     except FileNotFoundError:
         raise TokenizerError(
             f"{path}: there is no such file; `clearformer tokenizer train` makes one"
@@ -38,43 +50,117 @@ def _read(path: Path) -> Any:
         raise TokenizerError(f"{path} cannot be read: {error.strerror}; give a tokenizer.json") from None
     except (ValueError, RecursionError):
         raise TokenizerError(f"{path}: not JSON; give a tokenizer.json") from None
+    return text
 
 
-def _from_document(document: Any) -> Tokenizer:
+def _from_document(document: Any, text: str, path: Path) -> Tokenizer:
     if not isinstance(document, Mapping) or not isinstance(document.get("model"), Mapping):
         raise TokenizerError("JSON, but not a tokenizer; give a tokenizer.json")
-    model = document["model"]
+    try:
+        ours = _ours(document)
+    except NotOursError as why:
+        return _imported(text, path, str(why))
+    roles = named_roles(path)
+    if roles is None or roles == _names_by_role(ours):
+        return ours
+    return load_imported(text, path)
+
+
+def _imported(text: str, path: Path, why: str) -> Tokenizer:
+    try:
+        return load_imported(text, path)
+    except TokenizerError as error:
+        raise TokenizerError(
+            f"not of a kind that clearformer makes ({why}), nor to be imported: {error}"
+        ) from None
+
+
+def _names_by_role(tokenizer: Tokenizer) -> dict[str, str]:
+    ids = {role: getattr(tokenizer, f"{role}_id") for role in ROLES}
+    return {role: tokenizer.spellings[token] for role, token in ids.items() if token is not None}
+
+
+def _ours(document: Mapping[str, Any]) -> OwnTokenizer:
     specials = _special_tokens(document.get("added_tokens"))
-    tokens = _tokens_by_id(model.get("vocab"))
-    plain = tokens[: len(tokens) - len(specials)]
-    if tokens[len(plain) :] != specials:
-        raise _not_ours("its special tokens are not the last of its vocabulary")
+    match document["model"].get("type"):
+        case "WordPiece":
+            return _same_document(_wordpiece(document, specials), document)
+        case "Unigram":
+            return _same_document(_unigram(document, specials), document)
+        case "BPE":
+            return _of_bpe(document, specials)
+        case other:
+            _tokens_by_id(document["model"].get("vocab"))
+            raise NotOursError(f"its model is {other!r}")
+
+
+def _same_document(tokenizer: OwnTokenizer, document: Mapping[str, Any]) -> OwnTokenizer:
+    written = tokenizer.document()
+    if different := [part for part, value in written.items() if document.get(part) != value]:
+        raise NotOursError(f"its {different[0]} is not as ours")
+    return tokenizer
+
+
+def _wordpiece(document: Mapping[str, Any], specials: list[str]) -> OwnTokenizer:
+    plain = _plain_tokens(document["model"], specials)
+    lowercase = document.get("normalizer") == bert_normalizer(True)
+    try:
+        return WordPieceTokenizer(plain, specials, lowercase)
+    except TokenizerError as error:
+        raise NotOursError(str(error)) from None
+
+
+def _unigram(document: Mapping[str, Any], specials: list[str]) -> OwnTokenizer:
+    normalizers = {
+        (normalize, lowercase): unigram_normalizer(normalize, lowercase)
+        for normalize in NORMALIZERS
+        for lowercase in (False, True)
+    }
+    fitting = [way for way, normalizer in normalizers.items() if normalizer == document.get("normalizer")]
+    if not fitting:
+        raise NotOursError("its normalizer is none of ours")
+    try:
+        pieces = [(str(piece), float(score)) for piece, score in document["model"].get("vocab")]
+    except (TypeError, ValueError):
+        raise TokenizerError("damaged: its vocab is not a list of tokens and scores") from None
+    try:
+        return UnigramTokenizer(pieces[len(BYTE_PIECES) :], specials, *fitting[0])
+    except TokenizerError as error:
+        raise NotOursError(str(error)) from None
+
+
+def _of_bpe(document: Mapping[str, Any], specials: list[str]) -> OwnTokenizer:
+    model = document["model"]
+    plain = _plain_tokens(model, specials)
     kind = _kind_of(document)
     merges = _merges(model.get("merges"))
-    unk = UNK if UNK in specials else None
-    if kind is CharTokenizer and not merges and model.get("unk_token") == unk:
+    unknown = next((name for name in ROLES["unk"] if name in specials), None)
+    if kind is CharTokenizer and not merges and model.get("unk_token") == unknown:
         return CharTokenizer(plain, specials)
     if kind is ByteTokenizer and not merges and plain == BYTE_SPELLINGS:
         return ByteTokenizer(specials)
-    if kind is BPETokenizer:
-        return BPETokenizer(plain, merges, specials)
-    raise _not_ours("its vocabulary is not that of its kind")
+    if kind is BPETokenizer and model.get("unk_token") == unknown:
+        try:
+            return BPETokenizer(plain, merges, specials, lowercase=document.get("normalizer") is not None)
+        except TokenizerError as error:
+            raise NotOursError(str(error)) from None
+    raise NotOursError("its vocabulary is not that of its kind")
 
 
-def _kind_of(document: Mapping[str, Any]) -> type[Tokenizer]:
-    model = document["model"]
-    if model.get("type") != "BPE":
-        raise _not_ours(f"its model is {model.get('type')!r}")
+def _kind_of(document: Mapping[str, Any]) -> type[OwnTokenizer]:
     plain_parts = {"type", "unk_token", "vocab", "merges"}
-    if changed := [name for name, value in model.items() if value and name not in plain_parts]:
-        raise _not_ours(f"its model sets {changed[0]}")
-    for part in ("normalizer", "post_processor", "truncation", "padding"):
+    if changed := [name for name, value in document["model"].items() if value and name not in plain_parts]:
+        raise NotOursError(f"its model sets {changed[0]}")
+    for part in ("post_processor", "truncation", "padding"):
         if document.get(part):
-            raise _not_ours(f"it has a {part}")
-    for kind in KINDS:
+            raise NotOursError(f"it has a {part}")
+    for kind in OF_BPE:
         if (document.get("pre_tokenizer"), document.get("decoder")) == (kind.pre_tokenizer, kind.decoder):
-            return kind
-    raise _not_ours("its pre_tokenizer and decoder are none of ours")
+            normalizers = (None, LOWERCASE) if kind is BPETokenizer else (None,)
+            if document.get("normalizer") in normalizers:
+                return kind
+            raise NotOursError("its normalizer is none of ours")
+    raise NotOursError("its pre_tokenizer and decoder are none of ours")
 
 
 def _special_tokens(added: Any) -> list[str]:
@@ -86,16 +172,27 @@ def _special_tokens(added: Any) -> list[str]:
     except (TypeError, KeyError):
         raise TokenizerError("damaged: its added_tokens are not tokens with an id and a content") from None
     if not all(token.get("special") for token in in_order):
-        raise _not_ours("it has added tokens that are not special")
+        raise NotOursError("it has added tokens that are not special")
     return names
+
+
+def _plain_tokens(model: Mapping[str, Any], specials: list[str]) -> list[str]:
+    tokens = _tokens_by_id(model.get("vocab"))
+    plain = tokens[: len(tokens) - len(specials)]
+    if tokens[len(plain) :] != specials:
+        raise NotOursError("its special tokens are not the last of its vocabulary")
+    return plain
 
 
 def _tokens_by_id(vocab: Any) -> list[str]:
     if not isinstance(vocab, Mapping) or not all(type(token_id) is int for token_id in vocab.values()):
         raise TokenizerError("damaged: its vocab is not an object of tokens and ids")
     tokens = sorted(vocab, key=vocab.__getitem__)
-    if [vocab[token] for token in tokens] != list(range(len(tokens))):
-        raise TokenizerError("damaged: the ids of its vocab do not run from 0 without a gap")
+    ids = [vocab[token] for token in tokens]
+    if len(set(ids)) < len(ids) or min(ids, default=0) < 0:
+        raise TokenizerError("damaged: an id of its vocab is negative, or given to two tokens")
+    if ids != list(range(len(ids))):
+        raise NotOursError("the ids of its vocab do not run from 0 without a gap")
     return tokens
 
 
@@ -103,11 +200,4 @@ def _merges(merges: Any) -> list[tuple[str, str]]:
     try:
         return [(str(left), str(right)) for left, right in merges]
     except (TypeError, ValueError):
-        raise TokenizerError("damaged: its merges are not pairs of tokens") from None
-
-
-def _not_ours(why: str) -> TokenizerError:
-    return TokenizerError(
-        f"a tokenizer of a kind that clearformer does not have ({why}): "
-        f"it reads char, byte and byte-level BPE, as `clearformer tokenizer train` writes them"
-    )
+        raise NotOursError("its merges are not pairs of tokens") from None

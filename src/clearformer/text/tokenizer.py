@@ -52,6 +52,8 @@ ROLES = {
 WORD, PUNCTUATION, PARTIAL, ALONE = range(4)
 REPLACEMENT = "\ufffd"  # what bytes that are no whole character are read as
 
+SPECIALS_NAMED = 7  # where a tokeniser is described; some have hundreds
+
 Merge = tuple[str, str]
 
 
@@ -253,8 +255,13 @@ class Tokenizer(ABC):
         write_file(path, self.to_json().encode())
 
     def __repr__(self) -> str:
-        specials = f" with {', '.join(self.specials)}" if self.specials else ""
+        specials = f" with {self.named_specials(', ')}" if self.specials else ""
         return f"{type(self).__name__}({self.vocab_size:,} tokens{specials})"
+
+    def named_specials(self, separator: str = " ") -> str:
+        """The names of the special tokens, the first of them where there are many."""
+        first, n_more = self.specials[:SPECIALS_NAMED], len(self.specials) - SPECIALS_NAMED
+        return separator.join(first) + (f" and {n_more:,} more" if n_more > 0 else "")
 
     def _checked(self, ids: ArrayLike) -> np.ndarray:
         tokens = np.asarray(ids)
@@ -342,7 +349,9 @@ class OwnTokenizer(Tokenizer):
 
 def _roles_of(special_ids: Mapping[str, int]) -> dict[str, int]:
     """The ids of `ROLES`, told by the names of special tokens."""
-    found = {role: [special_ids[name] for name in names if name in special_ids] for role, names in ROLES.items()}
+    found = {
+        role: [special_ids[name] for name in names if name in special_ids] for role, names in ROLES.items()
+    }
     return {role: ids[0] for role, ids in found.items() if ids}
 
 

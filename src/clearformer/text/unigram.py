@@ -67,7 +67,9 @@ class UnigramTokenizer(BackendTokenizer):
     ) -> None:
         known = {piece for piece, _ in pieces}
         if missing := [character for character in SPELL_BYTE_PIECES if character not in known]:
-            raise TokenizerError(f"{missing[0]!r} is not a token, and is needed to tell a text from its bytes")
+            raise TokenizerError(
+                f"{missing[0]!r} is not a token, and is needed to tell a text from its bytes"
+            )
         if unfit := [piece for piece, score in pieces if not piece or not math.isfinite(score)]:
             raise TokenizerError(f"the token {unfit[0]!r} is empty, or its probability is no number")
         if len(known.union(BYTE_PIECES)) < len(pieces) + len(BYTE_PIECES):

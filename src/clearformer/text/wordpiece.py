@@ -140,7 +140,9 @@ class WordPieceTokenizerSpec(Spec):
         words = count_pre_tokens(reader, texts)
         characters = most_frequent_characters(words, MAX_CHARACTERS)
         if not characters:
-            raise TokenizerError("there is no word to learn tokens from: give a corpus of more than white space")
+            raise TokenizerError(
+                "there is no word to learn tokens from: give a corpus of more than white space"
+            )
         n_needed = 2 * len(characters) + len(specials)
         if self.vocab_size < n_needed:
             raise TokenizerError(

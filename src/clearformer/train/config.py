@@ -16,13 +16,13 @@ from clearformer.train.tasks import Masked, NextToken, Objective, Translate
 DEFAULT_BATCH_SIZE = 32
 PRESETS_FOR = {
     "decoder": "quick",
-    "encoder": "masked, or classify",
+    "encoder": "masked or classify",
     "encoder-decoder": "translate",
-    "text": "quick, or masked",
+    "text": "quick or masked",
     "pairs": "translate",
-    "labelled": "classify, or masked",
+    "labelled": "classify or masked",
 }
-"""Which to name where a model's family, or a kind of data, does not fit the rest."""
+"""Which to begin with, for a family of models or a kind of data."""
 
 
 class TrainConfig(Spec):
@@ -107,6 +107,11 @@ class TrainConfig(Spec):
         return self
 
 
+def presets_for(*wanted: str) -> str:
+    """The way out, where a family of models or a kind of data does not fit the rest of a run."""
+    return "; ".join(f"for {what} begin with the preset {PRESETS_FOR[what]}" for what in wanted)
+
+
 class RunConfig(Spec):
     """A whole run: with the seed, all that decides its result on one machine."""
 
@@ -123,17 +128,26 @@ class RunConfig(Spec):
         if family != objective.family:
             whose = "" if self.train.pretrained is None else f", as that of {self.train.pretrained} is"
             raise ConfigError(
-                f"{what} trains a model.family={objective.family}, and this is {family}{whose}; begin with a preset "
-                f"for it: {PRESETS_FOR[family]}"
+                f"{what} trains a model.family={objective.family}, and this is {family}{whose}; "
+                f"{presets_for(objective.family, family)}"
             )
         if self.data.kind not in objective.data_kinds:
             raise ConfigError(
                 f"{what} learns from data.kind={' or '.join(objective.data_kinds)}, and this is {self.data.kind}; "
-                f"begin with a preset for it: {PRESETS_FOR[self.data.kind]}"
+                f"{presets_for(*objective.data_kinds, self.data.kind)}"
             )
         if isinstance(objective, Masked) and self.model.n_classes is not None:
             raise ConfigError(
                 f"model.n_classes: {what.partition(' ')[2]} training fills in tokens and tells no classes; leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _an_encoder_has_room(self) -> "RunConfig":
+        if self.model.family == "encoder" and self.model.max_seq_len < 3:
+            raise ConfigError(
+                f"model.max_seq_len: {self.model.max_seq_len} leaves no room for a text between [CLS] and [SEP]; "
+                "choose 3 or more"
             )
         return self
 
@@ -143,8 +157,7 @@ class RunConfig(Spec):
         kind = None if name is None else kind_of({"name": name})
         if kind is not None and kind != self.data.kind:
             raise ConfigError(
-                f"data.name={name}: these are data.kind={kind}, and this run's are {self.data.kind}; begin with a "
-                f"preset for them: {PRESETS_FOR[kind]}"
+                f"data.name={name}: its data.kind is {kind}, and this run's is {self.data.kind}; {presets_for(kind)}"
             )
         return self
 

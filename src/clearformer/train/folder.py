@@ -41,7 +41,7 @@ class RunFolder:
             raise RunError(f"{self.path} holds a run; resume it, or choose another folder")
         with disk_errors(self.path):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-        write_file(self.tokenizer_file, tokenizer.to_json().encode())
+        tokenizer.save(self.tokenizer_file)
         write_file(
             self.env_file,
             (json.dumps(environment() | {"text_sha256": text_sha256}, indent=1) + "\n").encode(),

@@ -45,7 +45,13 @@ def summed_loss_of_hidden(
 ) -> Float[Tensor, ""]:
     """`summed_loss` of the logits of what a model is about to unembed, where only the targets that count are."""
     counts = targets != IGNORED
-    hidden, targets = hidden[counts], targets[counts]  # [N D], [N]
+    return summed_loss_of_counted(model, hidden[counts], targets[counts], label_smoothing)
+
+
+def summed_loss_of_counted(
+    model: Transformer, hidden: Float[Tensor, "N D"], targets: Int[Tensor, " N"], label_smoothing: float = 0.0
+) -> Float[Tensor, ""]:
+    """The same of targets that all count."""
     if not in_chunks_is_faster(model, hidden):
         return summed_loss(model.unembed(hidden), targets, label_smoothing)
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from clearformer.model.count import (
     build_on_meta,
     flops_by_count,
     flops_by_formula,
+    head_matrix,
     matrices_by_formula,
     parameters_by_count,
     parameters_by_formula,
@@ -28,7 +29,8 @@ from clearformer.model.count import (
 from clearformer.model.transformer import build
 from clearformer.train.config import TrainConfig
 from clearformer.train.device import autocast, synchronize
-from clearformer.train.objective import next_token_loss
+from clearformer.train.objective import next_token_loss, summed_loss, summed_loss_of_counted
+from clearformer.train.tasks import Classify, Masked, NextToken, Translate
 
 # --- rates ------------------------------------------------------------------------------------------------
 
@@ -166,6 +168,8 @@ class MemoryBytes:
 def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: str = "cpu") -> MemoryBytes:
     """The memory of training, measured on two steps of the model itself, whose tensors are given none.
 
+    Every text is as long as the model reads: of shorter ones, and of the last batch of an epoch, it is less.
+
     The kernels are those of torch on a CPU, uncompiled; a compiled step keeps less. What an allocator rounds up
     and what a GPU's context and libraries take comes on top.
 
@@ -178,13 +182,13 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
             _drop_no_patterns(model)
         averages = [torch.empty_like(p) for p in model.parameters()] if train.ema else []
         optimizers = train.optimizer.build(model, train.lr)
-        tokens = torch.zeros(train.batch_size // train.accumulate, model_config.max_seq_len, dtype=torch.long)
-        activations = _one_part(model, tokens, train, live)
+        part = _Part(model, train, device_type)
+        activations = part.run(live)
         gradients = _n_bytes(p.grad for p in model.parameters() if p.grad is not None)
         _update(optimizers)
         live.peak = live.now  # the first step makes the optimisers' state; a later one finds it there
         for _ in range(min(train.accumulate, 2)):  # and a second part finds the gradients of the first
-            _one_part(model, tokens, train, live)
+            part.run(live)
         _update(optimizers)
         states = [state for optimizer in optimizers for state in optimizer.state.values()]
         return MemoryBytes(
@@ -203,14 +207,56 @@ def _drop_no_patterns(model: nn.Module) -> None:
             module.dropout = 0.0
 
 
-def _one_part(model: nn.Module, tokens: Tensor, train: TrainConfig, live: LiveBytes) -> int:
-    """Forward and backward of one part of a batch; returns the bytes that the first left for the second."""
-    before = live.now
-    with autocast(tokens.device, train.dtype):
-        loss = next_token_loss(model(tokens), tokens, train.label_smoothing)
-    kept = live.now - before
-    loss.backward()
-    return kept
+class _Part:
+    """One part of a batch, of the largest size that there is, and the loss of it that a task has."""
+
+    def __init__(self, model: Any, train: TrainConfig, device_type: str) -> None:
+        self.model, self.train, self.on_gpu = model, train, device_type == "cuda"
+        n_texts, length = part_size(model.config, train)
+        self.tokens = torch.zeros(n_texts, length, dtype=torch.long)
+        has_padding = not isinstance(train.objective, NextToken)
+        self.padding = torch.ones(n_texts, length, dtype=torch.bool) if has_padding else None
+
+    def run(self, live: LiveBytes) -> int:
+        """Forward and backward; returns the bytes that the first left for the second."""
+        before = live.now
+        with autocast(self.tokens.device, self.train.dtype):
+            loss = self.loss()
+        kept = live.now - before
+        loss.backward()
+        return kept
+
+    def loss(self) -> Tensor:
+        """As the task of the objective has it."""
+        smoothing = self.train.label_smoothing
+        match self.train.objective:
+            case NextToken():
+                return next_token_loss(self.model(self.tokens), self.tokens, smoothing)
+            case Translate():
+                hidden = self.model.hidden(self.tokens, self.tokens, self.padding)
+                return self.loss_of_hidden(hidden, self.tokens.numel())
+            case Masked() as masked:
+                hidden = self.model.hidden(self.tokens, self.padding)
+                return self.loss_of_hidden(hidden, math.ceil(masked.fraction * self.tokens.numel()))
+            case Classify():
+                return summed_loss(self.model(self.tokens, self.padding), self.tokens[:, 0], smoothing)
+
+    def loss_of_hidden(self, hidden: Tensor, n_targets: int) -> Tensor:
+        """Of vectors [B T D] of which some count; which they are is not known without memory, only how many."""
+        rows, columns = torch.zeros(2, n_targets, dtype=torch.long)
+        targets = self.tokens[rows, columns]
+        hidden = hidden[rows, columns]
+        if self.on_gpu:  # where logits are formed at once
+            return summed_loss(self.model.unembed(hidden), targets, self.train.label_smoothing)
+        return summed_loss_of_counted(self.model, hidden, targets, self.train.label_smoothing)
+
+
+def part_size(model: ModelConfig, train: TrainConfig) -> tuple[int, int]:
+    """The texts in one part of a batch, and the tokens in each, where all are as long as the model reads."""
+    if isinstance(train.objective, Translate):
+        n_tokens = train.objective.batch_tokens // train.accumulate
+        return max(1, n_tokens // model.max_seq_len), model.max_seq_len
+    return train.batch_size // train.accumulate, model.max_seq_len
 
 
 def _update(optimizers: list[Optimizer]) -> None:
@@ -247,6 +293,8 @@ class ParameterCounts:
 class TokenFlops:
     """FLOPs of a token in a text as long as the model reads; see `model.count` for what counts.
 
+    Of pairs, those of one token of the source and one of the target.
+
     Attributes:
         forward: Counted in the built model.
         backward: Likewise.
@@ -265,10 +313,11 @@ class Plan:
     """What a run will cost; its fields are those of `clearformer plan --json`.
 
     Attributes:
-        tokens_per_step: Of the whole batch.
+        tokens_per_step: Of the whole batch, where it is full; of pairs, those of either side.
         steps: `train.max_steps`, or those expected within `train.max_seconds` where that limit comes first.
         seconds: Of training, an estimate.
-        seconds_per_step: FLOPs of a step's tokens / (rate * utilisation); those of the optimiser are left out.
+        seconds_per_step: FLOPs of a step's tokens / (rate * utilisation); those of the optimiser are left out, and
+            those of logits that the loss does not need.
         rate: What the estimates assume. Without one, no time is estimated.
     """
 
@@ -295,8 +344,8 @@ def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, devic
         ConfigError: the vocabulary's size is not set.
     """
     parameters, flops = count_parameters(model), count_flops(model)
-    tokens_per_step = train.batch_size * model.max_seq_len
-    seconds_per_step = None if rate is None else _seconds_per_step(model, tokens_per_step, rate)
+    tokens_per_step = _tokens_per_step(model, train)
+    seconds_per_step = None if rate is None else _seconds_per_step(model, train, tokens_per_step, rate)
     steps, seconds = _course(train, seconds_per_step)
     return Plan(
         parameters=parameters,
@@ -308,6 +357,12 @@ def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, devic
         seconds_per_step=seconds_per_step,
         rate=rate,
     )
+
+
+def _tokens_per_step(model: ModelConfig, train: TrainConfig) -> int:
+    if isinstance(train.objective, Translate):
+        return train.objective.batch_tokens
+    return train.batch_size * model.max_seq_len
 
 
 def count_parameters(config: ModelConfig) -> ParameterCounts:
@@ -343,16 +398,18 @@ def compile_pays(
     which are worth waiting for where the run is at least twice as long as compiling.
     """
     rate = measured_rate(dtype, device, seconds=0.2)
-    seconds_per_step = _seconds_per_step(model, tokens_per_step, rate)
+    seconds_per_step = _seconds_per_step(model, train, tokens_per_step, rate)
     by_steps = math.inf if train.max_steps is None else train.max_steps * seconds_per_step
     if train.max_seconds is not None and train.max_seconds < by_steps:
         return train.max_seconds >= 2 * COMPILE_SECONDS
     return by_steps * COMPILE_SAVES >= COMPILE_SECONDS
 
 
-def _seconds_per_step(model: ModelConfig, tokens_per_step: int, rate: Rate) -> float:
+def _seconds_per_step(model: ModelConfig, train: TrainConfig, tokens_per_step: int, rate: Rate) -> float:
     flops = flops_by_formula(model, model.max_seq_len)
     flops_per_token = (sum(flops.forward.values()) + sum(flops.backward.values())) / model.max_seq_len
+    if isinstance(train.objective, Masked):  # only the tokens to guess are given logits
+        flops_per_token -= (1 - train.objective.fraction) * 6 * head_matrix(model).size
     return flops_per_token * tokens_per_step / (rate.flops_per_second * rate.utilisation)
 
 

@@ -15,7 +15,7 @@ from clearformer.generate.loop import (
     generate_tokens,
 )
 from clearformer.generate.samplers import Sampling, random_stream
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import Decoder, EncoderDecoder, ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
 
@@ -40,7 +40,7 @@ def model() -> Decoder:
 
 
 def complete(
-    model: Decoder, prompts: list[Any] = PROMPTS, n_new: int = 5, **options: Any
+    model: Decoder | EncoderDecoder, prompts: list[Any] = PROMPTS, n_new: int = 5, **options: Any
 ) -> list[Completion]:
     sampling = options.pop("sampling", Sampling())
     streams = [random_stream(1, row) for row in range(len(prompts))]
@@ -174,6 +174,26 @@ def test_samples_of_one_prompt_read_it_once(model: Decoder) -> None:
     shapes = read_shapes(model, prompts=[[1, 2, 3]] * 4)
 
     assert shapes == [(1, 3)] + [(4, 1)] * 4
+
+
+# --- of sources -------------------------------------------------------------------------------------------
+
+
+def test_an_encoder_decoder_is_sampled_of_each_source_by_itself(model: Decoder) -> None:
+    translator = EncoderDecoder(model.config.replace(family="encoder-decoder")).double()
+    sources, beginnings = [[5, 6, 7, 8, 9], [4, 2], [7, 3, 1]], [[1], [1], [1, 2]]
+
+    together = complete(translator, beginnings, n_new=2 * M, eos_id=3, sources=sources)
+
+    assert len({tuple(row.tokens) for row in together}) == 3
+    for row in range(3):
+        stream = [random_stream(1, row)]
+        alone = generate_tokens(
+            translator, [beginnings[row]], 2 * M, Sampling(), stream, 3, sources=[sources[row]]
+        )
+        assert collect(alone, 1)[0].tokens == together[row].tokens
+    without = complete(translator, beginnings, n_new=2 * M, eos_id=3, sources=sources, use_cache=False)
+    assert [row.tokens for row in without] == [row.tokens for row in together]
 
 
 # --- what is left behind, and refused -----------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """Evaluation mode for a while."""
 
 import pytest
+import torch
 from torch import nn
 
-from clearformer.generate import evaluating
+from clearformer.generate import autocast_to, evaluating
 
 
 def test_every_module_is_in_evaluation_mode_inside_and_as_it_was_afterwards() -> None:
@@ -25,3 +26,14 @@ def test_an_error_inside_does_not_leave_it_there() -> None:
         raise KeyError
 
     assert model.training
+
+
+def test_products_are_in_another_type_inside_and_as_they_were_where_none_is_given() -> None:
+    x, device = torch.ones(3, 3), torch.device("cpu")
+
+    with autocast_to(device, torch.bfloat16):
+        assert (x @ x).dtype == torch.bfloat16
+        with autocast_to(device, None):
+            assert (x @ x).dtype == torch.bfloat16
+    with autocast_to(device, torch.float32):
+        assert (x @ x).dtype == torch.float32

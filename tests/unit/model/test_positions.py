@@ -184,7 +184,7 @@ def test_relative_positions_add_each_head_s_number_for_the_distance() -> None:
     for row, query in enumerate([3, 10]):
         for key in range(11):
             bucket = positions.bucket(torch.tensor([[query - key]]))
-            assert torch.equal(bias[row, :, 0, key], positions.weight[bucket.item()])
+            assert torch.equal(bias[row, :, 0, key], positions.weight[bucket[0, 0]])
     shared = positions.bias(q_pos[1], k_pos[1])
     assert shared.shape == (H, 1, 11)
     assert torch.equal(shared, bias[1])

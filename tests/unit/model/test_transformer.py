@@ -140,6 +140,7 @@ def test_a_tied_head_is_the_embedding_matrix() -> None:
 
 def test_a_tied_head_may_have_a_bias_of_its_own() -> None:
     model, x = perturbed(small(head_bias=True)), torch.randn(B, T, D)
+    assert model.head_bias is not None
     assert model.head_bias.shape == (V,)
     torch.testing.assert_close(model.unembed(x), x @ model.embed.weight.T + model.head_bias)
 
@@ -227,6 +228,11 @@ def test_segments_are_added_to_the_embeddings_and_are_the_first_unless_told() ->
     assert not torch.allclose(model(text, None, types), model(text))
 
 
+def test_segments_are_refused_where_the_model_has_none() -> None:
+    with pytest.raises(UserError, match=r"model\.n_token_types=0"):
+        encoder()(tokens(), None, torch.zeros(B, T, dtype=torch.long))
+
+
 def test_bert_s_head_is_a_layer_and_a_norm_before_the_tied_embeddings() -> None:
     """norm(gelu(W x + b)) E^T + b (Devlin et al. 2019)."""
     model, text = encoder(masked_head="transform", head_bias=True, final_norm=False), tokens()
@@ -240,7 +246,8 @@ def test_bert_s_head_is_a_layer_and_a_norm_before_the_tied_embeddings() -> None:
     )
 
     torch.testing.assert_close(model.hidden(text), normed)
-    torch.testing.assert_close(model(text), normed @ model.embed.weight.T + model.head_bias)
+    bias = model.get_parameter("head_bias")
+    torch.testing.assert_close(model(text), normed @ model.embed.weight.T + bias)
 
 
 def test_without_a_masked_head_the_vectors_themselves_are_unembedded() -> None:

@@ -113,6 +113,16 @@ def test_recut_cuts_only_before_a_space_or_newline_after_something_visible():
     assert list(backend.recut(["", ""])) == []
 
 
+def test_lower_case_is_learned_and_comes_back():
+    tokenizer = BPETokenizerSpec(vocab_size=271, lowercase=True).train(["THE the tHE " * 3])
+    assert tokenizer.spellings[256:259] == ("he", "the", "Ġthe")
+    assert tokenizer.encode("THE Éclair İ").tolist() == tokenizer.encode("the éclair i\u0307").tolist()
+    assert tokenizer.decode(tokenizer.encode("THE É")) == tokenizer.normalized("THE É") == "the é"
+    assert not tokenizer.lossless
+    assert BPETokenizerSpec(vocab_size=271).train(["THE"]).lossless
+    assert [len(word[-1]) for word in merge_steps(tokenizer, "THE THE")] == [1, 1]
+
+
 def test_a_vocabulary_without_a_byte_is_refused():
     tokens = list(ByteTokenizer().spellings)
     with pytest.raises(TokenizerError, match="byte 0x41 is not a token"):

@@ -13,8 +13,12 @@ from clearformer.text import (
     BPETokenizerSpec,
     ByteTokenizerSpec,
     CharTokenizerSpec,
+    ImportedTokenizer,
     Tokenizer,
+    UnigramTokenizerSpec,
+    WordPieceTokenizerSpec,
     load_tokenizer,
+    specials_of,
 )
 
 CORPUS = 'the cat and the hen, the naïve \u2028 \x85 \\ " 日本\n'
@@ -25,6 +29,13 @@ TOKENIZERS: list[Tokenizer] = [
     ByteTokenizerSpec(bos=True, eos=True).train(),
     BPETokenizerSpec(vocab_size=256).train([CORPUS]),
     BPETokenizerSpec(vocab_size=263, bos=True, eos=True).train([CORPUS]),
+    BPETokenizerSpec(vocab_size=271, lowercase=True).train([CORPUS], specials_of("encoder-decoder")),
+    CharTokenizerSpec(unk=True).train([CORPUS], specials_of("encoder")),
+    WordPieceTokenizerSpec(vocab_size=97).train([CORPUS], specials_of("encoder")),
+    WordPieceTokenizerSpec(vocab_size=97, lowercase=False).train([CORPUS]),
+    UnigramTokenizerSpec(vocab_size=311).train([CORPUS], specials_of("encoder-decoder")),
+    UnigramTokenizerSpec(vocab_size=311, normalize="nfkc", lowercase=True, eos=True).train([CORPUS]),
+    UnigramTokenizerSpec(vocab_size=311, normalize="nfkc").train([CORPUS]),
 ]
 
 
@@ -35,11 +46,9 @@ def test_what_was_saved_is_loaded(tokenizer: Tokenizer, tmp_path: Path):
     assert type(loaded) is type(tokenizer)
     assert loaded.to_json() == tokenizer.to_json()
     assert loaded.fingerprint() == tokenizer.fingerprint()
-    assert (loaded.bos_id, loaded.eos_id, loaded.unk_id) == (
-        tokenizer.bos_id,
-        tokenizer.eos_id,
-        tokenizer.unk_id,
-    )
+    for role in ("pad", "bos", "eos", "unk", "mask"):
+        assert getattr(loaded, f"{role}_id") == getattr(tokenizer, f"{role}_id")
+    assert (loaded.lossless, loaded.normalized(CORPUS)) == (tokenizer.lossless, tokenizer.normalized(CORPUS))
     assert loaded.encode(CORPUS).tolist() == tokenizer.encode(CORPUS).tolist()
 
 
@@ -94,47 +103,104 @@ def _changed(tokenizer: Tokenizer, **changes: Any) -> dict[str, Any]:
     return document
 
 
-char, char_special, byte, byte_special, bpe, bpe_special = TOKENIZERS
+char, char_special, byte, byte_special, bpe, bpe_special, *_ = TOKENIZERS
+wordpiece, unigram = TOKENIZERS[8], TOKENIZERS[10]
 FOREIGN = {"id": 256, "content": "<pad>", "special": False}
+WHOLE = FOREIGN | {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        _changed(char, model__byte_fallback=True),
+        _changed(char, normalizer={"type": "Lowercase"}),
+        _changed(byte, normalizer={"type": "Lowercase"}),
+        _changed(bpe, normalizer={"type": "NFC"}),
+        _changed(bpe, post_processor={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False}),
+        _changed(char, pre_tokenizer={"type": "Whitespace"}),
+        _changed(bpe, decoder=None),
+        _changed(byte, model__vocab={"a": 0}, added_tokens=[]),
+        _changed(char, model__unk_token="a"),
+        _changed(char_special, model__unk_token=None),
+        _changed(char, model__vocab={"a": 0, "b": 2}),
+        _changed(bpe, model__vocab={"a": 0}, model__merges=[]),
+        _changed(byte, added_tokens=[WHOLE]),
+        _changed(byte, added_tokens=[WHOLE | {"special": True}]),
+        _changed(byte_special, added_tokens=[]),
+        _changed(wordpiece, decoder__cleanup=True),
+        _changed(wordpiece, model__max_input_chars_per_word=50),
+        _changed(wordpiece, normalizer=None),
+        _changed(unigram, normalizer={"type": "NFD"}),
+        _changed(unigram, model__byte_fallback=False),
+        _changed(unigram, model__vocab=[["a", -1.0], ["<pad>", 0.0]]),
+    ],
+)
+def test_a_tokenizer_of_another_kind_is_imported_as_it_is(document: dict, tmp_path: Path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(document))
+    loaded = load_tokenizer(path)
+    assert isinstance(loaded, ImportedTokenizer)
+    assert loaded.to_json() == path.read_text()
+    theirs = tokenizers.Tokenizer.from_file(str(path))
+    theirs.no_truncation()
+    assert loaded.encode("a a").tolist() == theirs.encode("a a", add_special_tokens=False).ids
 
 
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (_changed(char, model__type="WordLevel"), "its model is 'WordLevel'"),
+        (_changed(char, model__type="WordLevel"), "its model is 'WordLevel'.*cannot read it"),
         (_changed(char, model__dropout=0.1), "its model sets dropout"),
-        (_changed(char, model__byte_fallback=True), "its model sets byte_fallback"),
-        (_changed(char, normalizer={"type": "Lowercase"}), "it has a normalizer"),
-        (_changed(byte, truncation={"max_length": 5}), "it has a truncation"),
-        (_changed(char, pre_tokenizer={"type": "Whitespace"}), "pre_tokenizer and decoder are none of ours"),
-        (_changed(bpe, decoder=None), "pre_tokenizer and decoder are none of ours"),
-        (_changed(byte, model__merges=[["t", "h"]]), "vocabulary is not that of its kind"),
-        (_changed(byte, model__vocab={"a": 0}), "vocabulary is not that of its kind"),
-        (_changed(char, model__unk_token="a"), "vocabulary is not that of its kind"),
-        (_changed(char_special, model__unk_token=None), "vocabulary is not that of its kind"),
-        (_changed(char, model__vocab={"a": 0, "bc": 1}), "each of them once"),
-        (_changed(char, model__vocab={"a": 0, "\ud800": 1}), "surrogate"),
-        (_changed(char, model__vocab={"a": 0, "b": 2}), "without a gap"),
-        (_changed(char, model__vocab={"a": 1, "b": 1}), "without a gap"),
-        (_changed(char, model__vocab={"a": -1, "b": 0}), "without a gap"),
+        (_changed(byte, model__merges=[["t", "h"]]), "vocabulary is not that of its kind.*cannot read it"),
+        (_changed(char, model__vocab={"a": 1, "b": 1}), "negative, or given to two tokens"),
+        (_changed(char, model__vocab={"a": -1, "b": 0}), "negative, or given to two tokens"),
         (_changed(char, model__vocab={"a": 0.0}), "vocab is not an object"),
         (_changed(char, model__vocab={"a": True}), "vocab is not an object"),
         (_changed(char, model__vocab=["a"]), "vocab is not an object"),
+        (_changed(char, model__vocab={"a": 0, "\ud800": 1}), "surrogate"),
         (_changed(char, model__vocab={}), "at least one character"),
         (_changed(bpe, model__merges=None), "merges are not pairs"),
         (_changed(bpe, model__merges=[["a"]]), "merges are not pairs"),
         (_changed(bpe, model__merges=[["x", "y"]]), "merge 'x y'"),
-        (_changed(bpe, model__vocab={"a": 0}), "byte 0x00 is not a token"),
-        (_changed(byte, added_tokens=[FOREIGN]), "added tokens that are not special"),
-        (_changed(byte, added_tokens=[FOREIGN | {"special": True}]), "special tokens are not the last"),
-        (_changed(byte_special, added_tokens=[]), "vocabulary is not that of its kind"),
         (_changed(byte, added_tokens=["<bos>"]), "added_tokens are not tokens"),
         (_changed(byte, added_tokens=7), "added_tokens are not tokens"),
+        (_changed(wordpiece, model__unk_token="[NONE]"), "its model is not as ours.*no tokens for some"),
+        (_changed(wordpiece, model__vocab=[]), "vocab is not an object"),
+        (_changed(unigram, model__vocab={"a": 0}), "vocab is not a list"),
+        (_changed(unigram, model__vocab=[]), "cannot read it"),
+        (_changed(unigram, model__unk_id=1000), "cannot read it"),
+        (_changed(bpe, decoder={"type": "BPEDecoder", "suffix": "</w>"}), "its decoder is 'BPEDecoder'"),
+        (_changed(bpe, decoder={"type": "Nonsense"}), "cannot read it"),
+        (_changed(bpe, pre_tokenizer={"type": "Exec", "command": "true"}), "cannot read it"),
     ],
 )
-def test_a_tokenizer_of_another_kind_or_damaged_says_why(document: dict, message: str, tmp_path: Path):
+def test_a_file_that_is_damaged_or_cannot_be_used_says_why(document: dict, message: str, tmp_path: Path):
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(document))
     with pytest.raises(TokenizerError, match=rf"tokenizer\.json: .*{message}") as caught:
         load_tokenizer(path)
     assert "\n" not in str(caught.value)
+
+
+def test_roles_that_are_told_beside_the_file_hold(tmp_path: Path):
+    byte_special.save(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<bos>", "eos_token": {"content": "<eos>"}}')
+    assert type(load_tokenizer(tmp_path / "tokenizer.json")) is type(byte_special)
+    (tmp_path / "tokenizer_config.json").write_text('{"pad_token": "<bos>", "sep_token": "<eos>", "eos_token": null}')
+    loaded = load_tokenizer(tmp_path / "tokenizer.json")
+    assert (loaded.pad_id, loaded.bos_id, loaded.eos_id) == (256, None, 257)
+
+
+@pytest.mark.parametrize(
+    ("beside", "message"),
+    [
+        ("{", "tokenizer_config.json beside it is damaged"),
+        ("[]", "tokenizer_config.json beside it is not an object"),
+        ('{"pad_token": "<pad>"}', "its pad token is said to be '<pad>', which is not in its vocabulary"),
+    ],
+)
+def test_a_file_beside_it_that_is_wrong_is_named(beside: str, message: str, tmp_path: Path):
+    bpe.save(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text(beside)
+    with pytest.raises(TokenizerError, match=message):
+        load_tokenizer(tmp_path / "tokenizer.json")

@@ -1,6 +1,6 @@
 """Text as its tokens arrive."""
 
-from clearformer.text import ByteTokenizer, ByteTokenizerSpec, CharTokenizer, StreamDecoder
+from clearformer.text import ByteTokenizer, ByteTokenizerSpec, CharTokenizer, StreamDecoder, WordPieceTokenizer
 
 
 def test_a_character_appears_with_its_last_byte():
@@ -27,3 +27,12 @@ def test_a_special_token_is_silent_and_breaks_no_character():
 def test_characters_come_at_once():
     stream = StreamDecoder(CharTokenizer("a日"))
     assert [stream.push(token) for token in (1, 0)] == ["日", "a"]
+
+
+def test_words_stream_with_a_space_between_them_and_none_before_the_first():
+    tokenizer = WordPieceTokenizer(["the", "hen", "##s"], ["[CLS]", "[UNK]"])
+    stream = StreamDecoder(tokenizer)
+    for _ in range(2):  # the second text starts as the first did
+        assert [stream.push(token) for token in (3, 0, 1, 2, 0)] == ["", "the", " hen", "s", " the"]
+        assert stream.flush() == ""
+    assert tokenizer.decode([3, 0, 1, 2, 0]) == "the hens the"

@@ -15,6 +15,9 @@ from clearformer.text import (
     CharTokenizer,
     CharTokenizerSpec,
     Tokenizer,
+    UnigramTokenizerSpec,
+    WordPieceTokenizerSpec,
+    specials_of,
 )
 
 CORPUS = "the cat and the hen and <bos> the naïve 日本 <unk> \n\tthe end\\ <eos>"
@@ -24,6 +27,8 @@ TOKENIZERS: list[Tokenizer] = [
     ByteTokenizerSpec(bos=True, eos=True).train(),
     ByteTokenizerSpec(eos=True).train(),
     BPETokenizerSpec(vocab_size=277, bos=True, eos=True).train([CORPUS]),
+    UnigramTokenizerSpec(vocab_size=331, bos=True, eos=True).train([CORPUS]),
+    CharTokenizerSpec().train([CORPUS], specials_of("encoder-decoder")),
 ]
 every_tokenizer = pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=repr)
 
@@ -58,6 +63,98 @@ def test_which_special_tokens_there_are():
     assert (char.eos_id, char.unk_id) == (char.bos_id + 1, char.bos_id + 2)
 
 
+FAMILIES = {
+    "decoder": (),
+    "encoder": ("[PAD]", "[CLS]", "[SEP]", "[MASK]"),
+    "encoder-decoder": ("<pad>", "<bos>", "<eos>"),
+}
+SPECS = [
+    CharTokenizerSpec(),
+    ByteTokenizerSpec(),
+    BPETokenizerSpec(vocab_size=271),
+    WordPieceTokenizerSpec(vocab_size=101),
+    UnigramTokenizerSpec(vocab_size=337),
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.kind)
+def test_the_special_tokens_of_a_family_come_after_all_others(spec, family: str):
+    names = FAMILIES[family]
+    assert specials_of(family) == names
+    tokenizer = spec.train([CORPUS], specials_of(family))
+    assert tokenizer.specials[: len(names)] == names
+    n_plain = tokenizer.vocab_size - len(tokenizer.specials)
+    roles = {
+        "decoder": {},
+        "encoder": {"pad_id": 0, "bos_id": 1, "eos_id": 2, "mask_id": 3},
+        "encoder-decoder": {"pad_id": 0, "bos_id": 1, "eos_id": 2},
+    }[family]
+    for role in ("pad_id", "bos_id", "eos_id", "mask_id"):
+        assert getattr(tokenizer, role) == (n_plain + roles[role] if role in roles else None)
+    unknown = {"encoder": "[UNK]", "decoder": "[UNK]", "encoder-decoder": "<unk>"}[family]
+    assert tokenizer.specials[len(names) :] == ((unknown,) if spec.kind == "wordpiece" else ())
+    ids = tokenizer.encode("the")
+    if names:
+        assert tokenizer.wrap(ids).tolist() == [n_plain + 1, *ids, n_plain + 2]
+    assert tokenizer.decode(tokenizer.wrap(ids)) == "the"
+
+
+def test_the_switches_of_a_spec_add_to_the_familys_tokens_and_double_none():
+    both = ByteTokenizerSpec(bos=True, eos=True)
+    assert both.train((), ("<pad>", "<bos>")).specials == ("<pad>", "<bos>", "<eos>")
+    assert CharTokenizerSpec(unk=True).train(["a"], specials_of("encoder")).specials[-1] == "[UNK]"
+    assert CharTokenizerSpec(unk=True).train(["a"], specials_of("encoder-decoder")).specials[-1] == "<unk>"
+
+
+def test_a_family_that_there_is_not_is_named_with_the_nearest():
+    with pytest.raises(TokenizerError, match=r"got 'encoder_decoder'; did you mean 'encoder-decoder'\?"):
+        specials_of("encoder_decoder")
+
+
+@pytest.mark.parametrize(("plain", "specials"), [("ab", ["<pad>", "<pad>"]), ("ab", ["a"])])
+def test_a_name_stands_for_one_token(plain: str, specials: list[str]):
+    with pytest.raises(TokenizerError, match="is a special token, and something else too"):
+        CharTokenizer(plain, specials)
+
+
+def test_bpe_and_unigram_refuse_a_size_without_room_for_the_familys_tokens():
+    with pytest.raises(TokenizerError, match="vocab_size=258 is too small.* need 259"):
+        BPETokenizerSpec(vocab_size=258).train([CORPUS], specials_of("encoder-decoder"))
+    with pytest.raises(TokenizerError, match="vocab_size=278 is too small.* need 279"):
+        UnigramTokenizerSpec(vocab_size=278).train([CORPUS], specials_of("encoder-decoder"))
+
+
+def words_of(tokenizer: Tokenizer, text: str) -> list[str]:
+    """A text's tokens, joined to words where `starts_word` says so."""
+    ids = tokenizer.encode(text)
+    starts = np.flatnonzero(tokenizer.starts_word(ids))
+    assert not len(ids) or starts[0] == 0
+    return [tokenizer.decode(part) for part in np.split(ids, starts[1:])] if len(ids) else []
+
+
+@pytest.mark.parametrize("tokenizer", [TOKENIZERS[1], TOKENIZERS[3]], ids=repr)
+def test_a_word_begins_after_white_space_and_at_punctuation(tokenizer: Tokenizer):
+    assert words_of(tokenizer, "the cat <e\n日n") == ["the", " ", "cat", " ", "<", "e", "\n", "日n"]
+    assert words_of(tokenizer, "") == []
+
+
+def test_a_space_that_belongs_to_a_word_begins_it():
+    bpe = BPETokenizerSpec(vocab_size=263).train(["the hens the hens"])
+    assert words_of(bpe, "the thens, then\ncat") == ["the", " thens", ",", " then", "\n", "cat"]
+    unigram = UnigramTokenizerSpec(vocab_size=281).train(["the the"])
+    assert [len(word) for word in words_of(unigram, "the thens") if word.strip()] == [3, 6]
+
+
+def test_a_special_token_is_a_word_and_so_is_what_follows_it():
+    tokenizer = ByteTokenizerSpec().train((), specials_of("encoder"))
+    ids = [257, *b"hi", 259, *b"ho", 258, 256, 256]
+    starts = [True, True, False, True, True, False, True, True, True]
+    assert tokenizer.starts_word(ids).tolist() == starts
+    with pytest.raises(TokenizerError, match="outside"):
+        tokenizer.starts_word([260])
+
+
 @pytest.mark.parametrize("name", ["", "\x1b[31m", "a\nb", "\ud800"])
 def test_the_name_of_a_special_token_is_printable(name: str):
     with pytest.raises(TokenizerError, match="its name must be printable"):
@@ -78,7 +175,10 @@ def test_token_bytes_and_id_of_are_inverse(tokenizer: Tokenizer):
     for token in range(tokenizer.vocab_size - len(tokenizer.specials)):
         raw = tokenizer.token_bytes(token)
         if raw.isascii():
-            assert tokenizer.id_of(raw.decode()) == token
+            same = tokenizer.id_of(raw.decode())
+            assert same is not None
+            assert tokenizer.token_bytes(same) == raw
+            assert same == token or tokenizer.kind == "unigram"  # a letter, and the byte that it is
     assert tokenizer.id_of("no such token") is None
     assert tokenizer.id_of("\ud800") is None
     assert tokenizer.id_of("") is None

@@ -15,7 +15,7 @@ class Settings(Spec):
 
 def test_every_kind_is_chosen_by_its_name():
     kinds = [variant.model_fields["kind"].default for variant in get_args(get_args(TokenizerConfig)[0])]
-    assert kinds == ["char", "byte", "bpe", "gpt2"]
+    assert kinds == ["char", "byte", "bpe", "wordpiece", "unigram", "gpt2"]
     for kind in kinds:
         assert resolve(Settings, {"tokenizer": kind}).tokenizer.kind == kind
 
@@ -37,6 +37,9 @@ def test_which_kinds_read_the_corpus():
     ("settings", "message"),
     [
         ({"kind": "bpe", "vocab_size": 100}, r"tokenizer: vocab_size=100 is too small.*need 256"),
+        ({"kind": "wordpiece", "vocab_size": 2}, r"tokenizer: vocab_size=2 is too small.*at least 3"),
+        ({"kind": "unigram", "vocab_size": 275, "bos": True}, r"tokenizer: vocab_size=275 is too small.*need 277"),
+        ({"kind": "unigram", "normalize": "nfd"}, r"tokenizer\.normalize: .*'none' or 'nfkc'"),
         ({"kind": "bpe", "unk": True}, r"unknown key 'tokenizer\.unk'"),
         ({"kind": "char", "vocab_size": 65}, r"unknown key 'tokenizer\.vocab_size'"),
         ({"kind": "bytes"}, "did you mean 'byte'"),

@@ -1,5 +1,6 @@
 """What a run is said to cost, against what it does cost."""
 
+import math
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import RoPE
 from clearformer.train.config import TrainConfig
 from clearformer.train.device import autocast
-from clearformer.train.objective import next_token_loss
+from clearformer.train.objective import IGNORED, next_token_loss, summed_loss, summed_loss_of_hidden
 from clearformer.train.optimizers import Adam, AdamW, Muon
 from clearformer.train.plan import (
     DEVICES,
@@ -22,10 +23,12 @@ from clearformer.train.plan import (
     measured_rate,
     mfu,
     named_rate,
+    part_size,
     peak_rate,
     plan,
     training_memory,
 )
+from clearformer.train.tasks import Classify, Masked, Translate
 
 CPU = torch.device("cpu")
 MODEL = ModelConfig(vocab_size=101, d_model=44, n_layers=3, max_seq_len=31)
@@ -220,3 +223,119 @@ def test_a_plan_draws_no_random_numbers() -> None:
 def test_a_plan_needs_the_vocabulary_s_size() -> None:
     with pytest.raises(ConfigError, match="vocab_size"):
         plan(ModelConfig(), settings())
+
+
+# --- the other families -----------------------------------------------------------------------------------
+
+ENCODER = MODEL.replace(
+    family="encoder", placement="post", n_token_types=2, masked_head="transform", dropout=0.1
+)
+CLASSIFIER = ENCODER.replace(n_classes=5)
+PAIRS = MODEL.replace(family="encoder-decoder", n_layers=2, n_decoder_layers=3, final_norm=False)
+
+
+def of_pairs(batch_tokens: int, **changes: Any) -> TrainConfig:
+    objective = Translate(batch_tokens=batch_tokens)
+    return TrainConfig(**{"max_steps": 7, "dtype": "float32", "objective": objective} | changes)
+
+
+LARGE = {"vocab_size": 2053}  # where the loss is formed chunk by chunk
+
+
+def loss_of_a_part(model: Any, train: TrainConfig, n_texts: int) -> torch.Tensor:
+    """The loss as the tasks form it, of texts as long as the model reads."""
+    tokens = torch.zeros(n_texts, model.config.max_seq_len, dtype=torch.long)
+    padding = torch.ones_like(tokens, dtype=torch.bool)
+    match train.objective:
+        case Translate():
+            return summed_loss_of_hidden(model, model.hidden(tokens, tokens, padding), tokens)
+        case Masked() as masked:
+            targets = torch.full_like(tokens, IGNORED)
+            targets.view(-1)[: math.ceil(masked.fraction * tokens.numel())] = 0
+            return summed_loss_of_hidden(model, model.hidden(tokens, padding), targets)
+        case _:
+            return summed_loss(model(tokens, padding), tokens[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("config", "train", "n_texts"),
+    [
+        pytest.param(ENCODER, settings(objective=Masked(fraction=0.2)), 6, id="masked"),
+        pytest.param(
+            ENCODER.replace(**LARGE), settings(objective=Masked(), accumulate=2), 3, id="masked-chunked"
+        ),
+        pytest.param(CLASSIFIER, settings(objective=Classify()), 6, id="classes"),
+        pytest.param(PAIRS, of_pairs(5 * 31), 5, id="pairs"),
+        pytest.param(
+            PAIRS.replace(**LARGE),
+            of_pairs(100, dtype="bfloat16"),
+            3,
+            id="pairs-3",
+        ),
+    ],
+)
+def test_the_memory_of_every_family_is_that_of_real_training(
+    config: ModelConfig, train: TrainConfig, n_texts: int
+) -> None:
+    planned = training_memory(config, train)
+    with LiveBytes() as live:
+        model = build(config)
+        optimizers = train.optimizer.build(model, train.lr)
+        for _ in range(2):
+            live.peak = live.now
+            for _ in range(train.accumulate):
+                with autocast(CPU, train.dtype):
+                    loss = loss_of_a_part(model, train, n_texts)
+                loss.backward()
+                del loss
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+    assert planned.peak == pytest.approx(live.peak, rel=0.02)  # which targets count takes a few bytes
+    assert planned.weights == 4 * sum(p.numel() for p in model.parameters())
+
+
+def test_the_logits_of_masked_tokens_alone_are_kept() -> None:
+    few, many = (
+        training_memory(ENCODER, settings(objective=Masked(fraction=fraction))).activations
+        for fraction in (0.1, 0.9)
+    )
+    logits = 4 * 0.8 * 6 * 31 * 101
+    assert many - few == pytest.approx(logits * (1 + 44 / 101), rel=0.1)  # and what they are made of
+
+
+def test_a_gpu_forms_all_logits_of_pairs_at_once() -> None:
+    train = of_pairs(5 * 31)
+    cpu, gpu = (training_memory(PAIRS.replace(**LARGE), train, kind).activations for kind in ("cpu", "cuda"))
+    assert gpu > cpu
+    assert gpu - cpu < 4 * 5 * 31 * 2053
+
+
+def test_a_step_of_pairs_is_counted_in_tokens() -> None:
+    train = of_pairs(1000, accumulate=3)
+    planned = plan(PAIRS, train, RATE)
+    assert planned.tokens_per_step == 1000
+    flops = planned.flops_per_token
+    assert planned.seconds_per_step == pytest.approx((flops.forward + flops.backward) * 1000 / (1e9 * 0.5))
+    assert part_size(PAIRS, train) == (333 // 31, 31)
+    assert part_size(PAIRS, of_pairs(7)) == (1, 31)
+
+
+def test_masked_tokens_alone_take_the_time_of_logits() -> None:
+    few, many = (
+        plan(ENCODER, settings(objective=Masked(fraction=fraction)), RATE).seconds_per_step
+        for fraction in (0.1, 0.6)
+    )
+    assert few is not None
+    assert many is not None
+    assert many - few == pytest.approx(0.5 * 6 * 44 * 101 * 6 * 31 / (1e9 * 0.5))
+
+
+@pytest.mark.parametrize("config", [ENCODER, CLASSIFIER, PAIRS], ids=["encoder", "classifier", "pairs"])
+def test_components_of_every_family_add_up(config: ModelConfig) -> None:
+    classify_or_fill = settings(objective=Classify() if config.n_classes else Masked())
+    planned = plan(config, of_pairs(100) if config is PAIRS else classify_or_fill)
+    assert sum(planned.parameters.by_component.values()) == planned.parameters.total
+    assert planned.parameters.total == planned.parameters.by_formula
+    flops = planned.flops_per_token
+    assert flops.forward + flops.backward == pytest.approx(flops.by_formula, rel=1e-3)

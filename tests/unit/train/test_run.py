@@ -203,3 +203,56 @@ def test_a_device_that_is_not_here_is_named(trained: Trained, monkeypatch: pytes
 
     with pytest.raises(ConfigError, match="no cuda"):
         load("a", device="cuda")
+
+
+# --- the mean of checkpoints --------------------------------------------------------------------------------
+
+
+def test_the_mean_of_the_last_checkpoints_is_their_mean(
+    trained: Trained, run_folder: Callable[[str], RunFolder]
+) -> None:
+    trained("a", *THREE, "train.lr=0.02")
+    weights = {step: load("a", str(step), "cpu").model.state_dict() for step in (5, 10, 15)}
+
+    for checkpoint, average, steps in (("latest", 3, (5, 10, 15)), ("10", 2, (5, 10)), ("10", 1, (10,))):
+        run = load("a", checkpoint, "cpu", average)
+
+        assert run.step == max(steps)
+        for name, mean in run.model.state_dict().items():
+            expected = sum(weights[step][name].double() for step in steps) / len(steps)
+            assert mean.dtype == weights[15][name].dtype
+            assert torch.equal(mean, torch.as_tensor(expected).to(mean.dtype))
+    assert not torch.equal(weights[5]["embed.weight"], weights[15]["embed.weight"])
+
+
+def test_a_mean_of_more_checkpoints_than_there_are_says_how_many_there_are(trained: Trained) -> None:
+    trained("a", *THREE)
+
+    with pytest.raises(
+        RunError, match=r"--average: .*/a has 3 checkpoints up to step 15, and 4 are.*train\.keep"
+    ):
+        load("a", average=4)
+    with pytest.raises(RunError, match=r"has 1 checkpoint up to step 5, and 2 are"):
+        load("a", "5", average=2)
+    with pytest.raises(RunError, match=r"at least 1 checkpoint; got 0"):
+        load("a", average=0)
+
+
+def test_a_mean_is_not_taken_of_what_is_damaged(
+    trained: Trained, run_folder: Callable[[str], RunFolder]
+) -> None:
+    trained("a", *THREE)
+    path = find_checkpoint(run_folder("a"), "5") / MODEL
+    path.write_bytes(path.read_bytes()[:-1])
+
+    load("a", average=2)
+    with pytest.raises(CheckpointError, match=r"step-00000005/model\.safetensors: damaged"):
+        load("a", average=3)
+
+
+def test_a_run_says_the_type_of_its_products(trained: Trained) -> None:
+    trained("a", "train.dtype=bfloat16")
+    trained("b")
+
+    assert load("a", device="cpu").dtype == torch.bfloat16
+    assert load("b", device="cpu").dtype == torch.float32

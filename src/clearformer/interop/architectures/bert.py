@@ -116,5 +116,9 @@ def _classifies(fields: Fields) -> bool:
 
 def _n_classes(fields: Fields) -> int:
     """The number of classes: that of their names, or else as it says; transformers' default is two."""
+    fields.only("problem_type", "single_label_classification")
     names = fields.get("id2label")
-    return len(names) if isinstance(names, dict) and names else fields.whole("num_labels", 2)
+    n_classes = len(names) if isinstance(names, dict) and names else fields.whole("num_labels", 2)
+    if n_classes < 2:
+        fields.refuse("num_labels", "a classifier of clearformer's has two classes or more; got 1")
+    return n_classes

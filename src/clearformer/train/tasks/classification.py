@@ -100,10 +100,8 @@ class Classification(Task):
         batch = batch_of(texts, places, length, self.tokenizer.pad_id)
         parts = [(np.arange(len(places)), batch.tokens, batch.padding)]
         logprobs = class_logprobs(model, parts, len(places))
-        return "\n".join(
-            self._guess(texts.texts[place], label, row)
-            for place, label, row in zip(places, batch.labels, logprobs, strict=True)
-        )
+        shown = [texts.texts[int(place)] for place in places]
+        return "\n".join(map(self._guess, shown, batch.labels.tolist(), logprobs))
 
     def _guess(self, text: str, label: int, logprobs: np.ndarray) -> str:
         guess = int(logprobs.argmax())

@@ -1,0 +1,12 @@
+"""What a user gave on the command line, and what was left to its default."""
+
+import typer
+
+
+def was_given(context: typer.Context, name: str) -> bool:
+    """Whether an option was given, be it with its default's value.
+
+    Compared by name, because newer versions of typer bring a copy of click, whose members are not those of click.
+    """
+    source = context.get_parameter_source(name)
+    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")

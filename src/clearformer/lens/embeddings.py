@@ -1,0 +1,207 @@
+"""Contextual embeddings: one vector for each token of a text, after every layer (lecture 003).
+
+    found = lens.embed(run, "I sat on the bank of the river")
+    found.labels             ["[CLS]", "i", "sat", "on", ...]
+    found.vectors            [L + 1, T, D]: found.vectors[0] without context, found.vectors[-1] with most of it
+    found.word("bank")       [L + 1, D]: the mean over the word's tokens
+
+Shapes: L layers, T tokens, D d_model.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.errors import UserError
+from clearformer.generate import evaluating
+from clearformer.generate.samples import Run
+from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
+from clearformer.text import Tokenizer
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """One text as a model sees it.
+
+    Attributes:
+        text: What was given.
+        tokens: Its ids, as the model reads them: [CLS] ... [SEP] of an encoder, ... <eos> of an encoder-decoder's
+            source, <bos> ... of a decoder, where the tokeniser has them.
+        vectors: `vectors[0]` is what the first block reads: the token's embedding and that of its position, before
+            any other token was looked at. `vectors[l]` is the residual stream after block l.
+        final: The last of them behind the final norm; the same, where the model has none.
+        tokenizer: What made the tokens.
+    """
+
+    text: str
+    tokens: list[int]
+    vectors: Float[Tensor, "L T D"]
+    final: Float[Tensor, "T D"]
+    tokenizer: Tokenizer
+
+    @property
+    def labels(self) -> list[str]:
+        """The tokens as a person can read them."""
+        return [self.tokenizer.token_label(token) for token in self.tokens]
+
+    @property
+    def layers(self) -> list[str]:
+        """What each of `vectors` is called."""
+        return layer_names(len(self.vectors))
+
+    @cached_property
+    def read_text(self) -> str:
+        """The text as the tokens spell it: where the tokeniser takes capitals away, without them."""
+        return self.tokenizer.decode(self.tokens)
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """Where each token stands in `read_text`, from its first character to behind its last; empty of a special one.
+
+        A character that is made of several tokens belongs to each of them.
+        """
+        raw = [self.tokenizer.token_bytes(token) for token in self.tokens]
+        if self.tokenizer.opens_with_space:
+            raw = _without_first_space(raw)
+        return spans_of(raw)
+
+    def word(self, word: str, occurrence: int = 0) -> Float[Tensor, "L D"]:
+        """The vector of a word after every layer: the mean of those of its tokens.
+
+        Args:
+            word: As it stands in the text, or as the tokeniser would write it; a part of a longer word does not count.
+            occurrence: Which of several, from 0 on.
+
+        Raises:
+            UserError: it does not stand in the text so often.
+        """
+        return self.vectors[:, self.tokens_of(word, occurrence)].mean(1)
+
+    def tokens_of(self, word: str, occurrence: int = 0) -> list[int]:
+        """The places of the tokens that a word is made of; see `word`."""
+        spelled = self.tokenizer.normalized(word).strip()
+        found = list(re.finditer(whole_word(spelled), self.read_text)) if spelled else []
+        if not 0 <= occurrence < len(found):
+            how_often = f"{len(found)} times" if found else "not at all"
+            raise UserError(
+                f"the word {word!r} stands {how_often} in {self.read_text!r} (occurrence {occurrence} was asked for, "
+                "counted from 0)"
+            )
+        start, stop = found[occurrence].span()
+        return [i for i, (first, last) in enumerate(self.spans) if first < stop and last > start]
+
+
+@overload
+def embed(run: Run, text: str) -> Embedded: ...
+
+
+@overload
+def embed(run: Run, text: list[str] | tuple[str, ...]) -> list[Embedded]: ...
+
+
+def embed(run: Run, text: str | list[str] | tuple[str, ...]) -> Embedded | list[Embedded]:
+    """The vectors of a text's tokens after every layer, or those of several texts, each read by itself.
+
+    Of an encoder, a decoder (whose tokens see only those before them), or an encoder-decoder's encoder. The model's
+    mode is left as it was, and no random number is drawn.
+
+    Args:
+        run: A model and its tokeniser.
+        text: What to read.
+
+    Raises:
+        TokenizerError: a text holds a character that the tokeniser lacks.
+        UserError: a text is empty, or longer than the model reads.
+    """
+    texts = [text] if isinstance(text, str) else text
+    found = [_embed(run.model, run.tokenizer, each) for each in texts]
+    return found[0] if isinstance(text, str) else found
+
+
+def _embed(model: Transformer, tokenizer: Tokenizer, text: str) -> Embedded:
+    tokens = tokens_read(model, tokenizer, text)
+    stack = "encoder_blocks" if isinstance(model, EncoderDecoder) else "blocks"
+    names = [f"{stack}.0.hook_resid_pre"]
+    names += [f"{stack}.{i}.hook_resid_post" for i in range(model.config.n_layers)]
+    seen: dict[str, Tensor] = {}
+    looks = {name: lambda x, name=name: seen.__setitem__(name, x) for name in names}
+    with evaluating(model), torch.inference_mode(), model.hooked(looks):
+        final = final_vectors(model, torch.tensor([tokens], device=model.embed.weight.device))
+    vectors = torch.stack([seen[name][0] for name in names])
+    # Copies, because tensors made in inference mode cannot be computed with under autograd.
+    return Embedded(text, tokens, vectors.float().cpu().clone(), final[0].float().cpu().clone(), tokenizer)
+
+
+def tokens_read(model: Transformer, tokenizer: Tokenizer, text: str) -> list[int]:
+    """A text's ids with the special tokens that the model saw in training.
+
+    Raises:
+        UserError: there are none.
+    """
+    ids = tokenizer.encode(text).tolist()
+    if not ids:
+        raise UserError("the text is empty: there are no tokens to look at")
+    bos, eos = ([] if token is None else [token] for token in (tokenizer.bos_id, tokenizer.eos_id))
+    if isinstance(model, Encoder):
+        return [*bos, *ids, *eos]
+    return [*ids, *eos] if isinstance(model, EncoderDecoder) else [*bos, *ids]
+
+
+def final_vectors(model: Transformer, tokens: Tensor) -> Float[Tensor, "B T D"]:
+    """What the model's stack of blocks leaves of a text, behind the final norm."""
+    match model:
+        case Encoder():
+            return model.encode(tokens)
+        case EncoderDecoder():
+            return model.encode(tokens).vectors
+        case Decoder():
+            return model.hidden(tokens)
+    raise TypeError(type(model))
+
+
+def layer_names(n: int) -> list[str]:
+    """Names of what is before the first block and behind each."""
+    return ["embedding", *(f"layer {i}" for i in range(1, n))]
+
+
+def whole_word(word: str) -> str:
+    """A pattern for a word that is no part of a longer one; a sign may stand anywhere."""
+    before, behind = r"(?<!\w)" * is_letter(word[0]), r"(?!\w)" * is_letter(word[-1])
+    return before + re.escape(word) + behind
+
+
+def is_letter(character: str) -> bool:
+    """Whether a character may be a part of a longer word."""
+    return re.match(r"\w", character) is not None
+
+
+# --- where tokens stand -----------------------------------------------------------------------------------
+
+
+def spans_of(raw: Sequence[bytes]) -> list[Span]:
+    """Where each token's bytes stand in the text that all of them spell, in characters."""
+    everything = b"".join(raw)
+    starts_before = [0]  # for each byte, the characters that start before it or with it
+    for byte in everything:
+        starts_before.append(starts_before[-1] + (byte & 0b1100_0000 != 0b1000_0000))
+    spans, at = [], 0
+    for part in raw:
+        stop = at + len(part)
+        first = starts_before[at + 1] - 1 if part else starts_before[at]
+        spans.append((first, starts_before[stop] if part else first))
+        at = stop
+    return spans
+
+
+def _without_first_space(raw: Sequence[bytes]) -> list[bytes]:
+    """The bytes of tokens, the first of which may stand for a space that the text does not have."""
+    first = next((i for i, part in enumerate(raw) if part), None)
+    return [part.removeprefix(b" ") if i == first else part for i, part in enumerate(raw)]

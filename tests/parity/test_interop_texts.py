@@ -1,0 +1,196 @@
+"""Whole folders as transformers saves them, tokenizer included: texts in, the same texts out."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+import transformers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from clearformer.generate import generate
+from clearformer.generate.translations import translate
+from clearformer.interop import from_hf, to_hf
+from clearformer.run import Run
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+CORPUS = ["the cat sat on the mat", "a naïve dog sat by the cat", "and then they slept; it was late!"] * 5
+TEXTS = ["the dog sat", "a cat, late", "they slept by the mat"]
+
+
+@pytest.fixture(autouse=True)
+def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+
+
+def byte_level_bpe() -> Any:
+    """As GPT-2's: no token is put before a text."""
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet, show_progress=False
+    )
+    backend.train_from_iterator(CORPUS, trainer)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<|endoftext|>", eos_token="<|endoftext|>"
+    )
+
+
+def byte_fallback_bpe() -> Any:
+    """As Llama's first: "▁" for spaces, bytes for what is unknown, <s> before a text."""
+    backend = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    specials = ["<unk>", "<s>", "</s>"]
+    trainer = trainers.BpeTrainer(vocab_size=70, special_tokens=specials, show_progress=False)
+    backend.train_from_iterator(CORPUS, trainer)
+    document = json.loads(backend.to_str())
+    vocab = document["model"]["vocab"]
+    vocab |= {f"<0x{byte:02X}>": len(vocab) + byte for byte in range(256)}
+    backend = tokenizers.Tokenizer.from_str(json.dumps(document))
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", backend.token_to_id("<s>"))]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+
+
+def unigram() -> Any:
+    """As T5's: <pad> begins what is written, </s> ends every text."""
+    backend = tokenizers.Tokenizer(models.Unigram())
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=70, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
+    )
+    backend.train_from_iterator(CORPUS, trainer)
+    backend.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+
+
+def gpt2(tokenizer: Any) -> Any:
+    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    sizes = {"n_embd": 12, "n_layer": 2, "n_head": 2, "n_positions": 64}
+    n_tokens = len(tokenizer) + 3  # rows that no token has
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=n_tokens, **ids, **sizes))
+
+
+def llama(tokenizer: Any) -> Any:
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=12,
+        intermediate_size=17,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+def t5(tokenizer: Any) -> Any:
+    config = transformers.T5Config(
+        vocab_size=len(tokenizer) + 5,
+        d_model=12,
+        d_kv=5,
+        d_ff=17,
+        num_layers=2,
+        num_heads=2,
+        n_positions=64,
+        decoder_start_token_id=0,
+    )
+    return transformers.T5ForConditionalGeneration(config)
+
+
+@torch.no_grad()
+def saved(make_tokenizer: Any, make_model: Any, folder: Path) -> tuple[Any, Any]:
+    """A folder as transformers writes it; its tokenizer and its model."""
+    tokenizer = make_tokenizer()
+    torch.manual_seed(3)  # with some weights, the same is written of every text
+    model = make_model(tokenizer).eval()
+    for parameter in model.parameters():
+        parameter.normal_(0, 0.6) if parameter.dim() > 1 else parameter.add_(
+            0.3 * torch.randn_like(parameter)
+        )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return tokenizer, model
+
+
+def their_tokens(tokenizer: Any, model: Any, **settings: Any) -> list[list[int]]:
+    """What they write of each text, up to its end."""
+    found = []
+    for text in TEXTS:
+        inputs = tokenizer(text, return_tensors="pt")
+        inputs.pop("token_type_ids", None)
+        written = model.generate(**inputs, do_sample=False, max_new_tokens=12, **settings)[0].tolist()
+        found.append(written[1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1] :])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("make_tokenizer", "make_model"), [(byte_level_bpe, gpt2), (byte_fallback_bpe, llama)]
+)
+def test_a_decoder_continues_as_theirs(make_tokenizer: Any, make_model: Any, tmp_path: Path) -> None:
+    tokenizer, model = saved(make_tokenizer, make_model, tmp_path / "theirs")
+
+    run = from_hf(tmp_path / "theirs")
+
+    found = [sample.tokens for sample in generate(run, TEXTS, max_new_tokens=12, temperature=0.0)]
+    assert found == their_tokens(tokenizer, model)
+    assert found[0] != found[1]
+    assert_same_ids(run, tokenizer)
+    exported_again(run, tokenizer, model, tmp_path)
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_an_encoder_decoder_translates_as_theirs(beams: int, tmp_path: Path) -> None:
+    tokenizer, model = saved(unigram, t5, tmp_path / "theirs")
+
+    run = from_hf(tmp_path / "theirs", "tiny-t5")
+
+    found = translate(run, TEXTS, beams=beams, max_new_tokens=12)
+    expected = their_tokens(tokenizer, model, num_beams=beams, use_cache=False)
+    assert [best.tokens for [best] in found] == expected
+    assert [best.text for [best] in found] == tokenizer.batch_decode(expected, skip_special_tokens=True)
+    assert len({tuple(tokens) for tokens in expected}) > 1
+    assert_same_ids(run, tokenizer)
+    exported_again(run, tokenizer, model, tmp_path)
+
+
+def assert_same_ids(run: Run, tokenizer: Any) -> None:
+    """Of texts with characters that the vocabulary lacks, too."""
+    for text in [*TEXTS, "naïve", "", "two  spaces"]:
+        plain = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert run.tokenizer.encode(text).tolist() == plain
+        if "unk" not in str(tokenizer.convert_ids_to_tokens(plain)):
+            assert run.tokenizer.decode(plain) == tokenizer.decode(plain)
+
+
+def exported_again(run: Run, tokenizer: Any, model: Any, tmp_path: Path) -> None:
+    """What transformers makes of our folder is what it made of its own."""
+    to_hf(run, tmp_path / "ours")
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    loaded = type(model).from_pretrained(tmp_path / "ours").eval()
+    for text in TEXTS:
+        assert again(text)["input_ids"] == tokenizer(text)["input_ids"]
+    settings = {"num_beams": 1, "use_cache": not model.config.is_encoder_decoder}
+    assert their_tokens(again, loaded, **settings) == their_tokens(tokenizer, model, **settings)

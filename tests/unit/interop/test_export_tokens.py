@@ -1,0 +1,167 @@
+"""What is written of a tokeniser, and read again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+
+from clearformer.errors import TokenizerError
+from clearformer.interop.fields import Fields
+from clearformer.interop.tokens import read_tokenizer, tokenizer_documents
+from clearformer.model import ModelConfig
+from clearformer.model.attention import MultiHead
+from clearformer.text import (
+    BPETokenizerSpec,
+    ByteTokenizerSpec,
+    CharTokenizerSpec,
+    Tokenizer,
+    UnigramTokenizerSpec,
+    WordPieceTokenizerSpec,
+    specials_of,
+)
+
+TEXT = "the cat sat on the mat; a naïve dog sat by it\nand the cat slept\n" * 3
+KINDS = {
+    "char": CharTokenizerSpec(),
+    "byte": ByteTokenizerSpec(),
+    "bpe": BPETokenizerSpec(vocab_size=290),
+    "wordpiece": WordPieceTokenizerSpec(vocab_size=120),
+    "unigram": UnigramTokenizerSpec(vocab_size=330),
+}
+
+
+def tokenizer_of(kind: str, family: str) -> Tokenizer:
+    return KINDS[kind].train([TEXT], specials=specials_of(family))
+
+
+def config_of(tokenizer: Tokenizer, family: Any, n_more: int = 0) -> ModelConfig:
+    return ModelConfig(
+        family=family, vocab_size=tokenizer.vocab_size + n_more, d_model=4, attention=MultiHead(n_heads=1)
+    )
+
+
+def backend_of(tokenizer: Tokenizer, family: str) -> tokenizers.Tokenizer:
+    document = tokenizer_documents(tokenizer, config_of(tokenizer, family))["tokenizer.json"]
+    return tokenizers.Tokenizer.from_str(json.dumps(document))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", ["decoder", "encoder", "encoder-decoder"])
+def test_a_text_is_what_our_models_read(kind: str, family: str) -> None:
+    tokenizer = tokenizer_of(kind, family)
+    plain = tokenizer.encode("the naïve mat").tolist()
+    expected = {
+        "decoder": plain,
+        "encoder": [tokenizer.bos_id, *plain, tokenizer.eos_id],
+        "encoder-decoder": [*plain, tokenizer.eos_id],
+    }
+    assert backend_of(tokenizer, family).encode("the naïve mat").ids == expected[family]
+
+
+def test_a_prompt_begins_with_bos_where_there_is_one() -> None:
+    tokenizer = CharTokenizerSpec(bos=True, eos=True).train([TEXT])
+    assert backend_of(tokenizer, "decoder").encode("cat").ids == [
+        tokenizer.bos_id,
+        *tokenizer.encode("cat").tolist(),
+    ]
+
+
+def test_an_encoder_tells_two_texts_apart() -> None:
+    tokenizer = tokenizer_of("wordpiece", "encoder")
+    pair = backend_of(tokenizer, "encoder").encode("the cat", "a dog")
+    first, second = tokenizer.encode("the cat").tolist(), tokenizer.encode("a dog").tolist()
+    assert pair.ids == [tokenizer.bos_id, *first, tokenizer.eos_id, *second, tokenizer.eos_id]
+    assert pair.type_ids == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+
+
+def test_the_parts_that_special_tokens_play() -> None:
+    encoder = tokenizer_of("wordpiece", "encoder")
+    roles = tokenizer_documents(encoder, config_of(encoder, "encoder"))["tokenizer_config.json"]
+    named = {role: name for role, name in roles.items() if role.endswith("_token")}
+    assert named == {
+        "pad_token": "[PAD]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "mask_token": "[MASK]",
+        "unk_token": "[UNK]",
+    }
+    assert roles["padding_side"] == "right"
+    assert roles["model_max_length"] == 128
+    decoder = BPETokenizerSpec(vocab_size=290, bos=True).train([TEXT])
+    roles = tokenizer_documents(decoder, config_of(decoder, "decoder"))["tokenizer_config.json"]
+    assert roles["bos_token"] == "<bos>"
+    assert "eos_token" not in roles
+    assert roles["padding_side"] == "left"
+
+
+# --- and back ---------------------------------------------------------------------------------------------
+
+
+def written(tokenizer: Tokenizer, family: str, folder: Path) -> Fields:
+    config = config_of(tokenizer, family)
+    for name, document in tokenizer_documents(tokenizer, config).items():
+        (folder / name).write_text(json.dumps(document), encoding="utf-8")
+    ids = {
+        "bos_token_id": tokenizer.bos_id,
+        "eos_token_id": tokenizer.eos_id,
+        "pad_token_id": tokenizer.pad_id,
+    }
+    return Fields(ids | {"decoder_start_token_id": tokenizer.bos_id})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", ["decoder", "encoder", "encoder-decoder"])
+def test_there_and_back(kind: str, family: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(kind, family)
+    fields = written(tokenizer, family, tmp_path)
+
+    back = read_tokenizer(tmp_path, fields, config_of(tokenizer, family))
+
+    for text in ("the naïve mat", " a dog\nslept", ""):
+        ids = tokenizer.encode(text)
+        assert back.encode(text).tolist() == ids.tolist()
+        assert back.decode(ids) == tokenizer.decode(ids)
+    assert back.vocab_size == tokenizer.vocab_size
+    for role in ("pad_id", "bos_id", "eos_id", "mask_id", "unk_id"):
+        assert getattr(back, role) == getattr(tokenizer, role), role
+
+
+def test_rows_beyond_the_vocabulary_are_tokens_that_no_text_has(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("bpe", "decoder")
+    fields = written(tokenizer, "decoder", tmp_path)
+    back = read_tokenizer(tmp_path, fields, config_of(tokenizer, "decoder", n_more=5))
+    assert back.vocab_size == tokenizer.vocab_size + 5
+    assert back.decode([back.vocab_size - 1]) == ""
+    assert back.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
+
+
+def test_a_vocabulary_that_is_too_large(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("bpe", "decoder")
+    fields = written(tokenizer, "decoder", tmp_path)
+    with pytest.raises(TokenizerError, match="they are not of one model"):
+        read_tokenizer(tmp_path, fields, config_of(tokenizer, "decoder", n_more=-1))
+
+
+def test_gpt2_puts_nothing_before_a_prompt(tmp_path: Path) -> None:
+    """config.json names a <bos>, but its tokeniser does not add it: the model was not trained to read it there."""
+    tokenizer = BPETokenizerSpec(vocab_size=290).train([TEXT])
+    written(tokenizer, "decoder", tmp_path)
+    fields = Fields({"bos_token_id": 7, "eos_token_id": [7, 8]})
+    back = read_tokenizer(tmp_path, fields, config_of(tokenizer, "decoder"))
+    assert back.bos_id is None
+    assert back.eos_id == 7
+
+
+def test_a_translation_begins_with_what_config_json_says(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("bpe", "encoder-decoder")
+    written(tokenizer, "encoder-decoder", tmp_path)
+    fields = Fields({"eos_token_id": tokenizer.eos_id, "decoder_start_token_id": tokenizer.pad_id})
+    back = read_tokenizer(tmp_path, fields, config_of(tokenizer, "encoder-decoder"))
+    assert back.bos_id == tokenizer.pad_id
+
+
+def test_a_folder_without_any(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="has no tokenizer"):
+        read_tokenizer(tmp_path, Fields({}), config_of(tokenizer_of("byte", "decoder"), "decoder"))
