@@ -246,3 +246,131 @@ def test_a_text_of_one_line_is_trained_and_sampled_all_the_same(
     one_line.write_text("to be or not to be " * 100)
     assert main(train(one_line, "--run", "a")) == 0
     assert "Next:" in capsys.readouterr().out
+
+
+# --- pairs ------------------------------------------------------------------------------------------------
+
+TINY_OTHERS = [setting for setting in TINY if not setting.startswith("train.batch_size")]
+
+
+def written(folder: Path, **files: str | bytes) -> Path:
+    """Some files in a folder, `a_fr` as a.fr."""
+    for name, content in files.items():
+        data = content.encode() if isinstance(content, str) else content
+        (folder / name.replace("_", ".")).write_bytes(data)
+    return folder
+
+
+@pytest.fixture
+def fails_to_begin(fails: Fails, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fails:
+    """Runs a training that must fail before it begins; returns its one line. No run is left behind."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> str:
+        line = fails("train", *TINY_OTHERS, *arguments)
+        assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
+        return line
+
+    return run
+
+
+def lines(n: int, text: str = "line") -> str:
+    return "".join(f"{text} {i}\n" for i in range(n))
+
+
+def test_files_of_unequal_length_name_both_counts(fails_to_begin: Fails, tmp_path: Path) -> None:
+    written(tmp_path, a_fr=lines(31), a_en=lines(29))
+    line = fails_to_begin("data.source=a.fr", "data.target=a.en")
+    assert "a.fr has 31 lines" in line
+    assert "a.en has 29" in line
+
+
+def test_an_empty_side_is_named(fails_to_begin: Fails, tmp_path: Path) -> None:
+    written(tmp_path, a_fr="", a_en=lines(29), b_en="\n" * 29, c_en=lines(3) + "\n" + lines(25))
+    assert "a.fr is an empty side" in fails_to_begin("data.source=a.fr", "data.target=a.en")
+    assert "b.en is an empty side" in fails_to_begin("data.source=a.en", "data.target=b.en")
+    assert "c.en, line 4: an empty line" in fails_to_begin("data.source=a.en", "data.target=c.en")
+    written(tmp_path, a_tsv="a\tb\n" * 3 + "a\t \n")
+    assert "a.tsv, line 4: the target is empty" in fails_to_begin("data.path=a.tsv")
+
+
+def test_a_side_that_is_missing_is_asked_for(fails_to_begin: Fails, tmp_path: Path) -> None:
+    written(tmp_path, a_fr=lines(9))
+    assert "needs target too" in fails_to_begin("data.source=a.fr")
+    assert "a.en: there is no such file" in fails_to_begin("data.source=a.fr", "data.target=a.en")
+
+
+def test_invalid_utf8_in_a_side_names_file_and_line(fails_to_begin: Fails, tmp_path: Path) -> None:
+    written(tmp_path, a_fr=lines(9), a_en=lines(5).encode() + b"caf\xe9\n" + lines(3).encode())
+    line = fails_to_begin("data.source=a.fr", "data.target=a.en")
+    assert "a.en" in line
+    assert "line 6" in line
+
+
+def test_a_text_that_is_no_pairs_is_told_what_pairs_are(fails_to_begin: Fails, text: Path) -> None:
+    line = fails_to_begin("translate", f"data.path={text}")
+    assert "line 1" in line
+    assert "source<TAB>target" in line
+
+
+def test_a_sentence_longer_than_the_positions_names_line_and_setting(
+    fails_to_begin: Fails, tmp_path: Path
+) -> None:
+    long = lines(20, "a") + "a very long sentence\n"
+    written(tmp_path, a_fr=lines(20, "a") + "b\n", a_en=long)
+    line = fails_to_begin("data.source=a.fr", "data.target=a.en", "data.val_fraction=0", "tokenizer=char")
+    assert "line 21: the target has 20 tokens" in line
+    assert "model.max_seq_len=21" in line
+
+
+# --- labelled texts ---------------------------------------------------------------------------------------
+
+
+def test_a_label_unseen_in_training_names_line_and_label(fails_to_begin: Fails, tmp_path: Path) -> None:
+    written(tmp_path, a_tsv="text\tlabel\na\tx\nb\ty\n", b_tsv="text\tlabel\na\tx\nb\tz\n")
+    line = fails_to_begin("classify", "data.path=a.tsv", "data.val_path=b.tsv", "train.batch_size=2")
+    assert "b.tsv, line 3: the label 'z' is unseen in training" in line
+    assert "'x', 'y'" in line
+
+
+def test_labelled_files_that_cannot_be_used(fails_to_begin: Fails, tmp_path: Path) -> None:
+    rows = "text\tlabel\n" + "a\tx\nb\ty\n" * 5
+    written(
+        tmp_path,
+        a_tsv=rows + "c\t\n",
+        b_tsv=rows.encode() + b"caf\xe9\tx\n",
+        c_tsv="a\tx\nb\ty\n",
+        d_txt=rows,
+    )
+    written(tmp_path, e_tsv=rows + "a b c d e f g h i\tx\n", f_tsv="text\tlabel\na\tx\nb\tx\n")
+    tiny = ("classify", "train.batch_size=2", "tokenizer=byte")
+    assert "a.tsv, line 12: 'label' is empty" in fails_to_begin(*tiny, "data.path=a.tsv")
+    assert "line 12" in fails_to_begin(*tiny, "data.path=b.tsv")
+    assert "c.tsv: no column 'text'" in fails_to_begin(*tiny, "data.path=c.tsv")
+    assert ".tsv, .csv, .jsonl" in fails_to_begin(*tiny, "data.path=d.txt")
+    line = fails_to_begin(*tiny, "data.path=e.tsv")
+    assert "e.tsv, line 12: 19 tokens with [CLS] and [SEP]" in line
+    assert "model.max_seq_len=19" in line
+    assert "every training text has the label 'x'" in fails_to_begin(
+        *tiny, "data.path=f.tsv", "data.val_fraction=0"
+    )
+
+
+# --- what does not go together ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ("quick data.name=dates", "preset translate"),
+        ("classify data.name=pydoc", "preset quick or masked"),
+        ("model.family=encoder", "preset masked or classify"),
+        ("translate train.batch_size=8", "train.objective.batch_tokens"),
+        ("data.name=dtes", "did you mean 'dates'"),
+        ("classify train.pretrained=bert", "there is no run 'bert'"),
+    ],
+)
+def test_what_does_not_go_together_names_the_way_out(
+    fails_to_begin: Fails, arguments: str, named: str
+) -> None:
+    assert named in fails_to_begin(*arguments.split())

@@ -9,6 +9,7 @@ import pytest
 from clearformer.cli import main
 from clearformer.cli.plan import readable_bytes, readable_rate, readable_seconds, time_line
 from clearformer.model import ModelConfig
+from clearformer.presets import PRESETS
 from clearformer.train.config import TrainConfig
 from clearformer.train.plan import plan
 
@@ -115,6 +116,48 @@ def test_wrong_input_is_one_line(run: Any, arguments: list[str], named: str) -> 
     assert out == ""
     assert err.count("\n") == 1
     assert named in err
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings", "total"),
+    [
+        ("transformer-base", [], 63_082_496),
+        ("classify", ["model.n_classes=7"], 1_652_482 + 5 * 129),
+        ("masked", ["tokenizer.vocab_size=9001"], 1_660_480 + 1001 * 129),
+        ("masked", ["tokenizer.kind=unigram", "tokenizer.vocab_size=9001"], 1_660_480 + 1001 * 129),
+        ("masked", ["tokenizer.kind=byte"], 1_660_480 - (8000 - 256 - 4) * 129),
+        ("translate", ["tokenizer.kind=char", "tokenizer.unk=true"], 1_581_568 - (2000 - 65 - 4) * 128),
+    ],
+)
+def test_the_parameters_of_the_other_families(run: Any, preset: str, settings: list[str], total: int) -> None:
+    _, out, _ = run(preset, *settings, "--device", "l4", "--json")
+    parameters = json.loads(out)["parameters"]
+    assert parameters["total"] == parameters["by_formula"] == total
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_has_a_plan(run: Any, preset: str) -> None:
+    status, out, _ = run(preset, "--device", "h200", "--json")
+    assert status == 0
+    planned = json.loads(out)
+    assert planned["memory_bytes"]["peak"] > planned["memory_bytes"]["weights"] > 0
+    assert planned["seconds"] > 0
+
+
+def test_a_guess_of_the_classes_is_told(run: Any) -> None:
+    small = [*SMALL, "tokenizer.vocab_size=300", "--device", "l4"]
+    _, _, err = run("classify", *small)
+    assert "model.n_classes=N" in err
+    _, _, err = run("classify", *small, "model.n_classes=4")
+    assert err == ""
+    _, _, err = run("classify", *small, 'data.labels=["a", "b", "c"]')
+    assert err == ""
+
+
+def test_a_step_of_pairs_is_counted_in_tokens(run: Any) -> None:
+    small = [setting for setting in SMALL if "batch_size" not in setting]
+    _, out, _ = run("translate", *small, "train.objective.batch_tokens=500", "--device", "l4", "--json")
+    assert json.loads(out)["tokens_per_step"] == 500
 
 
 def test_without_a_rate_the_plan_says_so() -> None:

@@ -1,4 +1,4 @@
-"""`clearformer tokenizer train` and `show`, as a user types them."""
+"""`clearformer tokenizer train`, `show` and `compare`, as a user types them."""
 
 import gzip
 import json
@@ -55,6 +55,13 @@ def corpus(tmp_path: Path) -> Path:
         (["--vocab-size", "265", "--bos", "--eos"], "bpe", 265, ("<bos>", "<eos>")),
         (["--kind", "char", "--unk"], "char", N_CHARS + 1, ("<unk>",)),
         (["--kind", "byte", "--eos"], "byte", 257, ("<eos>",)),
+        (["--kind", "unigram", "--vocab-size", "293", "--bos"], "unigram", 293, ("<bos>",)),
+        (
+            ["--vocab-size", "265", "--family", "encoder-decoder", "--eos", "--cased"],
+            "bpe",
+            265,
+            ("<pad>", "<bos>", "<eos>"),
+        ),
     ],
 )
 def test_train_writes_a_tokenizer_that_loads(
@@ -67,6 +74,45 @@ def test_train_writes_a_tokenizer_that_loads(
     assert tokenizer.decode(tokenizer.encode(CORPUS)) == CORPUS
     assert f"{kind} tokenizer, {size} tokens" in result.stderr
     assert result.stdout == ""
+
+
+def test_train_wordpiece_for_an_encoder(corpus: Path, tmp_path: Path):
+    arguments = ("--kind", "wordpiece", "--vocab-size", "43", "--family", "encoder")
+    succeed("train", corpus, *arguments, "--out", tmp_path / "t.json")
+    tokenizer = load_tokenizer(tmp_path / "t.json")
+    assert (tokenizer.kind, tokenizer.vocab_size) == ("wordpiece", 43)
+    assert tokenizer.specials == ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
+    assert tokenizer.decode(tokenizer.encode("The Naïve")) == "the naive"
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
+@pytest.mark.parametrize("case", ["--lowercase", "--cased"])
+def test_train_takes_capitals_away_if_told(corpus: Path, tmp_path: Path, kind: str, case: str):
+    corpus.write_text(CORPUS + "OWL the\n")
+    succeed("train", corpus, "--kind", kind, case, "--out", tmp_path / "t.json", "--vocab-size", "347")
+    tokenizer = load_tokenizer(tmp_path / "t.json")
+    assert tokenizer.decode(tokenizer.encode("OWL the")) == (
+        "owl the" if case == "--lowercase" else "OWL the"
+    )
+
+
+def test_train_normalizes_if_told(corpus: Path, tmp_path: Path):
+    arguments = ("--kind", "unigram", "--normalize", "nfkc", "--vocab-size", "293")
+    succeed("train", corpus, *arguments, "--out", tmp_path / "t.json")
+    assert load_tokenizer(tmp_path / "t.json").normalized("\ufb01") == "fi"
+
+
+def test_train_makes_one_vocabulary_of_two_languages(tmp_path: Path):
+    (tmp_path / "en").write_text("the hen the hen the hen the\n")
+    (tmp_path / "de").write_text("die Henne die Henne die\n")
+    for kind in ("bpe", "unigram"):
+        out = tmp_path / f"{kind}.json"
+        succeed(
+            "train", tmp_path / "en", tmp_path / "de", "--kind", kind, "--vocab-size", "311", "--out", out
+        )
+        tokenizer = load_tokenizer(out)
+        for word in ("the", "die"):
+            assert len(tokenizer.encode(f"x {word}")) - len(tokenizer.encode("x")) == 1
 
 
 def test_train_reads_every_file_and_keeps_line_ends(tmp_path: Path):
@@ -113,6 +159,16 @@ def test_train_replaces_a_file_only_when_forced(corpus: Path, tmp_path: Path):
             "--vocab-size does not go with --kind char",
         ),
         (["corpus.txt", "--unk"], "--unk does not go with --kind bpe"),
+        (["corpus.txt", "--kind", "char", "--lowercase"], "--lowercase does not go with --kind char"),
+        (["corpus.txt", "--kind", "byte", "--cased"], "--cased does not go with --kind byte"),
+        (["corpus.txt", "--normalize", "nfkc"], "--normalize does not go with --kind bpe"),
+        (["corpus.txt", "--kind", "wordpiece", "--vocab-size", "1"], "vocab_size=1 is too small"),
+        (["corpus.txt", "--kind", "wordpiece", "--vocab-size", "9"], "the corpus's 12 characters"),
+        (["corpus.txt", "--kind", "unigram", "--vocab-size", "275"], "vocab_size=275 is too small"),
+        (
+            ["corpus.txt", "--vocab-size", "257", "--family", "encoder"],
+            "vocab_size=257 is too small",
+        ),
     ],
 )
 def test_train_refuses_in_one_line(
@@ -245,7 +301,121 @@ def test_show_the_lectures_line_with_gpt2():
     assert "50,257 tokens" in out
 
 
-def test_help_names_both_commands():
+SAYINGS = (
+    "".join(f"the {animal} walks and the {animal} talked to me\n" for animal in ("hen", "owl", "cat", "ox"))
+    * 5
+)
+
+
+@pytest.fixture
+def sayings(tmp_path: Path) -> Path:
+    path = tmp_path / "sayings.txt"
+    path.write_text(SAYINGS, encoding="utf-8")
+    return path
+
+
+def test_compare_is_one_object_of_every_kind_and_size(sayings: Path):
+    result = succeed(
+        "compare", sayings, "--vocab-size", "277,281", "--kinds", "bpe,wordpiece,unigram,byte,char", "--json"
+    )
+    compared = json.loads(result.stdout)
+    assert compared["trained_on"] == f"the first 90% of {sayings}"
+    assert compared["measured_on"] == f"the last 10% of {sayings}"
+    rows = compared["tokenizers"]
+    pairs = [kind for kind in ("bpe", "wordpiece", "unigram") for _ in range(2)]
+    assert [row["kind"] for row in rows] == [*pairs, "byte", "char"]
+    assert [row["vocab_size"] for row in rows[:2]] == [277, 281]
+    by_kind = {row["kind"]: row for row in rows}
+    assert by_kind["byte"]["bytes_per_token"] == 1
+    assert by_kind["byte"]["n_tokens"] == by_kind["char"]["n_tokens"] == by_kind["bpe"]["n_bytes"]
+    assert len({(row["n_words"], row["n_lines"], row["n_bytes"]) for row in rows}) == 1
+    assert {row["lossless"] for row in rows if row["kind"] != "wordpiece"} == {True}
+    assert "".join(by_kind["bpe"]["example"]) == compared["example"]
+    assert rows[1]["tokens_per_word"] < rows[0]["tokens_per_word"] < by_kind["byte"]["tokens_per_word"]
+
+
+def test_compare_measures_the_end_of_every_file_or_what_is_held_out(sayings: Path, tmp_path: Path):
+    other = tmp_path / "other.txt"
+    other.write_text("ÄÖÜ " * 50, encoding="utf-8")
+    arguments = ("compare", sayings, other, "--kinds", "char", "--json")
+    (row,) = json.loads(succeed(*arguments).stdout)["tokenizers"]
+    ends = SAYINGS[len(SAYINGS) * 9 // 10 :].replace("\n", "") + "ÄÖÜ " * 5
+    assert (row["n_unknown"], row["n_bytes"]) == (0, len(ends.encode()))
+    held = tmp_path / "held.txt"
+    held.write_text("the zebra\r\n\nzz\n", encoding="utf-8")
+    compared = json.loads(succeed(*arguments, "--held-out", held).stdout)
+    (row,) = compared["tokenizers"]
+    assert (row["n_lines"], row["n_words"], row["n_bytes"], row["n_unknown"]) == (2, 3, 11, 5)
+    assert compared["measured_on"] == str(held)
+    assert compared["trained_on"] == f"{sayings}, {other}"
+
+
+def test_compare_existing_tokenizers_alone_or_beside_trained_ones(sayings: Path, tmp_path: Path):
+    succeed("train", sayings, "--vocab-size", "277", "--out", tmp_path / "t.json")
+    existing = ("--tokenizer", tmp_path / "t.json", "--tokenizer", "byte")
+    rows = json.loads(succeed("compare", sayings, *existing, "--json").stdout)["tokenizers"]
+    assert [(row["name"], row["vocab_size"]) for row in rows] == [
+        (str(tmp_path / "t.json"), 277),
+        ("byte", 256),
+    ]
+    rows = json.loads(succeed("compare", sayings, *existing, "--kinds", "char", "--json").stdout)[
+        "tokenizers"
+    ]
+    assert [row["kind"] for row in rows] == ["char", "bpe", "byte"]
+
+
+def test_compare_in_lower_case(sayings: Path):
+    rows = json.loads(succeed("compare", sayings, "--lowercase", "--vocab-size", "293", "--json").stdout)[
+        "tokenizers"
+    ]
+    assert [row["lossless"] for row in rows] == [False] * 3
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, columns: int):
+    out = succeed(
+        "compare", sayings, "--vocab-size", "293", "--kinds", "bpe,wordpiece", columns=columns
+    ).stdout
+    lines = out.splitlines()
+    assert max(len(line) for line in lines[1:]) <= columns
+    rows = [line for line in lines if line.startswith((" bpe ", " wordpiece "))]
+    assert [line.split()[0] for line in rows] == ["bpe", "wordpiece"]
+    assert "  the|" in out
+    assert "the|␣" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.txt"], "missing.txt: there is no such file"),
+        (["short.txt"], "short.txt: too short to hold a part of it out"),
+        (["corpus.txt", "--kinds", "bpe,wordpeice"], "got 'wordpeice'; did you mean 'wordpiece'?"),
+        (
+            ["corpus.txt", "--kinds", "gpt2"],
+            "--kinds takes of char, byte, bpe, wordpiece, unigram; got 'gpt2'",
+        ),
+        (["corpus.txt", "--vocab-size", "1000,many"], "--vocab-size takes whole numbers"),
+        (["corpus.txt", "--vocab-size", "300,0"], "vocab_size=0 is too small"),
+        (["corpus.txt", "--tokenizer", "nothing"], "--tokenizer nothing: neither a file"),
+        (["corpus.txt", "--tokenizer", "char"], "use --kinds char"),
+        (["corpus.txt", "--tokenizer", "corpus.txt"], "corpus.txt: not JSON"),
+        (["corpus.txt", "--held-out", "blank.txt", "--kinds", "byte"], "no text in it to measure on"),
+        (
+            ["corpus.txt", "--held-out", "missing.txt", "--kinds", "byte"],
+            "missing.txt: there is no such file",
+        ),
+    ],
+)
+def test_compare_refuses_in_one_line(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+):
+    monkeypatch.chdir(corpus.parent)
+    (corpus.parent / "short.txt").write_text("short")
+    (corpus.parent / "blank.txt").write_text("\n \n")
+    assert message in refusal("compare", *arguments)
+
+
+def test_help_names_all_commands():
     out = succeed("--help").stdout
-    assert "train" in out
-    assert "show" in out
+    for command in ("train", "show", "compare"):
+        assert command in out

@@ -1,12 +1,14 @@
 """kill -9 at random instants, saving included: the run ends as one that was never disturbed.
 
 A life of the run ends by SIGKILL a random number of metrics lines after it began to train, or as soon as it is
-seen to write a checkpoint. What the lives have made together is compared with what one life makes.
+seen to write a checkpoint. What the lives have made together is compared with what one life makes: at length for a
+language model, and with one kill for each of the other tasks, whose lives are forks of one process.
 """
 
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -133,15 +135,126 @@ def test_killed_at_random_instants_it_ends_as_if_it_never_was(arena: Path) -> No
 
     assert half_written  # so it was killed in the midst of saving too
     live_to_the_end(arena, "--resume", "--run", "killed")
-    assert_same(run, arena / "runs" / "whole")
+    assert_same(run, arena / "runs" / "whole", MAX_STEPS)
 
 
-def assert_same(run: Path, whole: Path) -> None:
-    last = Path("checkpoints", f"step-{MAX_STEPS:08d}")
+# --- every task -------------------------------------------------------------------------------------------
+
+STEPS = 60
+SMALL = (
+    "model.d_model=16",
+    "model.n_layers=1",
+    "model.max_seq_len=40",
+    "model.dropout=0.1",
+    "model.attention.n_heads=2",
+    "tokenizer=byte",
+    f"train.max_steps={STEPS}",
+    "train.max_seconds=none",
+    "train.ema=0.9",
+    "train.label_smoothing=0.1",
+    "train.log_every=1",
+    "train.eval_every=10",
+    "train.checkpoint_every=6",
+    "train.device=cpu",
+    "train.dtype=float32",
+    "train.compile=false",
+)
+OF_TASK = {
+    "translate": ("data.path=pairs.tsv", "train.objective.batch_tokens=128"),
+    "masked": ("data.path=text.txt", "train.batch_size=4"),
+    "classify": ("data.path=labelled.tsv", "train.batch_size=4", "train.accumulate=2"),
+}
+
+# Each line of its input is a command to run in a fork; it answers with the fork's id, and then with how it ended.
+FORKS = """
+import json, os, sys
+import clearformer.cli.outcomes, clearformer.train.loop, torch.optim
+from clearformer.cli import main
+
+for line in sys.stdin:
+    if child := os.fork():
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    log = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    status = main(json.loads(line))
+    sys.stdout.flush()
+    os._exit(status)
+"""
+
+
+@pytest.fixture
+def forks(arena: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has imported everything, and runs each command in a fork of itself."""
+    (arena / "pairs.tsv").write_text("".join(f"{n} et {n * n}\t{n} and {n * n}\n" for n in range(200)))
+    labelled = "".join(f"{n} bottles of {'beer' if n % 3 else 'wine'}\t{n % 3 > 0}\n" for n in range(200))
+    (arena / "labelled.tsv").write_text("text\tlabel\n" + labelled)
+    environment = os.environ | {
+        "CLEARFORMER_RUNS": str(arena / "runs"),
+        "CLEARFORMER_CACHE": str(arena / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKS],
+        env=environment,
+        cwd=arena,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def start(forks: subprocess.Popen[str], *arguments: str) -> int:
+    """Begin a command in a fork; returns its id."""
+    assert forks.stdin is not None
+    assert forks.stdout is not None
+    print(json.dumps(arguments), file=forks.stdin, flush=True)
+    return int(forks.stdout.readline())
+
+
+def status_of(forks: subprocess.Popen[str]) -> int:
+    """How the command that was begun has ended, once it has."""
+    assert forks.stdout is not None
+    return int(forks.stdout.readline())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
+def test_every_task_ends_as_if_it_had_never_been_killed(forks: subprocess.Popen[str], arena: Path) -> None:
+    chance = random.Random(21)
+    for task, settings in OF_TASK.items():
+        command = ("train", task, *SMALL, *settings)
+        start(forks, *command, "--run", f"{task}-whole")
+        assert status_of(forks) == 0, (arena / "log.txt").read_text()
+        run = arena / "runs" / f"{task}-killed"
+        enough = chance.randrange(10, 50)
+
+        life = start(forks, *command, "--run", run.name)
+        wait_until(forks, lambda: n_lines(run) >= enough)  # noqa: B023
+        os.kill(life, signal.SIGKILL)
+        assert status_of(forks) == -signal.SIGKILL
+        assert enough <= n_lines(run) < STEPS
+        start(forks, "train", "--resume", "--run", run.name)
+        assert status_of(forks) == 0, (arena / "log.txt").read_text()
+
+        assert_same(run, arena / "runs" / f"{task}-whole", STEPS)
+
+
+# --- comparing --------------------------------------------------------------------------------------------
+
+
+def assert_same(run: Path, whole: Path, n_steps: int) -> None:
+    last = Path("checkpoints", f"step-{n_steps:08d}")
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert (run / last / name).read_bytes() == (whole / last / name).read_bytes(), name
     assert metrics(run) == metrics(whole)
-    assert len(metrics(run)) == MAX_STEPS
+    assert len(metrics(run)) == n_steps
     assert state(run / last) == state(whole / last)
     assert [path.name for path in sorted((run / "checkpoints").iterdir())] == [
         path.name for path in sorted((whole / "checkpoints").iterdir())

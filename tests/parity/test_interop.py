@@ -84,7 +84,7 @@ def neox(**settings: Any) -> Any:
 
 
 def bloom(n_heads: int) -> Any:
-    sizes = {"hidden_size": n_heads * 7, "n_layer": N, "n_head": n_heads, "seq_length": MAX_T}
+    sizes: dict[str, Any] = {"hidden_size": n_heads * 7, "n_layer": N, "n_head": n_heads, "seq_length": MAX_T}
     return transformers.BloomForCausalLM(transformers.BloomConfig(vocab_size=V, **IDS, **sizes))
 
 
@@ -123,6 +123,7 @@ def fairseq_like(model: Any, **settings: Any) -> Any:
 
 
 def t5(**settings: Any) -> Any:
+    trained: dict[str, Any] = {"n_positions": MAX_T, "decoder_start_token_id": START}
     config = transformers.T5Config(
         vocab_size=V,
         d_model=22,
@@ -131,10 +132,9 @@ def t5(**settings: Any) -> Any:
         num_layers=N,
         num_decoder_layers=M,
         num_heads=3,
-        n_positions=MAX_T,
         relative_attention_num_buckets=8,
         relative_attention_max_distance=11,
-        decoder_start_token_id=START,
+        **trained,
         **IDS,
         **settings,
     )

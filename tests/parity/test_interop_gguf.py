@@ -4,6 +4,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +192,9 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 def test_the_models_are_the_kinds_they_are_called() -> None:
     assert {fit(config).architecture.title for config in MODELS.values()} == KINDS.keys()
+
+
+def test_without_the_package_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(ClearformerError, match=r"pip install 'clearformer\[gguf\]'"):
+        to_gguf(run_of(MODELS["GPT-2"]), tmp_path / "tiny.gguf")

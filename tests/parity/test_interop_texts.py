@@ -86,8 +86,8 @@ def unigram() -> Any:
 
 
 def gpt2(tokenizer: Any) -> Any:
-    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    sizes = {"n_embd": 12, "n_layer": 2, "n_head": 2, "n_positions": 64}
+    ids: dict[str, Any] = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    sizes: dict[str, Any] = {"n_embd": 12, "n_layer": 2, "n_head": 2, "n_positions": 64}
     n_tokens = len(tokenizer) + 3  # rows that no token has
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=n_tokens, **ids, **sizes))
 
@@ -107,16 +107,9 @@ def llama(tokenizer: Any) -> Any:
 
 
 def t5(tokenizer: Any) -> Any:
-    config = transformers.T5Config(
-        vocab_size=len(tokenizer) + 5,
-        d_model=12,
-        d_kv=5,
-        d_ff=17,
-        num_layers=2,
-        num_heads=2,
-        n_positions=64,
-        decoder_start_token_id=0,
-    )
+    sizes: dict[str, Any] = {"d_model": 12, "d_kv": 5, "d_ff": 17, "num_layers": 2, "num_heads": 2}
+    sizes |= {"n_positions": 64, "decoder_start_token_id": 0}
+    config = transformers.T5Config(vocab_size=len(tokenizer) + 5, **sizes)
     return transformers.T5ForConditionalGeneration(config)
 
 

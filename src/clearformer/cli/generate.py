@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.options import was_given
 from clearformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ def command(
 def refuse_settings_of_samples(context: typer.Context) -> None:
     """Raise UserError where beam search is asked for and something that has no part in it."""
     for name in FOR_SAMPLES:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name != "DEFAULT":
+        if was_given(context, name):
             option = f"--{name.replace('_', '-')}"
             raise UserError(f"{option}: beam search draws no samples; leave out {option}, or --beams")
 

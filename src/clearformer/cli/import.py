@@ -19,7 +19,7 @@ def command(
     """Make a run of a model in a folder; it then evaluates, samples and translates like any other.
 
     config.json, model.safetensors and tokenizer.json are read, and no code: GPT-2, Llama, Mistral, Qwen3, GPT-NeoX,
-    Bloom, BERT, Marian, BART and T5.
+    Bloom, BERT, Marian, Pegasus, BART and T5.
     """
     from clearformer.interop import from_hf
 

@@ -265,11 +265,10 @@ class _Parts:
 
 def _kinds(names: str) -> list[TrainedKind]:
     kinds = [name.strip() for name in names.split(",")]
+    known = [kind.value for kind in TrainedKind]
     for kind in kinds:
-        if kind not in list(TrainedKind):
-            raise UserError(
-                f"--kinds takes of {', '.join(TrainedKind)}; got {kind!r}{did_you_mean(kind, TrainedKind)}"
-            )
+        if kind not in known:
+            raise UserError(f"--kinds takes of {', '.join(known)}; got {kind!r}{did_you_mean(kind, known)}")
     return [TrainedKind(kind) for kind in dict.fromkeys(kinds)]
 
 
@@ -331,7 +330,7 @@ def _print_comparison(compared: list[dict[str, Any]], parts: _Parts) -> None:
 
     console = Console(highlight=False, markup=False, emoji=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("tokenizer", overflow="fold")
+    table.add_column("tokenizer", overflow="fold", min_width=max(map(len, TrainedKind)))
     for heading in (
         "size",
         "tokens\nper word",

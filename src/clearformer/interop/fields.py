@@ -8,6 +8,8 @@ from clearformer.errors import ConfigError
 
 T = TypeVar("T")
 
+LARGEST = 2**26
+
 
 class Fields:
     """The fields of a config.json; what is absent or null is what its architecture takes by default."""
@@ -25,10 +27,10 @@ class Fields:
         return default if value is None else value
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """A whole number of at least 1."""
+        """A whole number of at least 1, and of a size that a model may have."""
         value = self.get(name, default)
-        if type(value) is not int or value < 1:
-            self.refuse(name, f"a whole number of at least 1 is wanted; got {value!r}")
+        if type(value) is not int or not 1 <= value <= LARGEST:
+            self.refuse(name, f"a whole number from 1 to {LARGEST:,} is wanted; got {value!r}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearformer.errors import ConfigError, RunError, TokenizerError
+from clearformer.errors import ConfigError, RunError, TokenizerError, UserError
 from clearformer.files import UNFINISHED, disk_errors
 from clearformer.interop.architectures.base import d_ff, norm_eps
 from clearformer.interop.tensors import Rule, Same, places_of, to_theirs
@@ -23,7 +23,6 @@ from clearformer.run import Run, load
 from clearformer.text import Tokenizer
 from clearformer.train.state import weights_of
 
-SUFFIX = ".gguf"
 NORMAL, CONTROL = 1, 3  # of tokenizer.ggml.token_type
 
 
@@ -131,9 +130,11 @@ def to_gguf(run: Run | str | Path, file: str | Path, checkpoint: str = "latest")
         ConfigError: the model is none of the kinds that are written; the first setting that does not fit is named.
         TokenizerError: the tokeniser is no byte-level BPE with GPT-2's pre-tokens.
         RunError: there is no such run, or there is such a file.
+        UserError: the gguf package is not installed.
         DiskError: the file cannot be written.
     """
     target = Path(file)
+    gguf_package()  # what would fail later fails now
     if target.exists():
         raise RunError(f"{target} exists; choose another name, or delete it")
     if not isinstance(run, Run):
@@ -148,6 +149,19 @@ def to_gguf(run: Run | str | Path, file: str | Path, checkpoint: str = "latest")
             _write(unfinished, kind, fitted, weights_of(run.model), vocabulary, run)
             unfinished.rename(target)
     return fitted
+
+
+def gguf_package() -> Any:
+    """The package that writes the format.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        import gguf
+    except ImportError:
+        raise UserError("a .gguf file needs the gguf package: pip install 'clearformer[gguf]'") from None
+    return gguf
 
 
 def kind_of(fitted: Fit) -> Kind:
@@ -207,8 +221,7 @@ def _write(
     vocabulary: Mapping[str, Any],
     run: Run,
 ) -> None:
-    import gguf
-
+    gguf = gguf_package()
     config, tokenizer = fitted.config, run.tokenizer
     writer = gguf.GGUFWriter(path, kind.name)
     writer.add_name(run.folder.path.name)

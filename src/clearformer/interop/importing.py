@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from clearformer.data import Data, LabelledData, PairsData, TextData
+from clearformer.files import folder_made_whole
 from clearformer.interop.fields import Fields
 from clearformer.interop.reading import read_model
 from clearformer.interop.tokens import read_tokenizer
@@ -10,6 +11,7 @@ from clearformer.model import ModelConfig
 from clearformer.run import Run, free_name, load, new_run
 from clearformer.train.checkpoint import Checkpoint, Progress, link, save_checkpoint
 from clearformer.train.config import RunConfig, TrainConfig
+from clearformer.train.folder import RunFolder
 from clearformer.train.tasks import Classify, Masked, NextToken, Objective, Translate
 
 TASKS: dict[str, tuple[Data, Objective]] = {
@@ -38,11 +40,13 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
     target = new_run(free_name(source.resolve().name or "imported") if name is None else name)
     model = read_model(source)
     tokenizer = read_tokenizer(source, model.fields, model.config)
-    save_checkpoint(target.checkpoints, Checkpoint(Progress(), model.weights, {}))
-    link(target.checkpoints, {"latest": 0})
     labels = None if model.config.n_classes is None else labels_of(model.fields)
     config = run_config(model.config, labels)
-    target.create(config, tokenizer, text_sha256="")  # last, for it makes the run complete
+    with folder_made_whole(target.path) as unfinished:
+        run = RunFolder(unfinished)
+        run.create(config, tokenizer, text_sha256="")
+        save_checkpoint(run.checkpoints, Checkpoint(Progress(), model.weights, {}))
+        link(run.checkpoints, {"latest": 0})
     return load(target.path, device="cpu")
 
 

@@ -1,7 +1,9 @@
-"""A folder as transformers saves it, to one of our models: only data is read, and nothing is executed.
+"""A folder as transformers saves it, to one of our models.
 
-config.json          which architecture, and its sizes
-model.safetensors    the tensors, or several files with model.safetensors.index.json to say which is where
+    config.json          which architecture, and its sizes
+    model.safetensors    the tensors, or several files with model.safetensors.index.json to say which is where
+
+Only data is read, and nothing is executed.
 """
 
 import json
@@ -55,10 +57,14 @@ def read_model(folder: Path) -> ForeignModel:
     config = _settings(architecture, fields, frozenset(files.shapes))
     _refuse_absurd_depth(fields, config, len(files.shapes))
     places = architecture.places(config)
+    shapes = shapes_of(places, meta_weights(config))
     names = _names_there(files, architecture, places)
-    _refuse_other_shapes(files, names, shapes_of(places, meta_weights(config)))
-    theirs = {name: files.load(there) for name, there in names.items()}
-    _refuse_copies_that_differ(files, architecture.prefix, places, theirs)
+    _refuse_other_shapes(files, names, shapes)
+    theirs = {
+        name: files.load(names[name]) if name in names else torch.zeros(shape)
+        for name, shape in shapes.items()
+    }
+    _refuse_copies_that_differ(files, architecture, places, theirs)
     return ForeignModel(architecture, config, to_ours(places, theirs), fields)
 
 
@@ -137,14 +143,16 @@ def _refuse_absurd_depth(fields: Fields, config: ModelConfig, n_tensors: int) ->
 def _names_there(files: "_Tensors", architecture: Architecture, places: Iterable[Place]) -> dict[str, str]:
     """Each tensor's name in the files, by its name in a file with a head."""
     names = {}
-    wanted = [place.theirs for place in places]
-    for name in wanted:
-        there = files.find(name, architecture.prefix)
-        if there is None:
-            raise CheckpointError(f"{files.place}: the tensor {name} of a {architecture.title} is missing")
-        names[name] = there
+    for place in places:
+        there = files.find(place.theirs, architecture)
+        if there is not None:
+            names[place.theirs] = there
+        elif not place.optional:
+            raise CheckpointError(
+                f"{files.place}: the tensor {place.theirs} of a {architecture.title} is missing"
+            )
     copies = [copy for place in places for copy in place.copies]
-    known = {*names.values(), *(files.find(copy, architecture.prefix) for copy in copies)}
+    known = {*names.values(), *(files.find(copy, architecture) for copy in copies)}
     for name in files.shapes:
         full = architecture.prefix + name.removeprefix(architecture.prefix)
         ignored = any(re.fullmatch(pattern, one) for pattern in architecture.ignored for one in (name, full))
@@ -171,12 +179,12 @@ def _refuse_other_shapes(
 
 
 def _refuse_copies_that_differ(
-    files: "_Tensors", prefix: str, places: Iterable[Place], theirs: Mapping[str, Tensor]
+    files: "_Tensors", architecture: Architecture, places: Iterable[Place], theirs: Mapping[str, Tensor]
 ) -> None:
     """A file may hold tied tensors under both names; they must then be the same."""
     for place in places:
         for copy in place.copies:
-            there = files.find(copy, prefix)
+            there = files.find(copy, architecture)
             if there is not None and not torch.equal(files.load(there), theirs[place.theirs]):
                 raise CheckpointError(
                     f"{files.place}: {there} is not the same as {place.theirs}, to which {CONFIG} ties it"
@@ -196,9 +204,11 @@ class _Tensors:
                 self.shapes[name], self.dtypes[name] = shape, dtype
                 self._files[name] = partial(_tensor, path, file, name)
 
-    def find(self, name: str, prefix: str) -> str | None:
-        """A tensor's name here: files saved without a head lack the prefix."""
-        candidates = (name, name.removeprefix(prefix))
+    def find(self, name: str, architecture: Architecture) -> str | None:
+        """A tensor's name here: files saved without a head lack the prefix, and some endings were others."""
+        candidates = [name, name.removeprefix(architecture.prefix)]
+        for ending, older in architecture.older_names.items():
+            candidates += [each.removesuffix(ending) + older for each in candidates if each.endswith(ending)]
         return next((candidate for candidate in candidates if candidate in self.shapes), None)
 
     def load(self, name: str) -> Tensor:

@@ -96,12 +96,14 @@ class Rule:
         theirs: The name there.
         layout: How they lie there.
         copies: Names under which a file may hold the same once more.
+        optional: Whether a file may lack it; it is then zeros.
     """
 
     ours: str | Sequence[str]
     theirs: str
     layout: Layout = field(default_factory=Same)
     copies: Sequence[str] = ()
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ class Place:
     theirs: str
     layout: Layout
     copies: tuple[str, ...]
+    optional: bool
 
 
 def places_of(rules: Iterable[Rule], names: Iterable[str], n_layers: int) -> list[Place]:
@@ -134,7 +137,7 @@ def _places(rule: Rule, names: set[str], n_layers: int) -> Iterator[Place]:
             at = [text.replace("*", str(number)) + suffix for text in (rule.theirs, *rule.copies, *modules)]
             theirs, copies, ours = at[0], at[1 : -len(modules)], at[-len(modules) :]
             if names.issuperset(ours):
-                yield Place(tuple(ours), theirs, rule.layout, tuple(copies))
+                yield Place(tuple(ours), theirs, rule.layout, tuple(copies), rule.optional)
 
 
 def shapes_of(places: Iterable[Place], ours: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:

@@ -77,9 +77,11 @@ class RunFolder:
                 f'changed since, write {{"text_sha256": "{text_sha256}"}} into it'
             ) from None
         if began_on != text_sha256:
+            data = self.read_config().data
+            key = next((name for name in ("path", "source") if getattr(data, name, None)), "name")
             raise DataError(
-                f"{self.config_file}: the text of data.{'path' if self.read_config().data.path else 'name'} is not "
-                f"the one that this run began on; put that one back, or begin a new run"
+                f"{self.config_file}: the text of data.{key} is not the one that this run began on; put that one "
+                f"back, or begin a new run"
             )
 
     def read_tokenizer(self) -> Tokenizer:

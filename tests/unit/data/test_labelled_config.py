@@ -15,9 +15,11 @@ from clearformer.errors import ConfigError
         ({"path": "a.tsv", "text_field": "label"}, "text_field and label_field are both 'label'"),
         ({"path": "a.tsv", "columns": "text,class"}, "columns='text,class' must have 'label' once"),
         ({"path": "a.tsv", "columns": "text,label,text"}, "must have 'text' once"),
+        ({"labels": ["a"]}, "labels are two or more, and all different"),
+        ({"labels": ["a", "b", "a"]}, "labels are two or more, and all different"),
     ],
 )
-def test_settings_that_do_not_fit_each_other_are_refused(settings: dict[str, str], message: str) -> None:
+def test_settings_that_do_not_fit_each_other_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(LabelledData, settings)
     assert message in str(caught.value)

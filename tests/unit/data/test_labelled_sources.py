@@ -85,6 +85,14 @@ def test_of_many_labels_some_are_named(tmp_path: Path) -> None:
     )
 
 
+def test_given_labels_keep_their_order_and_are_all_there_are(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.tsv", ("one", "b"), ("two", "b"))
+    given = LabelledData(path=path, val_fraction=0, labels=("c", "b", "a"))
+    assert open_labelled(given).labels == ("c", "b", "a")
+    line = refusal(given.replace(labels=("a", "c")))
+    assert f"{path}, line 2: the label 'b' is unseen in training, which has 'a', 'c'" in line
+
+
 def test_one_label_is_no_classification(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", ("one", "a"), ("two", "a"))
     assert "every training text has the label 'a'" in refusal(LabelledData(path=path))

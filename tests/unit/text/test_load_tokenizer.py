@@ -164,7 +164,6 @@ def test_a_tokenizer_of_another_kind_is_imported_as_it_is(document: dict, tmp_pa
         (_changed(bpe, model__merges=[["x", "y"]]), "merge 'x y'"),
         (_changed(byte, added_tokens=["<bos>"]), "added_tokens are not tokens"),
         (_changed(byte, added_tokens=7), "added_tokens are not tokens"),
-        (_changed(wordpiece, model__unk_token="[NONE]"), "its model is not as ours.*no tokens for some"),
         (_changed(wordpiece, model__vocab=[]), "vocab is not an object"),
         (_changed(unigram, model__vocab={"a": 0}), "vocab is not a list"),
         (_changed(unigram, model__vocab=[]), "cannot read it"),
@@ -184,9 +183,13 @@ def test_a_file_that_is_damaged_or_cannot_be_used_says_why(document: dict, messa
 
 def test_roles_that_are_told_beside_the_file_hold(tmp_path: Path):
     byte_special.save(tmp_path / "tokenizer.json")
-    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<bos>", "eos_token": {"content": "<eos>"}}')
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"bos_token": "<bos>", "eos_token": {"content": "<eos>"}}'
+    )
     assert type(load_tokenizer(tmp_path / "tokenizer.json")) is type(byte_special)
-    (tmp_path / "tokenizer_config.json").write_text('{"pad_token": "<bos>", "sep_token": "<eos>", "eos_token": null}')
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"pad_token": "<bos>", "sep_token": "<eos>", "eos_token": null}'
+    )
     loaded = load_tokenizer(tmp_path / "tokenizer.json")
     assert (loaded.pad_id, loaded.bos_id, loaded.eos_id) == (256, None, 257)
 

@@ -1,6 +1,12 @@
 """Text as its tokens arrive."""
 
-from clearformer.text import ByteTokenizer, ByteTokenizerSpec, CharTokenizer, StreamDecoder, WordPieceTokenizer
+from clearformer.text import (
+    ByteTokenizer,
+    ByteTokenizerSpec,
+    CharTokenizer,
+    StreamDecoder,
+    WordPieceTokenizer,
+)
 
 
 def test_a_character_appears_with_its_last_byte():

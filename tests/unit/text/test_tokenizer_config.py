@@ -38,7 +38,10 @@ def test_which_kinds_read_the_corpus():
     [
         ({"kind": "bpe", "vocab_size": 100}, r"tokenizer: vocab_size=100 is too small.*need 256"),
         ({"kind": "wordpiece", "vocab_size": 2}, r"tokenizer: vocab_size=2 is too small.*at least 3"),
-        ({"kind": "unigram", "vocab_size": 275, "bos": True}, r"tokenizer: vocab_size=275 is too small.*need 277"),
+        (
+            {"kind": "unigram", "vocab_size": 275, "bos": True},
+            r"tokenizer: vocab_size=275 is too small.*need 277",
+        ),
         ({"kind": "unigram", "normalize": "nfd"}, r"tokenizer\.normalize: .*'none' or 'nfkc'"),
         ({"kind": "bpe", "unk": True}, r"unknown key 'tokenizer\.unk'"),
         ({"kind": "char", "vocab_size": 65}, r"unknown key 'tokenizer\.vocab_size'"),

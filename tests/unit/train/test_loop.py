@@ -21,6 +21,7 @@ from clearformer.errors import (
     NonFiniteError,
     TokenizerError,
 )
+from clearformer.evaluate import Evaluation
 from clearformer.train import loop, setup
 from clearformer.train.checkpoint import (
     MODEL,
@@ -37,7 +38,7 @@ from clearformer.train.loop import Outcome, Training
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
 from clearformer.train.setup import settle
-from clearformer.train.tasks import language
+from clearformer.train.tasks import LanguageModelling, language
 
 Trained = Callable[..., Outcome]
 Resumed = Callable[..., Outcome]
@@ -158,11 +159,13 @@ def test_a_run_learns(trained: Trained, run_folder: Folders) -> None:
     outcome = trained("a", "train.max_steps=60", "train.lr=0.02")
 
     losses = [line["loss"] for line in read_metrics(run_folder("a").metrics_file)]
-    n_tokens = outcome.task.dataset.tokenizer.vocab_size
+    n_tokens = outcome.task.tokenizer.vocab_size
     assert losses[0] == pytest.approx(math.log(n_tokens), abs=0.1)  # nats: at first all tokens are as likely
     assert losses[-1] < losses[0] - 0.5
     assert outcome.evaluation is not None
     assert outcome.evaluation.loss == outcome.progress.val_loss
+    assert isinstance(outcome.evaluation, Evaluation)
+    assert isinstance(outcome.task, LanguageModelling)
     assert outcome.evaluation.n_tokens == len(outcome.task.dataset.splits["val"]) - 1  # all of it
 
 
@@ -240,7 +243,7 @@ def test_the_folder_holds_what_was_decided(
     config = run_folder("a").read_config()
     assert config.train.dtype == "bfloat16"
     assert config.train.compile is False
-    assert config.model.vocab_size == outcome.task.dataset.tokenizer.vocab_size
+    assert config.model.vocab_size == outcome.task.tokenizer.vocab_size
     assert config.data.path == str(text_file.resolve())  # so that the run can be resumed from anywhere
 
 
@@ -425,7 +428,9 @@ def test_a_compiled_step_is_used_and_changes_nothing(
 ) -> None:
     calls = 0
 
-    def compile_(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def compile_(function: Callable[..., Tensor], dynamic: bool | None) -> Callable[..., Tensor]:
+        assert dynamic is None  # every batch of a text has one shape
+
         def compiled(*arguments: Tensor) -> Tensor:
             nonlocal calls
             calls += 1
@@ -442,7 +447,7 @@ def test_a_compiled_step_is_used_and_changes_nothing(
 def test_where_compiling_fails_the_run_goes_on_and_says_so(
     trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(function: object) -> Callable[..., Tensor]:
+    def broken(function: object, dynamic: object) -> Callable[..., Tensor]:
         def compiled(*arguments: Tensor) -> Tensor:
             raise RuntimeError("Python.h: No such file\nand much more")
 

@@ -2,13 +2,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from clearformer.train.checkpoint import MODEL, OPTIMIZER
-from clearformer.train.config import RunConfig
 from clearformer.train.folder import RunFolder, read_metrics
 from clearformer.train.loop import Outcome
 from clearformer.train.processes import Processes
@@ -55,14 +55,33 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
+@pytest.fixture
+def pairs(tmp_path: Path) -> tuple[str, ...]:
+    """The settings of a translation; some batches have fewer rows than there are parts."""
+    words = ["a" * n + "b" * (n % 3) for n in range(1, 13)] + ["bc" * n for n in range(1, 7)]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{word}\t{word[::-1]}\n" for word in words))
+    return (
+        "data.kind=pairs",
+        f"data.path={tmp_path / 'pairs.tsv'}",
+        "data.val_fraction=0.2",
+        "model.family=encoder-decoder",
+        "model.max_seq_len=17",
+        "train.batch_size=32",
+        "train.objective=translation",
+        "train.objective.batch_tokens=24",
+    )
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
+@pytest.mark.parametrize("task", ["text", "pairs"])
 def test_two_processes_train_the_model_of_one(
-    configure: Callable[..., RunConfig],
+    task: str,
+    pairs: tuple[str, ...],
     trained: Callable[..., Outcome],
     run_folder: Callable[[str], RunFolder],
 ) -> None:
     settings = ("train.max_steps=5", "train.accumulate=2", "train.checkpoint_every=3", "train.optimizer=muon")
-    trained("one", *settings)
+    trained("one", *(pairs if task == "pairs" else ()), *settings)
     one, two = run_folder("one"), run_folder("two")
 
     answer = subprocess.run(

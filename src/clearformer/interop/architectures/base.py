@@ -63,6 +63,8 @@ class Architecture(ABC):
     family: ClassVar[Family]
     prefix: ClassVar[str]
     """What stands before the names of a file that was saved with a head and not before those of one without."""
+    older_names: ClassVar[Mapping[str, str]] = {}
+    """Endings of tensors' names, and what they were in older files."""
     ignored: ClassVar[Sequence[str]] = ()
     """Patterns of tensors that files hold and that follow from the settings or belong to another head."""
 

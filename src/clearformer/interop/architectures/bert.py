@@ -1,5 +1,6 @@
 """BERT: an encoder with post-norm, learned positions and token types; its head has a layer of its own."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from clearformer.interop.architectures.base import (
@@ -29,6 +30,11 @@ class Bert(Architecture):
     model_type = "bert"
     family: ClassVar[Family] = "encoder"
     prefix = "bert."
+    older_names: ClassVar[Mapping[str, str]] = {
+        "LayerNorm.weight": "LayerNorm.gamma",
+        "LayerNorm.bias": "LayerNorm.beta",
+    }
+    # A table of constants, and the heads of the task that pairs of sentences were.
     ignored = (
         r"bert\.embeddings\.position_ids",
         r"bert\.pooler\.dense\.(weight|bias)",

@@ -86,7 +86,7 @@ class _FairseqLike(Architecture):
         tied = [*(f"model.{side}.embed_tokens" for side in SIDES), "lm_head"]
         rules = [
             Rule("embed", "model.shared", copies=tied),
-            Rule("head_bias", "final_logits_bias", AsRow()),
+            Rule("head_bias", "final_logits_bias", AsRow(), optional=True),
         ]
         for side in SIDES:
             layer, block = f"model.{side}.layers.*", f"{side}_blocks.*"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearformer.config import Spec
 from clearformer.data import Data, LabelledData
-from clearformer.data.labelled_batches import LabelledBatches, TooLong, batch_of
+from clearformer.data.labelled_batches import LabelledBatches, TooLong, batch_of, fitted_lengths
 from clearformer.data.labelled_preparing import LabelledDataset, prepare_labelled
 from clearformer.evaluate.classifying import ClassEvaluation, class_logprobs, evaluate_classes
 from clearformer.model import Encoder
@@ -48,6 +48,8 @@ class Classification(Task):
         assert dataset.tokenizer.pad_id is not None
         self.config, self.dataset, self.tokenizer = config, dataset, dataset.tokenizer
         self.too_long: TooLong = config.data.too_long
+        for split in dataset.splits.values():  # what would fail later fails now
+            fitted_lengths(split, config.model.max_seq_len, self.too_long)
         self.batches = LabelledBatches(
             dataset.splits["train"],
             config.train.batch_size,

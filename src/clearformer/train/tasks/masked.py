@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearformer.config import Spec
 from clearformer.data import Data, Dataset, LabelledData, TextData, prepare
-from clearformer.data.labelled_batches import LabelledBatches, in_length_order
+from clearformer.data.labelled_batches import LabelledBatches, fitted_lengths, in_length_order
 from clearformer.data.labelled_preparing import LabelledDataset, prepare_labelled
 from clearformer.data.masking import MaskedBatch, MaskedBatches, Masking, Rows, TextWindows, windows_in_order
 from clearformer.evaluate.masked import MaskedEvaluation, evaluate_masked
@@ -103,6 +103,8 @@ class MaskedModelling(Task):
             assert isinstance(config.data, LabelledData)
             assert self.tokenizer.pad_id is not None
             texts, too_long = self.dataset.splits["train"], config.data.too_long
+            for split in self.dataset.splits.values():  # what would fail later fails now
+                fitted_lengths(split, length, too_long)
             return LabelledBatches(texts, batch_size, length, config.seed, self.tokenizer.pad_id, too_long)
         assert isinstance(config.data, TextData)
         text = self.dataset.splits["train"]

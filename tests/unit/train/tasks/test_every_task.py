@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearformer.errors import Interrupted
+from clearformer.errors import DataError, Interrupted
 from clearformer.train.checkpoint import (
     MODEL,
     OPTIMIZER,
@@ -249,3 +249,14 @@ def test_the_vocabulary_is_the_tokenizers(trained: Trained, run_folder: Folders,
 
     assert run_folder("a").read_config().model.vocab_size == outcome.task.tokenizer.vocab_size
     assert outcome.model.embed.num_embeddings == outcome.task.tokenizer.vocab_size
+
+
+@pytest.mark.parametrize("task", ["masked-labelled", "classification"])
+def test_a_held_out_text_that_is_too_long_is_refused_before_anything_is_done(
+    trained: Trained, run_folder: Folders, tmp_path: Path, task: str
+) -> None:
+    (tmp_path / "val.tsv").write_text(f"text\tlabel\nshort\triver\n{'long ' * 9}\triver\n")
+
+    with pytest.raises(DataError, match=r"val\.tsv, line 3: 46 tokens"):
+        trained("a", task, f"data.val_path={tmp_path / 'val.tsv'}")
+    assert not run_folder("a").path.exists()

@@ -1,0 +1,42 @@
+"""The names of commands and of public functions that others rely on."""
+
+import importlib
+import re
+
+import pytest
+
+import clearformer
+from clearformer.cli import COMMANDS, main
+
+NAMES = (
+    *("train", "eval", "generate", "translate", "classify", "tokenizer", "data", "plan", "presets", "runs"),
+    *("export", "import"),
+)
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tuple(COMMANDS) == NAMES
+    assert main(["--help"]) == 0
+    listed = re.findall(r"^  (\w+) +\S", capsys.readouterr().out, flags=re.MULTILINE)
+    assert listed == list(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"clearformer {name}" in out
+    assert "--help" in out
+
+
+@pytest.mark.parametrize("name", clearformer.__all__)
+def test_public_names_are_there(name: str) -> None:
+    assert getattr(clearformer, name) is not None
+
+
+def test_what_looks_inside_is_a_package() -> None:
+    assert clearformer.lens is importlib.import_module("clearformer.lens")
+    assert callable(clearformer.lens.embed)
+    assert callable(clearformer.lens.word_similarity)
+    with pytest.raises(AttributeError, match="no attribute 'lense'"):
+        _ = clearformer.lense  # type: ignore[attr-defined]

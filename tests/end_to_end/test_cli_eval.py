@@ -1,0 +1,243 @@
+"""`clearformer eval` of a run of each kind, as it is typed."""
+
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clearformer.evaluate.baseline import tfidf_baseline
+from clearformer.evaluate.translation import score_translations
+from clearformer.generate import translate
+from clearformer.run import load
+from clearformer.train.folder import read_metrics
+
+from .conftest import PAIRS, PETS, labelled
+
+Says = Callable[..., str]
+Answers = Callable[..., dict[str, Any]]
+
+
+def last_line(home: Path, run: str) -> dict[str, Any]:
+    return read_metrics(home / "runs" / run / "metrics.jsonl")[-1]
+
+
+# --- what every kind has ----------------------------------------------------------------------------------
+
+KEYS = {
+    "text": {
+        *("loss", "mean_entropy", "n_tokens", "n_chars", "n_bytes", "context", "stride", "split"),
+        *("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte"),
+    },
+    "pairs": {
+        *("loss", "accuracy", "n_tokens", "n_pairs", "split", "perplexity", "bits_per_token", "n", "bleu"),
+        *("bleu_lowercase", "chrf", "exact_match", "length_ratio", "n_cut", "beams"),
+    },
+    "gaps": {"loss", "accuracy", "n_tokens", "perplexity", "split"},
+    "pets": {
+        *("n", "accuracy", "macro_f1", "majority", "loss", "classes", "confusion", "split", "labels"),
+        "baseline",
+    },
+}
+
+
+@pytest.mark.parametrize("run", KEYS)
+def test_the_object_of_each_kind(answers: Answers, run: str) -> None:
+    found = answers("eval", run)
+    assert found.keys() == KEYS[run]
+    assert found["split"] == "val"
+
+
+@pytest.mark.parametrize("run", KEYS)
+def test_the_loss_is_that_of_the_end_of_training(answers: Answers, four_runs: Path, run: str) -> None:
+    found = answers("eval", run)
+    assert found["loss"] == pytest.approx(last_line(four_runs, run)["val_loss"], abs=1e-4)
+    if "perplexity" in found:
+        assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+
+
+@pytest.mark.parametrize("run", KEYS)
+def test_a_split_is_read_whole(answers: Answers, says: Says, run: str) -> None:
+    count = {"text": "n_tokens", "pairs": "n_pairs", "gaps": "n_tokens", "pets": "n"}[run]
+    train, val = (answers("eval", run, "--split", split) for split in ("train", "val"))
+    assert train["split"] == "train"
+    assert train[count] > 3 * val[count]
+    assert "the whole train split" in says("eval", run, "--split", "train")
+
+
+@pytest.mark.parametrize("run", KEYS)
+def test_a_mean_of_checkpoints(answers: Answers, run: str) -> None:
+    losses = [answers("eval", run, *more)["loss"] for more in ((), ("--average", "2"), ("--checkpoint", "3"))]
+    assert len(set(losses)) == 3
+
+
+@pytest.mark.parametrize("run", KEYS)
+def test_a_split_that_is_not_there(refuses: Says, run: str) -> None:
+    assert "no split 'test'; they have train, val" in refuses("eval", run, "--split", "test")
+
+
+ITS_OPTIONS = {"text": ("context", "stride"), "pairs": ("beams",), "gaps": (), "pets": ("figure",)}
+VALUES = {"context": "7", "stride": "3", "beams": "5", "figure": "f.png"}
+
+
+@pytest.mark.parametrize("option", VALUES)
+@pytest.mark.parametrize("run", KEYS)
+def test_an_option_of_another_kind_is_refused(refuses: Says, says: Says, run: str, option: str) -> None:
+    command = ["eval", run, f"--{option}={VALUES[option]}"]
+    if option in ITS_OPTIONS[run]:
+        if option != "figure":
+            says(*command)
+        return
+    line = refuses(*command)
+    assert line.startswith(f"clearformer: --{option}: ")
+    assert line.endswith(f"leave out --{option}")
+
+
+def test_what_does_not_go_together(refuses: Says, four_runs: Path) -> None:
+    text = str(four_runs / "text.txt")
+    assert "--split" in refuses("eval", "text", "--data", text, "--split", "val")
+    assert "one file; got 2" in refuses("eval", "text", "--data", text, "--data", text)
+    assert "got 3" in refuses("eval", "pairs", *["--data", text] * 3)
+    assert "--dtype" in refuses("eval", "text", "--dtype", "int8")
+    assert "absent.txt" in refuses("eval", "text", "--data", "absent.txt")
+    assert "train.keep" in refuses("eval", "text", "--average", "3")
+
+
+# --- texts ------------------------------------------------------------------------------------------------
+
+
+def test_another_text(answers: Answers, says: Says, tmp_path: Path) -> None:
+    path = tmp_path / "other.txt"
+    path.write_text("the lazy dog")
+    found = answers("eval", "text", "--data", str(path), "--context", "5", "--stride", "2")
+    assert (found["n_tokens"], found["context"], found["stride"]) == (11, 5, 2)
+    assert found["split"] == str(path)
+    out = says("eval", "text", "--data", str(path))
+    assert "bits per character" in out
+    assert f"all of {path}" in out
+
+
+# --- pairs ------------------------------------------------------------------------------------------------
+
+
+def test_translations_are_measured(answers: Answers, says: Says, four_runs: Path) -> None:
+    found = answers("eval", "pairs", "--split", "train", "--beams", "2")
+    run = load("pairs", device="cpu")
+    held_out = {pair for pair in PAIRS if pair[0] not in train_sources(run)}
+    assert len(held_out) == 4
+    pairs = [pair for pair in PAIRS if pair not in held_out]
+    texts = [best.text for [best] in translate(run, [source for source, _ in pairs], beams=2)]
+    scores = score_translations(texts, [target for _, target in pairs])
+    assert found["bleu"] == {"score": scores.bleu.score, "signature": scores.bleu.signature}
+    assert found["chrf"]["score"] == scores.chrf.score
+    assert (found["n"], found["n_pairs"], found["beams"]) == (36, 36, 2)
+    out = says("eval", "pairs")
+    assert "by beam search with 5 beams" in out
+    assert "exact match" in out
+    assert "BLEU" in out
+    assert "nrefs:1|case:mixed" in out
+    assert "greedily" in says("eval", "pairs", "--beams", "1")
+
+
+def train_sources(run: Any) -> list[str]:
+    from clearformer.data import prepare_pairs
+
+    return prepare_pairs(run.config.data, run.tokenizer).splits["train"].source_texts
+
+
+def test_other_pairs_in_one_file_or_two(answers: Answers, tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_text("le 3 mai\tMay 3\nle 7 mai\tMay 7\nle 11 mai\tMay 11\n")
+    (tmp_path / "p.fr").write_text("le 3 mai\nle 7 mai\nle 11 mai\n")
+    (tmp_path / "p.en").write_text("May 3\nMay 7\nMay 11\n")
+    one = answers("eval", "pairs", "--data", str(tmp_path / "p.tsv"))
+    two = answers("eval", "pairs", "--data", str(tmp_path / "p.fr"), "--data", str(tmp_path / "p.en"))
+    assert one["n_pairs"] == 3
+    assert one.pop("split") != two.pop("split")
+    assert one == two
+
+
+# --- masked tokens ----------------------------------------------------------------------------------------
+
+
+def test_other_texts_with_gaps_however_short(answers: Answers, says: Says, tmp_path: Path) -> None:
+    path = tmp_path / "other.txt"
+    path.write_text("the lazy dog")
+    found = answers("eval", "gaps", "--data", str(path))
+    assert 1 <= found["n_tokens"] <= 3
+    assert found == answers("eval", "gaps", "--data", str(path))  # the same are masked every time
+    assert "never with those of a model that reads from left to right" in says("eval", "gaps")
+
+
+# --- classes ----------------------------------------------------------------------------------------------
+
+
+def test_classes_beside_the_baseline(answers: Answers, says: Says, four_runs: Path, tmp_path: Path) -> None:
+    rows = [("cats sleep", "cat"), ("a bird", "a bird"), ("the dog sings", "dog"), ("dogs", "dog")]
+    path = labelled(tmp_path / "other.tsv", rows)
+    found = answers("eval", "pets", "--data", str(path))
+    assert found["labels"] == ["a bird", "cat", "dog"]
+    assert np.array(found["confusion"]).sum(1).tolist() == [1, 1, 2]
+    train = [(text, label) for label, texts in PETS.items() for text in texts if text in train_texts()]
+    assert len(train) == 12
+    baseline = tfidf_baseline(*zip(*train, strict=True), *zip(*rows, strict=True))
+    assert found["baseline"]["accuracy"] == baseline.report.accuracy
+    assert found["baseline"]["loss"] == pytest.approx(baseline.report.loss)
+    out = says("eval", "pets", "--data", str(path))
+    assert baseline.report.summary() in out
+    assert "TF-IDF" in out
+    assert "rows: the label; columns: the prediction" in out
+    assert "precision" in out
+
+
+def train_texts() -> list[str]:
+    from clearformer.data.labelled_preparing import prepare_labelled
+
+    run = load("pets", device="cpu")
+    return list(prepare_labelled(run.config.data, run.tokenizer).splits["train"].texts)  # type: ignore[arg-type]
+
+
+def test_labels_are_the_run_s_even_where_a_file_has_one_of_them(answers: Answers, tmp_path: Path) -> None:
+    found = answers("eval", "pets", "--data", str(labelled(tmp_path / "o.tsv", [("the dog", "dog")])))
+    assert found["labels"] == ["a bird", "cat", "dog"]
+    assert found["n"] == 1
+
+
+def test_a_label_that_the_run_does_not_know(refuses: Says, tmp_path: Path) -> None:
+    path = labelled(tmp_path / "o.tsv", [("the dog", "dog"), ("the cow", "cow")])
+    line = refuses("eval", "pets", "--data", str(path))
+    assert f"{path}, line 3" in line
+    assert "'cow' is unseen in training" in line
+
+
+def test_without_the_training_texts_there_is_no_baseline_and_it_says_why(
+    says: Says, answers: Answers, four_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(four_runs / "runs" / "pets", tmp_path / "runs" / "pets")
+    config = tmp_path / "runs" / "pets" / "config.toml"
+    config.write_text(config.read_text().replace("pets.tsv", "gone.tsv"))
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+    path = labelled(tmp_path / "o.tsv", [("the dog", "dog")])
+    assert answers("eval", "pets", "--data", str(path))["baseline"] is None
+    assert "baseline  none, for it learns from the run's training texts: data.path=" in says(
+        "eval", "pets", "--data", str(path)
+    )
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_the_confusion_matrix_as_a_figure(answers: Answers, tmp_path: Path, ending: str) -> None:
+    figure = tmp_path / f"confusion.{ending}"
+    answers("eval", "pets", "--figure", str(figure))
+    start = figure.read_bytes()[:300]
+    assert start.startswith(b"\x89PNG") if ending == "png" else b"<svg" in start or b"<?xml" in start
+
+
+def test_a_figure_that_cannot_be_drawn_is_refused_at_once(refuses: Says, tmp_path: Path) -> None:
+    assert ".png, .svg" in refuses("eval", "pets", "--figure", str(tmp_path / "confusion.gif"))
+
+
+@pytest.mark.parametrize("run", KEYS)
+def test_the_same_every_time(says: Says, run: str) -> None:
+    assert says("eval", run) == says("eval", run)

@@ -1,0 +1,172 @@
+"""`clearformer train` for the three families: from one command to a result that a person can read."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clearformer.cli import main
+
+SMALL = (
+    "model.d_model=24",
+    "model.n_layers=1",
+    "train.max_steps=4",
+    "train.max_seconds=none",
+    "train.eval_every=3",
+    "train.device=cpu",
+    "train.dtype=float32",
+    "train.compile=false",
+)
+Trains = Callable[..., tuple[list[str], str]]
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def trains(capsys: pytest.CaptureFixture[str]) -> Trains:
+    """Runs `clearformer train` with some arguments; returns the lines of its result, and what it told on the way."""
+
+    def trains(*arguments: str) -> tuple[list[str], str]:
+        capsys.readouterr()
+        assert main(["train", *SMALL, *arguments]) == 0, capsys.readouterr().err
+        captured = capsys.readouterr()
+        return captured.out.strip("\n").split("\n"), captured.err
+
+    return trains
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> tuple[str, str]:
+    """Two files of 60 lines, as settings."""
+    (tmp_path / "my.fr").write_text("".join(f"le {n} mai\n" for n in range(60)))
+    (tmp_path / "my.en").write_text("".join(f"May {n}\n" for n in range(60)))
+    return "data.source=my.fr", "data.target=my.en"
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> str:
+    """A file of 60 texts with one of two labels, as a setting."""
+    rows = "".join(
+        f"it is {n} {'apples' if n % 2 else 'pears'}\t{'odd' if n % 2 else 'even'}\n" for n in range(60)
+    )
+    (tmp_path / "my.tsv").write_text("text\tlabel\n" + rows)
+    return "data.path=my.tsv"
+
+
+def next_commands(lines: list[str]) -> list[str]:
+    return [
+        re.sub(r"^.*?(clearformer|pytest|__main__\S*) ", "", line)
+        for line in lines[lines.index("Next:") + 1 :]
+    ]
+
+
+def metrics(run: str) -> list[dict[str, float]]:
+    return [json.loads(line) for line in Path("runs", run, "metrics.jsonl").read_text().splitlines()]
+
+
+def test_pairs_are_translated(trains: Trains, pairs: tuple[str, str]) -> None:
+    lines, told = trains(*pairs, "tokenizer.vocab_size=300", "data.val_fraction=0.1")
+
+    run = "translate-my"
+    assert "encoder-decoder of 1 + 1 layers, d_model 24" in told
+    assert "up to 1024 tokens a step" in told
+    assert lines[0].startswith(f"{Path('runs').resolve() / run}: 4 steps in ")
+    assert re.fullmatch(
+        r"held-out pairs \(all 6\): \d+\.\d{4} nats per token, perplexity \d+\.\d\d; \d+\.\d% of their tokens are .*",
+        lines[1],
+    )
+    examples = lines[lines.index("") + 1 : lines.index("Next:") - 1]
+    sources = [line for line in examples if not line.startswith("  ")]
+    assert len(sources) == 4
+    assert all(re.fullmatch(r"le \d+ mai", source) for source in sources)
+    assert max(map(len, examples)) <= 110  # however long an undertrained model's translations are
+    assert [command.split()[0] for command in next_commands(lines)] == ["translate", "eval", "train"]
+    assert [line["step"] for line in metrics(run) if "val_perplexity" in line] == [3, 4]
+
+
+def test_a_tsv_is_translated_and_dates_are_too(trains: Trains, tmp_path: Path) -> None:
+    (tmp_path / "my.tsv").write_text("".join(f"{n}a\t{n}b\n" for n in range(60)))
+
+    _, told = trains("data.path=my.tsv", "tokenizer=char", "train.max_steps=1")
+    assert "encoder-decoder" in told
+    lines, told = trains("data.name=dates", "data.size=100", "tokenizer.vocab_size=300", "train.max_steps=1")
+    assert "on dates-fr-en" in told
+    assert lines[0].startswith(f"{Path('runs').resolve() / 'translate-dates-fr-en'}: 1 steps")
+
+
+def test_labelled_texts_are_classified_beside_a_baseline(trains: Trains, labelled: str) -> None:
+    lines, told = trains("classify", labelled, "tokenizer.vocab_size=90", "train.batch_size=8")
+
+    assert "encoder of 1 layers, d_model 24" in told
+    assert "8 texts a step" in told
+    assert lines[1] == "held-out texts:"
+    assert re.match(r"  this run  accuracy \d+\.\d\d% \(\d of 6\), macro-F1 ", lines[2])
+    assert re.match(r"  baseline  accuracy 100\.00% \(6 of 6\), macro-F1 1\.0000", lines[3])
+    assert "TF-IDF" in lines[4]
+    assert re.match(r"  majority  accuracy \d+\.\d\d%", lines[5])
+    guesses = lines[lines.index("") + 1 : lines.index("Next:") - 1]
+    assert all(
+        re.fullmatch(r"(odd|even) \d+% \((right|is odd|is even)\): it is .*", guess) for guess in guesses
+    )
+    assert len(guesses) == 4
+    assert [command.split()[0] for command in next_commands(lines)] == ["classify", "eval", "train"]
+    assert {"val_accuracy", "val_macro_f1"} <= metrics("classify-my")[-1].keys()
+
+
+def test_masked_tokens_are_filled_in(trains: Trains, tmp_path: Path) -> None:
+    (tmp_path / "my.txt").write_text("".join(f"line {n} of a text\n" for n in range(200)))
+
+    lines, told = trains(
+        "masked", "data.path=my.txt", "tokenizer.vocab_size=90", "train.batch_size=8", "train.sample_every=3"
+    )
+
+    assert re.match(r"held-out text: of \d+ masked tokens \d+\.\d% were guessed; .* perplexity", lines[1])
+    assert (
+        lines[lines.index("") + 1]
+        == "masked tokens are in brackets: [token] where guessed, [guess|token] where not"
+    )
+    sample = lines[lines.index("") + 2]
+    assert sample.startswith("[CLS] ")
+    assert "|" in sample
+    assert told.count("[CLS] ") == 1  # the sample on the way
+    assert next_commands(lines)[0] == "train classify train.pretrained=masked-my data.path=YOUR.tsv"
+    assert "val_accuracy" in metrics("masked-my")[-1]
+
+
+def test_a_classifier_begins_with_a_masked_run(trains: Trains, labelled: str, tmp_path: Path) -> None:
+    (tmp_path / "my.txt").write_text("".join(f"it is {n} apples or pears\n" for n in range(200)))
+    trains(
+        "masked",
+        "data.path=my.txt",
+        "tokenizer=byte",
+        "model.max_seq_len=50",
+        "train.batch_size=8",
+        "--run",
+        "m",
+    )
+
+    _, told = trains("classify", "train.pretrained=m", labelled, "train.batch_size=8", "--run", "c")
+
+    assert (
+        f"beginning with the weights of {Path('runs').resolve() / 'm'}, step 4; anew: classifier, pooler"
+        in told
+    )
+    config = Path("runs/c/config.toml").read_text()
+    assert "max_seq_len = 50" in config
+    assert Path("runs/c/tokenizer.json").read_text() == Path("runs/m/tokenizer.json").read_text()
+
+
+def test_without_held_out_data_there_is_still_a_result(trains: Trains, labelled: str) -> None:
+    lines, _ = trains(
+        "classify", labelled, "data.val_fraction=0", "tokenizer.vocab_size=90", "train.batch_size=8"
+    )
+
+    assert lines[1] == ""
+    assert re.match(r"(odd|even) \d+%", lines[2])

@@ -1,0 +1,288 @@
+"""Tokenisers that others made: roles, decoding by the kind of decoder, saving, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+
+from clearformer.errors import TokenizerError
+from clearformer.text import (
+    ByteTokenizer,
+    ByteTokenizerSpec,
+    ImportedTokenizer,
+    StreamDecoder,
+    load_tokenizer,
+    specials_of,
+)
+
+
+def special(name: str, token: int, **changes: Any) -> dict[str, Any]:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {"id": token, "content": name, **flags, **changes}
+
+
+def document(model: dict[str, Any], added: list[dict[str, Any]], **parts: Any) -> dict[str, Any]:
+    empty = dict.fromkeys(
+        ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
+    )
+    return {"version": "1.0", **empty, "added_tokens": added, **parts, "model": model}
+
+
+def bpe(vocab: list[str], merges: list[list[str]], **settings: Any) -> dict[str, Any]:
+    return {"type": "BPE", "vocab": {token: i for i, token in enumerate(vocab)}, "merges": merges, **settings}
+
+
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+CTC = {"type": "CTC", "pad_token": "", "word_delimiter_token": "", "cleanup": True}
+ALWAYS = METASPACE | {"prepend_scheme": "always", "split": True}
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+LLAMA = document(
+    bpe(
+        ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "t", "h", "▁t", "▁th"],
+        [["▁", "t"], ["▁t", "h"]],
+        byte_fallback=True,
+        fuse_unk=True,
+        unk_token="<unk>",
+    ),
+    [special("<unk>", 0), special("<s>", 1), special("</s>", 2)],
+    pre_tokenizer=METASPACE,
+    decoder={
+        "type": "Sequence",
+        "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+        ],
+    },
+)
+T5 = document(
+    {
+        "type": "Unigram",
+        "unk_id": 2,
+        "vocab": [
+            ["<pad>", 0.0],
+            ["</s>", 0.0],
+            ["<unk>", 0.0],
+            ["▁", -2.0],
+            *([c, -4.0] for c in "the<>/s"),
+        ],
+    },
+    [special("<pad>", 0), special("</s>", 1), special("<unk>", 2)],
+    pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, ALWAYS]},
+    decoder=ALWAYS,
+)
+NEOX = document(
+    bpe(["<|endoftext|>", "<|padding|>", *ByteTokenizer().spellings], []),
+    [
+        special("<|endoftext|>", 0),
+        special("<|padding|>", 1),
+        special("   ", 258, special=False, normalized=True),
+    ],
+    normalizer={"type": "NFC"},
+    pre_tokenizer=BYTE_LEVEL,
+    decoder=BYTE_LEVEL,
+)
+BERT = document(
+    {
+        "type": "WordPiece",
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100,
+        "vocab": {"[PAD]": 0, "the": 1, "##s": 2, ".": 3, "[UNK]": 4, "[CLS]": 5, "[SEP]": 6},
+    },
+    [special("[PAD]", 0), special("[UNK]", 4), special("[CLS]", 5), special("[SEP]", 6)],
+    pre_tokenizer={"type": "BertPreTokenizer"},
+    decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
+)
+
+
+@pytest.mark.parametrize("published", [LLAMA, T5, NEOX, BERT], ids=["llama", "t5", "neox", "bert"])
+def test_the_names_of_special_tokens_in_a_text_are_plain_text(published: dict):
+    tokenizer = ImportedTokenizer(published)
+    text = "the</s> <s><unk><pad><|endoftext|>[UNK]" if published is not T5 else "the</s><s>"
+    if published is BERT:
+        assert (
+            tokenizer.encode("[PAD] [CLS]").tolist() == [4] * 6
+        )  # "[", "PAD", "]": none is in the vocabulary
+    else:
+        ids = tokenizer.encode(text)
+        assert not set(ids.tolist()) & {tokenizer.id_of(name) for name in tokenizer.specials}
+        assert tokenizer.decode(ids) == text
+
+
+def test_ids_are_the_librarys_and_special_tokens_lie_where_they_lie():
+    tokenizer = ImportedTokenizer(LLAMA, {"bos": "<s>", "eos": 2, "unk": "<unk>", "pad": None})
+    assert tokenizer.specials == ("<unk>", "<s>", "</s>")
+    assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id) == (1, 2, 0)
+    assert (tokenizer.pad_id, tokenizer.mask_id) == (None, None)
+    ids = tokenizer.encode("tht é")
+    reference = tokenizers.Tokenizer.from_str(json.dumps(LLAMA))
+    assert ids.tolist() == reference.encode("tht é", add_special_tokens=False).ids
+    assert ids.dtype == np.int32
+    assert [tokenizer.spellings[token] for token in ids] == ["▁th", "t", "▁", "<0xC3>", "<0xA9>"]
+    assert [tokenizer.token_bytes(token) for token in (0, 1, *ids)] == [
+        *[b"", b"", b" th", b"t", b" ", b"\xc3", b"\xa9"]
+    ]
+    assert tokenizer.wrap(ids).tolist() == [1, *ids, 2]
+    assert tokenizer.decode(tokenizer.wrap(ids)) == "tht é"
+
+
+def test_where_id_0_is_special_a_document_still_has_its_marks():
+    tokenizer = ImportedTokenizer(NEOX, {"bos": 0, "eos": 1})
+    assert [marks.tolist() for marks in tokenizer.marks] == [[0], [1]]
+    both = ImportedTokenizer(NEOX, {"bos": 0, "eos": 0})
+    assert [marks.tolist() for marks in both.marks] == [[], [0]]
+
+
+@pytest.mark.parametrize(
+    ("published", "lossless", "text", "back"),
+    [
+        (LLAMA, True, "th th 日 <0x41>", "th th 日 <0x41>"),
+        (T5, False, " the  the", "the the"),
+        (NEOX, True, "\ta   日 \u0301b", "\ta   日 \u0301b"),
+        (BERT, False, "thes the  .", "thes the ."),
+    ],
+    ids=["llama", "t5", "neox", "bert"],
+)
+def test_what_comes_back_at_once_and_streamed(published: dict, lossless: bool, text: str, back: str):
+    tokenizer = ImportedTokenizer(published)
+    ids = tokenizer.encode(text).tolist()
+    assert tokenizer.decode(ids) == back == tokenizer.normalized(text)
+    stream = StreamDecoder(tokenizer)
+    assert "".join([*(stream.push(token) for token in ids), stream.flush()]) == back
+    assert tokenizer.lossless is lossless
+    if published is not BERT:  # whose decoder takes the space before the full stop away
+        assert tokenizers.Tokenizer.from_str(json.dumps(published)).decode(ids) == back
+
+
+def test_an_added_token_that_is_not_special_is_found_and_is_text():
+    tokenizer = ImportedTokenizer(NEOX)
+    assert tokenizer.vocab_size == 259
+    assert 258 in tokenizer.encode("a   b").tolist()
+    assert tokenizer.token_bytes(258) == b"   "
+
+
+def test_which_words_begin():
+    bert = ImportedTokenizer(BERT)
+    assert bert.starts_word(bert.encode("thes the.")).tolist() == [True, False, True, True]
+    neox = ImportedTokenizer(NEOX)
+    assert neox.starts_word(neox.encode("th t.")).tolist() == [True, False, True, True, True]
+
+
+def test_ids_without_a_token_are_ids_all_the_same():
+    model = {"type": "WordLevel", "vocab": {"a": 0, "b": 4, "?": 2}, "unk_token": "?"}
+    tokenizer = ImportedTokenizer(document(model, []))
+    assert tokenizer.vocab_size == 5
+    assert tokenizer.spellings == ("a", "", "?", "", "b")
+    assert tokenizer.decode([0, 4, 0]) == "a b a"
+
+
+def test_a_vocabulary_that_lacks_a_character_says_so():
+    model = {"type": "Unigram", "unk_id": None, "vocab": [["a", -1.0]]}
+    tokenizer = ImportedTokenizer(document(model, [], decoder={"type": "Fuse"}))
+    assert tokenizer.encode("aa").tolist() == [0, 0]
+    with pytest.raises(TokenizerError, match="no tokens for some of the text"):
+        tokenizer.encode("b")
+
+
+def test_truncation_and_padding_of_the_file_are_left_out():
+    cut = LLAMA | {
+        "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
+        "padding": {
+            "strategy": {"Fixed": 50},
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": 0,
+            "pad_type_id": 0,
+            "pad_token": "<unk>",
+        },
+    }
+    assert (
+        ImportedTokenizer(cut).encode("th th th th").tolist()
+        == ImportedTokenizer(LLAMA).encode("th th th th").tolist()
+    )
+
+
+def test_the_file_is_kept_to_the_byte_and_the_roles_beside_it(tmp_path: Path):
+    published = json.dumps(LLAMA, indent=7) + "\n\n"
+    roles = {"bos": "<s>", "pad": "</s>"}
+    tokenizer = ImportedTokenizer(published, roles)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert (tmp_path / "tokenizer.json").read_text(encoding="utf-8") == published
+    loaded = load_tokenizer(tmp_path / "tokenizer.json")
+    assert isinstance(loaded, ImportedTokenizer)
+    assert (loaded.bos_id, loaded.pad_id, loaded.eos_id) == (1, 2, None)
+    assert loaded.to_json() == tokenizer.to_json() == published
+    assert loaded.fingerprint() == tokenizer.fingerprint()
+    assert ImportedTokenizer(published).fingerprint() != tokenizer.fingerprint()
+    tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+
+
+def test_roles_that_differ_from_those_of_the_names_hold_where_the_file_could_be_ours(tmp_path: Path):
+    ours = ByteTokenizerSpec().train((), specials_of("encoder-decoder"))
+    imported = ImportedTokenizer(ours.to_json(), {"pad": "<pad>", "bos": "<pad>", "eos": "<eos>"})
+    imported.save(tmp_path / "tokenizer.json")
+    loaded = load_tokenizer(tmp_path / "tokenizer.json")
+    assert (loaded.pad_id, loaded.bos_id, loaded.eos_id) == (256, 256, 258)
+    assert loaded.fingerprint() == imported.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("published", "roles"),
+    [
+        (LLAMA, {"bos": 1, "eos": 2, "unk": 0}),
+        (T5, {"pad": 0, "eos": 1, "unk": 2}),
+        (NEOX, {"bos": 0, "eos": 0, "pad": 1}),
+        (BERT, {"pad": 0, "bos": 5, "eos": 6, "unk": 4}),
+    ],
+    ids=["llama", "t5", "neox", "bert"],
+)
+def test_without_a_file_beside_it_roles_go_by_the_usual_names(tmp_path: Path, published: dict, roles: dict):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(published))
+    loaded = load_tokenizer(tmp_path / "tokenizer.json")
+    found = {role: getattr(loaded, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
+    assert {role: token for role, token in found.items() if token is not None} == roles
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        ({"cls": "<s>"}, "role is one of pad, bos, eos, unk, mask; got 'cls'"),
+        ({"bos": "<bos>"}, "its bos token is said to be '<bos>'"),
+        ({"eos": 999}, "its eos token is said to be 999"),
+        ({"eos": -1}, "its eos token is said to be -1"),
+    ],
+)
+def test_a_role_that_will_not_do_is_named(roles: dict, message: str):
+    with pytest.raises(TokenizerError, match=message):
+        ImportedTokenizer(LLAMA, roles)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "gpt"}, "not a tokenizer"),
+        ({"model": {"type": "BPE"}}, "cannot read it"),
+        ({"added_tokens": [{"id": 0}]}, "cannot read it"),
+        (
+            {"decoder": {"type": "CTC", "pad_token": "", "word_delimiter_token": "", "cleanup": True}},
+            "decoder is 'CTC'",
+        ),
+        ({"decoder": {"type": "Strip", "content": "x", "start": 0, "stop": 1}}, "decoder is 'Strip'"),
+        ({"decoder": {"type": "Replace", "pattern": {"Regex": "a"}, "content": ""}}, "decoder is 'Replace'"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_line(changes: dict, message: str):
+    with pytest.raises(TokenizerError, match=message) as caught:
+        ImportedTokenizer(LLAMA | changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_many_special_tokens_are_not_all_named():
+    added = [special(f"<extra_{i}>", 259 + i) for i in range(100)]
+    tokenizer = ImportedTokenizer(LLAMA | {"added_tokens": [*LLAMA["added_tokens"], *added]})
+    assert repr(tokenizer).endswith("<extra_3> and 96 more)")
