@@ -353,7 +353,9 @@ def test_compare_measures_the_end_of_every_file_or_what_is_held_out(sayings: Pat
 def test_compare_existing_tokenizers_alone_or_beside_trained_ones(sayings: Path, tmp_path: Path):
     succeed("train", sayings, "--vocab-size", "277", "--out", tmp_path / "t.json")
     existing = ("--tokenizer", tmp_path / "t.json", "--tokenizer", "byte")
-    rows = json.loads(succeed("compare", sayings, *existing, "--json").stdout)["tokenizers"]
+    compared = json.loads(succeed("compare", sayings, *existing, "--json").stdout)
+    assert compared["trained_on"] is None
+    rows = compared["tokenizers"]
     assert [(row["name"], row["vocab_size"]) for row in rows] == [
         (str(tmp_path / "t.json"), 277),
         ("byte", 256),

@@ -194,10 +194,12 @@ def compare(
     example = _example(parts.measured_lines())
     compared = [_compared(name, each, parts, example) for name, each in tokenizers]
     if as_json:
-        about = {"trained_on": parts.trained_on, "measured_on": parts.measured_on, "example": example}
+        trained_on = parts.trained_on if chosen else None
+        about = {"trained_on": trained_on, "measured_on": parts.measured_on, "example": example}
         typer.echo(json.dumps(about | {"tokenizers": compared}))
     else:
-        _print_comparison(compared, parts)
+        trained = f"trained on {parts.trained_on}, " if chosen else ""
+        _print_comparison(compared, f"{trained}measured on {parts.measured_on}")
 
 
 def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
@@ -323,7 +325,7 @@ def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) ->
     }
 
 
-def _print_comparison(compared: list[dict[str, Any]], parts: _Parts) -> None:
+def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -350,7 +352,7 @@ def _print_comparison(compared: list[dict[str, Any]], parts: _Parts) -> None:
             f"{row['unknown_share']:.2%}",
             "yes" if row["lossless"] else "no",
         )
-    console.print(f"trained on {parts.trained_on}, measured on {parts.measured_on}", soft_wrap=True)
+    console.print(about, soft_wrap=True)
     console.print(table)
     for row in compared:
         console.print(f"{row['name']} {row['vocab_size']:,}:")

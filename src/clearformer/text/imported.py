@@ -80,7 +80,8 @@ class ImportedTokenizer(Tokenizer):
         self._decoding = _Decoding(parsed)
         self.opens_with_space = self._decoding.opens_with_space
         self.lossless = _keeps_all(parsed)
-        marked = {token["content"] for token in parsed.get("added_tokens") or () if token.get("special")}
+        added = (token["content"] for token in parsed.get("added_tokens") or () if token.get("special"))
+        marked = {name for name in added if name in ids}  # the library leaves one without a name out
         self._backend = _without_specials(parsed, {name: ids[name] for name in marked})
         known = {
             role: _id_of_role(role, token, ids) for role, token in (roles or {}).items() if token is not None

@@ -171,6 +171,8 @@ def _special_tokens(added: Any) -> list[str]:
         names = [token["content"] for token in in_order]
     except (TypeError, KeyError):
         raise TokenizerError("damaged: its added_tokens are not tokens with an id and a content") from None
+    if not all(isinstance(name, str) for name in names):
+        raise TokenizerError("damaged: the content of one of its added_tokens is no text")
     if not all(token.get("special") for token in in_order):
         raise NotOursError("it has added tokens that are not special")
     return names

@@ -212,18 +212,20 @@ def _most_covering(levels: list[_Substrings], n_seeds: int) -> list[np.ndarray]:
 def _prune(lattice: _Lattice, n_longer_pieces: int) -> np.ndarray:
     """The probabilities of the pieces, 0 for those that are gone; at most so many of two characters and more stay."""
     expected = _occurrences(lattice)
+    stays = np.arange(len(lattice.pieces)) < lattice.n_characters
     while True:
         for _ in range(EM_STEPS):
-            probabilities = _maximised(lattice, expected)
+            probabilities = _maximised(expected, stays)
             expected = _expected(lattice, probabilities)
-        probabilities = _maximised(lattice, expected)
+        probabilities = _maximised(expected, stays)
         alive = lattice.n_characters + np.flatnonzero(probabilities[lattice.n_characters :])
         if len(alive) <= n_longer_pieces:
             return probabilities
         n_kept = max(n_longer_pieces, int(KEPT_AT_ONCE * len(alive)))
-        losses = _losses(lattice, probabilities, expected)[alive]
-        gone = alive[np.argsort(-losses, kind="stable")[n_kept:]]
-        expected[gone] = 0
+        best_first = alive[np.argsort(-_losses(lattice, probabilities, expected)[alive], kind="stable")]
+        expected[best_first[n_kept:]] = 0
+        if n_kept == n_longer_pieces:  # these are they: none of them goes any more
+            stays[best_first[:n_kept]] = True
 
 
 def _occurrences(lattice: _Lattice) -> np.ndarray:
@@ -235,10 +237,10 @@ def _occurrences(lattice: _Lattice) -> np.ndarray:
     return occurrences[:-1]
 
 
-def _maximised(lattice: _Lattice, expected: np.ndarray) -> np.ndarray:
-    """Probabilities from expected occurrences; rare pieces have none any more, and characters always some."""
+def _maximised(expected: np.ndarray, stays: np.ndarray) -> np.ndarray:
+    """Probabilities from expected occurrences; rare pieces have none any more, but for those that stay."""
     kept = np.where(expected >= FEWEST, expected, 0)
-    kept[: lattice.n_characters] = np.maximum(expected[: lattice.n_characters], FEWEST)
+    kept[stays] = np.maximum(expected[stays], FEWEST)
     return kept / kept.sum()
 
 
