@@ -113,3 +113,10 @@ def _renamed(source: Path, target: Path) -> bool:
             return False
         raise
     return True
+
+
+def give_usual_mode(path: Path) -> None:
+    """Let a file be read by whom the umask says; safetensors writes files that only their owner may read."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)

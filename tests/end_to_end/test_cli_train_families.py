@@ -26,6 +26,9 @@ Trains = Callable[..., tuple[list[str], str]]
 def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        "sys.argv", ["clearformer"]
+    )  # how the program was called is in what it says to try next
     monkeypatch.chdir(tmp_path)
 
 

@@ -400,7 +400,7 @@ def test_toml_reads_back_to_an_equal_spec(chosen: dict[str, Any]) -> None:
 def test_toml_of_a_model_reads_back_to_an_equal_model(chosen: dict[str, Any]) -> None:
     try:
         config = ModelConfig(**chosen)
-    except ConfigError:
+    except (ConfigError, ValidationError):  # parts that do not fit, numbers out of range
         assume(False)
         return
     assert resolve(ModelConfig, tomllib.loads(to_toml(config))) == config

@@ -20,6 +20,7 @@ from clearformer.errors import TokenizerError
 from clearformer.text import Tokenizer
 
 STREAM = 2
+NOTHING = np.empty(0, np.int64)
 IGNORED = -100  # a target that counts for nothing, as torch's cross entropy has it
 
 
@@ -33,7 +34,7 @@ class PairBatch:
     indices: np.ndarray
     """[B]: which pairs of the split these are."""
     source: np.ndarray
-    """[B S]: x1 ... xm <eos>, then <pad>."""
+    """[B S]: x1 ... xm <eos>, then <pad>; before x1 what the tokeniser has to stand there, mostly nothing."""
     source_padding: np.ndarray
     """[B S]."""
     tokens: np.ndarray
@@ -55,7 +56,8 @@ class PairRows:
     def __init__(self, split: PairSplit, tokenizer: Tokenizer, multiple: int):
         self._split = split
         self._pad_id, self._bos_id, self._eos_id = special_ids(tokenizer)
-        lengths = np.stack((split.source_lengths, split.target_lengths), axis=1) + 1
+        self._before = np.array(tokenizer.before_source, np.int64)
+        lengths = np.stack((split.source_lengths + len(self._before), split.target_lengths), axis=1) + 1
         self.widths = -(-lengths // multiple) * multiple
         """For each pair, the tokens of its source and of its target with the special one, rounded up, [N 2]."""
 
@@ -68,7 +70,7 @@ class PairRows:
         tokens[:, 1:] = targets.padded(wanted, target_width - 1, self._pad_id)
         return PairBatch(
             wanted,
-            *self._ended(sources, wanted, source_width, self._pad_id),
+            *self._ended(sources, wanted, source_width, self._pad_id, self._before),
             tokens,
             *self._ended(targets, wanted, target_width, IGNORED),
             self.n_target_tokens(indices),
@@ -79,11 +81,13 @@ class PairRows:
         return int(self._split.target_lengths[indices].sum()) + len(indices)
 
     def _ended(
-        self, side: PairSide, indices: np.ndarray, width: int, fill: int
+        self, side: PairSide, indices: np.ndarray, width: int, fill: int, before: np.ndarray = NOTHING
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Rows with <eos> after their tokens, and where they are real."""
-        lengths = side.lengths[indices]
-        rows = side.padded(indices, width, fill)
+        """Rows with <eos> after their tokens and what stands before them, and where they are real."""
+        lengths = side.lengths[indices] + len(before)
+        rows = np.empty((len(indices), width), np.int64)
+        rows[:, : len(before)] = before
+        rows[:, len(before) :] = side.padded(indices, width - len(before), fill)
         rows[np.arange(len(rows)), lengths] = self._eos_id
         return rows, np.arange(width) <= lengths[:, None]
 

@@ -156,7 +156,11 @@ class _Preparation:
         """The tokeniser of a spec, from the cache where this text has trained it before."""
         if not spec.needs_corpus:
             return spec.train((), specials=specials)
-        key = self.text_key | {"tokenizer": spec.model_dump()} | ({"specials": list(specials)} if specials else {})
+        key = (
+            self.text_key
+            | {"tokenizer": spec.model_dump()}
+            | ({"specials": list(specials)} if specials else {})
+        )
         path = self.cache / "tokenizers" / f"{key_of(key)}.json"
         if path.is_file():
             try:

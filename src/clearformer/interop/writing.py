@@ -14,6 +14,7 @@ from torch import Tensor
 
 from clearformer.config import NONE
 from clearformer.errors import ConfigError
+from clearformer.files import give_usual_mode
 from clearformer.generate.beam import BeamSearch
 from clearformer.interop.architectures import ARCHITECTURES, Architecture, Misfit, meta_weights, misfits
 from clearformer.interop.reading import CONFIG, WEIGHTS
@@ -140,6 +141,7 @@ def write_model(
         write_json(folder / GENERATION, _generation(fitted.config, ids))
     try:
         save_file(foreign_tensors(fitted, weights), folder / WEIGHTS, metadata={"format": "pt"})
+        give_usual_mode(folder / WEIGHTS)
     except SafetensorError as error:  # the library's own, where a disk is full
         raise OSError(str(error)) from error
 

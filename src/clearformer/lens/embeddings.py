@@ -152,7 +152,7 @@ def tokens_read(model: Transformer, tokenizer: Tokenizer, text: str) -> list[int
     bos, eos = ([] if token is None else [token] for token in (tokenizer.bos_id, tokenizer.eos_id))
     if isinstance(model, Encoder):
         return [*bos, *ids, *eos]
-    return [*ids, *eos] if isinstance(model, EncoderDecoder) else [*bos, *ids]
+    return [*tokenizer.before_source, *ids, *eos] if isinstance(model, EncoderDecoder) else [*bos, *ids]
 
 
 def final_vectors(model: Transformer, tokens: Tensor) -> Float[Tensor, "B T D"]:

@@ -73,7 +73,8 @@ class ImportedTokenizer(Tokenizer):
     def __init__(self, document: str | Document, roles: Mapping[str, int | str | None] | None = None) -> None:
         self._json = document if isinstance(document, str) else json.dumps(document, ensure_ascii=False)
         parsed: dict[str, Any] = json.loads(self._json)
-        ids = _read(parsed).get_vocab(with_added_tokens=True)
+        backend = _read(parsed)
+        ids = backend.get_vocab(with_added_tokens=True)
         spellings = [""] * (max(ids.values(), default=-1) + 1)
         for spelling, token in ids.items():
             spellings[token] = spelling
@@ -88,6 +89,12 @@ class ImportedTokenizer(Tokenizer):
         }
         special = sorted({ids[name] for name in marked} | set(known.values()))
         super().__init__(spellings, {spellings[token]: token for token in special}, known)
+        marks = backend.encode("").ids  # what the file itself puts around a text, such as BART's <s> and </s>
+        self._before_source = tuple(marks[: marks.index(self.eos_id)]) if self.eos_id in marks else ()
+
+    @property
+    def before_source(self) -> tuple[int, ...]:
+        return self._before_source
 
     def _bytes_of(self, spelling: str) -> bytes:
         return self._decoding.bytes_of(spelling)

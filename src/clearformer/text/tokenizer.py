@@ -132,6 +132,11 @@ class Tokenizer(ABC):
         return self._roles.get("bos")
 
     @property
+    def before_source(self) -> tuple[int, ...]:
+        """The ids that stand before a text which an encoder-decoder reads: none, but in some imported vocabularies."""
+        return ()
+
+    @property
     def eos_id(self) -> int | None:
         """The id of the token that ends a document, if there is one; [SEP] in an encoder's vocabulary."""
         return self._roles.get("eos")

@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from clearformer.errors import CheckpointError
-from clearformer.files import discard, disk_errors, folder_made_whole, remove_abandoned, sync
+from clearformer.files import discard, disk_errors, folder_made_whole, give_usual_mode, remove_abandoned, sync
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +105,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """
     try:
         save_file(tensors, path)
+        give_usual_mode(path)
     except SafetensorError as error:
         raise OSError(str(error)) from error
 
