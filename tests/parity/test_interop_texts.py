@@ -85,6 +85,45 @@ def unigram() -> Any:
     )
 
 
+def bart_bpe() -> Any:
+    """As BART's: <s> before a text and </s> behind it."""
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    specials = ["<s>", "<pad>", "</s>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=specials,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(CORPUS, trainer)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", pad_token="<pad>", eos_token="</s>"
+    )
+
+
+def bart(tokenizer: Any) -> Any:
+    sizes: dict[str, Any] = {
+        "d_model": 12,
+        "encoder_layers": 2,
+        "decoder_layers": 1,
+        "max_position_embeddings": 64,
+    }
+    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    sizes |= {"encoder_ffn_dim": 17, "decoder_ffn_dim": 17, "decoder_start_token_id": 2}
+    ids: dict[str, Any] = {
+        "bos_token_id": 0,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "forced_eos_token_id": None,
+    }
+    return transformers.BartForConditionalGeneration(
+        transformers.BartConfig(vocab_size=len(tokenizer), **sizes, **ids)
+    )
+
+
 def gpt2(tokenizer: Any) -> Any:
     ids: dict[str, Any] = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     sizes: dict[str, Any] = {"n_embd": 12, "n_layer": 2, "n_head": 2, "n_positions": 64}
@@ -114,13 +153,13 @@ def t5(tokenizer: Any) -> Any:
 
 
 @torch.no_grad()
-def saved(make_tokenizer: Any, make_model: Any, folder: Path) -> tuple[Any, Any]:
+def saved(make_tokenizer: Any, make_model: Any, folder: Path, std: float = 0.6) -> tuple[Any, Any]:
     """A folder as transformers writes it; its tokenizer and its model."""
     tokenizer = make_tokenizer()
     torch.manual_seed(3)  # with some weights, the same is written of every text
     model = make_model(tokenizer).eval()
     for parameter in model.parameters():
-        parameter.normal_(0, 0.6) if parameter.dim() > 1 else parameter.add_(
+        parameter.normal_(0, std) if parameter.dim() > 1 else parameter.add_(
             0.3 * torch.randn_like(parameter)
         )
     model.save_pretrained(folder)
@@ -154,11 +193,14 @@ def test_a_decoder_continues_as_theirs(make_tokenizer: Any, make_model: Any, tmp
     exported_again(run, tokenizer, model, tmp_path)
 
 
+@pytest.mark.parametrize(("make_tokenizer", "make_model"), [(unigram, t5), (bart_bpe, bart)])
 @pytest.mark.parametrize("beams", [1, 4])
-def test_an_encoder_decoder_translates_as_theirs(beams: int, tmp_path: Path) -> None:
-    tokenizer, model = saved(unigram, t5, tmp_path / "theirs")
+def test_an_encoder_decoder_translates_as_theirs(
+    beams: int, make_tokenizer: Any, make_model: Any, tmp_path: Path
+) -> None:
+    tokenizer, model = saved(make_tokenizer, make_model, tmp_path / "theirs", std=1.5)
 
-    run = from_hf(tmp_path / "theirs", "tiny-t5")
+    run = from_hf(tmp_path / "theirs", "tiny")
 
     found = translate(run, TEXTS, beams=beams, max_new_tokens=12)
     expected = their_tokens(tokenizer, model, num_beams=beams, use_cache=False)
