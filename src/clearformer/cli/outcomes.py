@@ -120,7 +120,6 @@ def _(task: Translation, run: Run) -> list[str]:
 @shown.register
 def _(task: MaskedModelling, run: Run) -> list[str]:
     assert isinstance(run.model, Encoder)
-    assert isinstance(run.model, Encoder)
     return [
         "masked tokens are in brackets: [token] where guessed, [guess|token] where not",
         task.sample(run.model),
@@ -129,7 +128,6 @@ def _(task: MaskedModelling, run: Run) -> list[str]:
 
 @shown.register
 def _(task: Classification, run: Run) -> list[str]:
-    assert isinstance(run.model, Encoder)
     assert isinstance(run.model, Encoder)
     return [task.sample(run.model)]
 

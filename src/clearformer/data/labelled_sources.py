@@ -12,6 +12,7 @@ from pathlib import Path
 from clearformer.data import languages
 from clearformer.data.labelled import DEFAULT_LABELLED, LabelledData
 from clearformer.data.labelled_reading import LabelledText, read_labelled
+from clearformer.data.reading import existing_file
 from clearformer.errors import DataError, did_you_mean
 
 MOST_NAMED = 12  # of the labels, in a message
@@ -122,25 +123,12 @@ def hold_out_by_label(
 def _own_texts(config: LabelledData) -> LabelledTexts:
     given = {"train": ("path", config.path), "val": ("val_path", config.val_path)}
     given["test"] = ("test_path", config.test_path)
-    paths = {name: _existing(field, path) for name, (field, path) in given.items() if path is not None}
+    paths = {name: existing_file(field, path) for name, (field, path) in given.items() if path is not None}
     splits = {
         name: list(read_labelled(path, config.text_field, config.label_field, config.column_names))
         for name, path in paths.items()
     }
     return LabelledTexts(str(paths["train"]), splits, {name: str(path) for name, path in paths.items()})
-
-
-def _existing(field: str, given: str) -> Path:
-    path = Path(given).expanduser().resolve()
-    if path.is_file():
-        return path
-    if path.is_dir():
-        raise DataError(f"data.{field}={path} is a folder: give the file in it")
-    try:
-        hint = did_you_mean(path.name, [other.name for other in path.parent.iterdir()])
-    except OSError:
-        hint = ""
-    raise DataError(f"data.{field}={path}: there is no such file{hint}")
 
 
 # --- built in ----------------------------------------------------------------------------------------------
@@ -230,7 +218,7 @@ SST2 = _Files(
     home="gluebenchmark.com/tasks",
 )
 AGNEWS = _Files(
-    title="AG News, 10,000 of its training texts",
+    title="AG News, some 10,000 of its training texts",
     names={"train": "agnews/train10k.tsv", "test": "agnews/test.tsv"},
     readers=dict.fromkeys(("train", "test"), _read_agnews),
     label_names={},
