@@ -140,8 +140,8 @@ def encode_sources(
     sources = []
     for number, sentence in enumerate(sentences, start=1):
         try:
-            ids = tokenizer.encode(sentence).tolist()
-            sources.append([*tokenizer.before_source, *ids, eos] if sentence.strip() else [])
+            ids = tokenizer.encode(sentence).tolist() if sentence.strip() else None
+            sources.append([] if ids is None else [*tokenizer.before_source, *ids, eos])
         except TokenizerError as error:
             raise TokenizerError(f"{place(number)}: {error}") from None
     too_long = [i for i, source in enumerate(sources) if len(source) > limit]
