@@ -166,8 +166,8 @@ def translate() -> RunConfig:
         train=TrainConfig(
             objective=Translate(batch_tokens=1024),
             max_seconds=120,
-            lr=0.01,
-            optimizer=Muon(adam_lr=3e-3),
+            lr=0.005,
+            optimizer=Muon(adam_lr=8e-3),
             schedule=WarmupStableDecay(decay=0.7),
             warmup_steps=100,
             label_smoothing=0.1,
@@ -181,7 +181,7 @@ def multi30k() -> RunConfig:
     small = translate()
     return small.replace(
         model=small.model.replace(
-            dropout=0.3,
+            dropout=0.2,
             attention=MultiHead(n_heads=4, qk_norm=RMSNorm(learned=False)),
             position=RoPE(),
             norm=RMSNorm(learned=False),
@@ -190,9 +190,10 @@ def multi30k() -> RunConfig:
         data=PairsData(name="multi30k"),
         tokenizer=BPETokenizerSpec(vocab_size=10_000),
         train=small.train.replace(
+            objective=Translate(batch_tokens=1536),
             max_seconds=None,
             max_steps=10_000,
-            lr=0.005,
+            lr=0.007,
             optimizer=Muon(adam_lr=0.01),
             warmup_steps=400,
             checkpoint_every=250,
