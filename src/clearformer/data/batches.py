@@ -15,6 +15,7 @@ from clearformer.data.shards import Split
 from clearformer.errors import DataError
 
 ALL_ROWS = slice(None)
+IGNORED = -100  # a target that does not count, as in torch's cross-entropy: padding, or what was not masked
 
 
 class RandomCrops:

@@ -4,9 +4,9 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from clearformer.data.reading import JSONL_SUFFIXES, read_lines
+from clearformer.data.reading import JSONL_SUFFIXES, json_field, json_object, read_lines
 from clearformer.errors import DataError, did_you_mean
 
 SUFFIXES = (".tsv", ".csv", *JSONL_SUFFIXES)
@@ -136,8 +136,8 @@ def _from_json(path: Path, text_field: str, label_field: str) -> Iterator[Labell
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        record = _json_object(where, line)
-        text, label = (_json_value(where, record, field) for field in (text_field, label_field))
+        record = json_object(where, line)
+        text, label = (json_field(where, record, field, CHANGE_FIELDS) for field in (text_field, label_field))
         if not isinstance(text, str):
             raise DataError(f"{where}: field {text_field!r} is not text but {_shortened(json.dumps(text))}")
         if not isinstance(label, str | int):  # True and False are ints
@@ -146,36 +146,6 @@ def _from_json(path: Path, text_field: str, label_field: str) -> Iterator[Labell
                 "a whole number, true or false"
             )
         yield LabelledText(text, label if isinstance(label, str) else json.dumps(label), number)
-
-
-def _json_object(where: str, line: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{where}: not JSON ({error.msg}, column {error.colno}); a JSONL file has one object a line"
-        ) from None
-    except (RecursionError, ValueError) as error:
-        raise DataError(f"{where}: JSON that cannot be read ({error})") from None
-    if not isinstance(record, dict):
-        raise DataError(f"{where}: no JSON object; a JSONL file has one a line")
-    return record
-
-
-def _json_value(where: str, record: dict[str, Any], field: str) -> Any:
-    if field not in record:
-        hint = did_you_mean(field, record) or f"; it has {', '.join(map(repr, record)) or 'none'}"
-        raise DataError(f"{where}: no field {field!r}{hint} ({CHANGE_FIELDS})")
-    value = record[field]
-    if isinstance(value, str) and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"{where}: field {field!r} has half of a surrogate pair ({value[error.start]!a}), "
-                "which is no character: take it out"
-            ) from None
-    return value
 
 
 def _shortened(text: str, most: int = 40) -> str:

@@ -9,13 +9,12 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from clearformer.data.batches import ALL_ROWS, Batches, generator_at
+from clearformer.data.batches import ALL_ROWS, IGNORED, Batches, generator_at
 from clearformer.data.labelled_batches import padded, padded_length
 from clearformer.data.shards import Split
 from clearformer.text import Tokenizer
 
 STREAM = 6
-IGNORED = -100  # what cross-entropy leaves out
 MASKED_SHARE, RANDOM_SHARE = 0.8, 0.1
 FRACTION = 0.15
 

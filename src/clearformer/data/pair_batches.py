@@ -14,14 +14,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from clearformer.data.batches import ALL_ROWS, generator_at
+from clearformer.data.batches import ALL_ROWS, IGNORED, generator_at
 from clearformer.data.pair_files import PairSide, PairSplit
 from clearformer.errors import TokenizerError
 from clearformer.text import Tokenizer
 
 STREAM = 2
 NOTHING = np.empty(0, np.int64)
-IGNORED = -100  # a target that counts for nothing, as torch's cross entropy has it
 
 
 @dataclass(frozen=True)

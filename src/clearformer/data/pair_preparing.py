@@ -88,17 +88,17 @@ def prepare_pairs(
     splits = open_pair_splits(folder, manifest, preparation.source.place)
     if max_tokens is not None:
         for split in splits.values():
-            require_room(split, max_tokens)
+            require_room(split, max_tokens, len(tokenizer.before_source))
     return PairDataset(tokenizer, splits, manifest, folder)
 
 
-def require_room(split: PairSplit, max_tokens: int) -> None:
+def require_room(split: PairSplit, max_tokens: int, n_before: int = 0) -> None:
     """Refuses pairs of which a side, with its <bos> or <eos>, is longer than the model's positions.
 
     Raises:
         DataError: it names the first such line, its tokens, and the settings that help.
     """
-    longest = np.maximum(split.source_lengths, split.target_lengths)
+    longest = np.maximum(split.source_lengths + n_before, split.target_lengths)
     too_long = np.flatnonzero(longest + 1 > max_tokens)
     if not len(too_long):
         return

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, NoReturn, cast
+from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
 from clearformer.errors import DataError, did_you_mean
 
@@ -144,6 +144,18 @@ def _in_blocks(document: str) -> Iterator[Chunk]:
 
 
 def _text_field(where: str, line: str, field: str) -> str:
+    text = json_field(where, json_object(where, line), field, "data.field=NAME says which one holds the text")
+    if not isinstance(text, str):
+        raise DataError(f"{where}: field {field!r} is not text but {json.dumps(text)[:40]}")
+    return text
+
+
+def json_object(where: str, line: str) -> dict[str, Any]:
+    """What a line of JSONL holds.
+
+    Raises:
+        DataError: it is no JSON, or no object.
+    """
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
@@ -153,22 +165,29 @@ def _text_field(where: str, line: str, field: str) -> str:
     except (RecursionError, ValueError) as error:
         raise DataError(f"{where}: JSON that cannot be read ({error})") from None
     if not isinstance(record, dict):
-        raise DataError(f"{where}: no JSON object; each line is one, such as {{{json.dumps(field)}: ...}}")
+        raise DataError(f"{where}: no JSON object; a JSONL file has one a line")
+    return record
+
+
+def json_field(where: str, record: dict[str, Any], field: str, fix: str) -> Any:
+    """One field of such an object.
+
+    Raises:
+        DataError: it is not there, or holds half of a surrogate pair.
+    """
     if field not in record:
         hint = did_you_mean(field, record) or f"; it has {', '.join(map(repr, record)) or 'none'}"
-        raise DataError(f"{where}: no field {field!r}{hint} (data.field=NAME says which one holds the text)")
-    text = record[field]
-    if not isinstance(text, str):
-        raise DataError(f"{where}: field {field!r} is not text but {json.dumps(text)[:40]}")
-    if not text.isascii():
+        raise DataError(f"{where}: no field {field!r}{hint} ({fix})")
+    value = record[field]
+    if isinstance(value, str) and not value.isascii():
         try:
-            text.encode()
+            value.encode()
         except UnicodeEncodeError as error:
             raise DataError(
-                f"{where}: field {field!r} has half of a surrogate pair ({text[error.start]!a}), "
+                f"{where}: field {field!r} has half of a surrogate pair ({value[error.start]!a}), "
                 "which is no character: take it out"
             ) from None
-    return text
+    return value
 
 
 def _refuse_binary(path: Path, block: bytes, offset: int) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from clearformer.data.masking import MaskedBatch
+from clearformer.evaluate.guesses import Guesses
 from clearformer.evaluate.language_model import finite
-from clearformer.evaluate.teacher_forcing import Sums
 from clearformer.generate import autocast_to, evaluating
 from clearformer.model import Encoder
 
@@ -45,7 +45,7 @@ def evaluate_masked(
 ) -> MaskedEvaluation:
     """Let a model guess all that is masked in some batches; its mode is left as it was."""
     device = model.embed.weight.device
-    sums = Sums()
+    sums = Guesses()
     with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
         for batch in batches:
             tokens, padding, targets = (torch.from_numpy(array).to(device) for array in batch)

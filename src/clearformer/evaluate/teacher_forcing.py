@@ -1,21 +1,19 @@
 """How well a model predicts given translations: every token of every target, from those before it and the source."""
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from clearformer.data import PairSplit, batches_in_order
+from clearformer.evaluate.guesses import Guesses
 from clearformer.evaluate.language_model import finite
 from clearformer.generate import autocast_to, evaluating
 from clearformer.model import EncoderDecoder
 from clearformer.text import Tokenizer
 
 BATCH_TOKENS = 4096
-IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def evaluate_pairs(
         batch_tokens: The most tokens to read at once.
     """
     device = model.embed.weight.device
-    sums = Sums()
+    sums = Guesses()
     with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
         for batch in batches_in_order(split, tokenizer, batch_tokens):
             source, padding, tokens, targets = (
@@ -76,25 +74,3 @@ def evaluate_pairs(
             )
             sums.add(model.unembed, model.hidden(source, tokens, padding), targets)
     return PairLoss(sums.loss / sums.n, sums.n_right / sums.n, sums.n, len(split), split.name)
-
-
-class Sums:
-    """Losses and right guesses, added up over the targets that count."""
-
-    def __init__(self) -> None:
-        self.loss, self.n_right, self.n = 0.0, 0, 0
-
-    def add(
-        self,
-        unembed: Callable[[torch.Tensor], torch.Tensor],
-        hidden: torch.Tensor,
-        targets: torch.Tensor,
-        at_once: int = 1024,
-    ) -> None:
-        """Count the targets [B T] of some vectors [B T D]; padding among them is left out."""
-        counts = targets != IGNORED
-        for h, target in zip(hidden[counts].split(at_once), targets[counts].split(at_once), strict=True):
-            logits = unembed(h).float()
-            self.loss += F.cross_entropy(logits, target, reduction="none").double().sum().item()
-            self.n_right += int((logits.argmax(-1) == target).sum())
-            self.n += len(target)

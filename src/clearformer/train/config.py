@@ -140,6 +140,10 @@ class RunConfig(Spec):
             raise ConfigError(
                 f"model.n_classes: {what.partition(' ')[2]} training fills in tokens and tells no classes; leave it out"
             )
+        if isinstance(objective, Masked) and self.model.pooling != "first":
+            raise ConfigError(
+                f"model.pooling: {what.partition(' ')[2]} training pools nothing; set it where the texts are classified"
+            )
         return self
 
     @model_validator(mode="after")

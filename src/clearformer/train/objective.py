@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from clearformer.data.batches import IGNORED
 from clearformer.model import Transformer
 
-IGNORED = -100  # a target that does not count: padding, or a token that was not masked
 CHUNK_LOGITS = 640_000  # logits at once in `ChunkedLoss`: 2.5 MB in float32, about a core's cache
 
 

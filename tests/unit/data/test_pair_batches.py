@@ -11,6 +11,7 @@ from clearformer.data import PairBatch, PairBatches, PairSplit, batches_in_order
 from clearformer.data.pair_files import PairSide
 from clearformer.errors import TokenizerError
 from clearformer.text import CharTokenizerSpec, Tokenizer
+from clearformer.text.char import CharTokenizer
 
 TOKENIZER = CharTokenizerSpec().train(["abcdefg"], specials=("<pad>", "<bos>", "<eos>"))
 PAD, BOS, EOS = TOKENIZER.pad_id, TOKENIZER.bos_id, TOKENIZER.eos_id
@@ -195,3 +196,22 @@ def test_a_tokenizer_without_what_translating_needs_is_refused(specials: tuple[s
     [absent] = {"<pad>", "<bos>", "<eos>"} - set(specials)
     with pytest.raises(TokenizerError, match=f"has no {absent}, and translating needs"):
         PairBatches(split_of([(1, 1)]), tokenizer, 100, seed=0)
+
+
+class OpensSources(CharTokenizer):
+    """A vocabulary whose sources begin with <bos>, as BART's do."""
+
+    @property
+    def before_source(self) -> tuple[int, ...]:
+        assert self.bos_id is not None
+        return (self.bos_id,)
+
+
+def test_what_stands_before_a_source_is_in_the_batch() -> None:
+    plain = [spelling for spelling in TOKENIZER.spellings if spelling not in TOKENIZER.specials]
+    tokenizer = OpensSources(plain, TOKENIZER.specials)
+    [batch] = batches_in_order(split_of([(2, 3), (1, 4)]), tokenizer, 100, multiple=1)
+    order = np.argsort(batch.indices)
+    assert batch.source[order].tolist() == [[BOS, 0, 1, EOS], [BOS, 1, EOS, PAD]]
+    assert batch.source_padding[order].tolist() == [[True] * 4, [True, True, True, False]]
+    assert batch.targets[order].tolist() == [[0, 1, 2, EOS, -100], [1, 2, 3, 4, EOS]]

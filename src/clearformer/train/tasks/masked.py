@@ -10,6 +10,7 @@ from torch import Tensor
 
 from clearformer.config import Spec
 from clearformer.data import Data, Dataset, LabelledData, TextData, prepare
+from clearformer.data.batches import IGNORED
 from clearformer.data.labelled_batches import LabelledBatches, fitted_lengths, in_length_order
 from clearformer.data.labelled_preparing import LabelledDataset, prepare_labelled
 from clearformer.data.masking import MaskedBatch, MaskedBatches, Masking, Rows, TextWindows, windows_in_order
@@ -17,7 +18,7 @@ from clearformer.evaluate.masked import MaskedEvaluation, evaluate_masked
 from clearformer.generate import evaluating
 from clearformer.model import Encoder
 from clearformer.text import Tokenizer, TokenizerConfig, specials_of
-from clearformer.train.objective import IGNORED, summed_loss_of_hidden
+from clearformer.train.objective import summed_loss_of_hidden
 from clearformer.train.tasks.task import Progress, Task, refuse_uneven_rows, to_tensors
 
 if TYPE_CHECKING:
