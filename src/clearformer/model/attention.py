@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from clearformer.config import Spec
 from clearformer.errors import ConfigError
 from clearformer.model.cache import KeyValueCache, LayerCache, LinearCache
+from clearformer.model.dropout import dropout
 from clearformer.model.hooks import HookPoint
 from clearformer.model.masks import Mask
 from clearformer.model.norms import NoNorm, Norm
@@ -83,12 +84,17 @@ def fused_attention(
     )
 
 
-def formula_is_faster(q: Float[Tensor, "B H T Dh"], k: Float[Tensor, "B K S Dh"]) -> bool:
-    """Whether the plain formula beats the fused kernel: short texts in bfloat16 on a CPU.
+def formula_is_faster(
+    q: Float[Tensor, "B H T Dh"], k: Float[Tensor, "B K S Dh"], p_dropout: float = 0.0
+) -> bool:
+    """Whether the plain formula beats the fused kernel: on a CPU, short texts in bfloat16, and with dropout all.
 
-    There the fused kernel's backward takes most of a step; benchmarks/RESULTS.md has the figures by length.
+    In bfloat16 the fused kernel's backward takes most of a step (benchmarks/RESULTS.md has the figures by length),
+    and with dropout torch has none for CPUs: it takes the formula too, with its slower dropout.
     """
-    return q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[2] > 1 and k.shape[2] <= 512
+    if q.device.type != "cpu":
+        return False
+    return p_dropout > 0 or (q.dtype == torch.bfloat16 and q.shape[2] > 1 and k.shape[2] <= 512)
 
 
 def share_heads(x: Float[Tensor, "B K S Dh"], n_heads: int) -> Float[Tensor, "B H S Dh"]:
@@ -177,14 +183,14 @@ class Attention(nn.Module, ABC):
         """softmax(scores) V: in the open when somebody looks or it is faster so, else fused."""
         if cache is not None:
             k, v = cache.append(k, v)
-        dropout = self.dropout if self.training else 0.0
+        p_dropout = self.dropout if self.training else 0.0
         watched = self.hook_attn_scores.watched or self.hook_pattern.watched
-        if not watched and not formula_is_faster(q, k):
-            return fused_attention(q, k, v, self.scale, mask, self.window, bias, dropout)
+        if not watched and not formula_is_faster(q, k, p_dropout):
+            return fused_attention(q, k, v, self.scale, mask, self.window, bias, p_dropout)
         k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
         scores = attention_scores(q, k, self.scale, mask.attend(self.window), bias)
         pattern = self.hook_pattern(self.hook_attn_scores(scores).softmax(dim=-1))
-        return F.dropout(pattern, dropout) @ v
+        return dropout(pattern, p_dropout) @ v
 
 
 class LastModule(nn.Module):

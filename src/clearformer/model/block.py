@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from clearformer.model.attention import AttentionSpec
 from clearformer.model.cache import BlockCache, MemoryCache
+from clearformer.model.dropout import dropout
 from clearformer.model.feedforward import FeedForwardSpec
 from clearformer.model.hooks import HookPoint
 from clearformer.model.masks import Mask
@@ -114,6 +114,6 @@ class Block(nn.Module):
         self, norm: nn.Module, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"]
     ) -> Float[Tensor, "B T D"]:
         """The residual stream after a sub-layer wrote to it."""
-        out = F.dropout(out, self.dropout, self.training)
+        out = dropout(out, self.dropout, self.training)
         x = x + out if self.residual else out
         return norm(x) if self.placement == "post" else x

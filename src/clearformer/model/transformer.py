@@ -22,6 +22,7 @@ from clearformer.errors import ConfigError, UserError
 from clearformer.model.block import Block, Memory
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
+from clearformer.model.dropout import dropout
 from clearformer.model.hooks import HookPoint, Look, hook_points, hooked
 from clearformer.model.masks import Mask
 from clearformer.model.positions import Positions, Sizes
@@ -144,7 +145,7 @@ class Transformer(nn.Module, ABC):
         return x if vectors is None else x + hook(vectors.to(x.dtype).expand_as(x))
 
     def _drop(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
-        return F.dropout(x, self.config.dropout, self.training)
+        return dropout(x, self.config.dropout, self.training)
 
     # --- masks ----------------------------------------------------------------------------------------------
 

@@ -145,6 +145,11 @@ def test_the_plain_formula_is_taken_for_short_texts_in_bfloat16(
     assert formula_is_faster(q, k) == formula
 
 
+def test_with_dropout_the_plain_formula_is_taken_on_a_cpu() -> None:
+    q = torch.zeros(B, 3, 5, 4)
+    assert formula_is_faster(q, q, p_dropout=0.1)
+
+
 def test_a_query_that_may_read_nothing_stays_a_number() -> None:
     """As a padding token's does; in both forms, with a bias and without, forwards and backwards."""
     nothing = Mask(

@@ -128,6 +128,20 @@ def test_in_chunks_of_bfloat16_it_is_the_formula_but_for_rounding(monkeypatch: p
         torch.testing.assert_close(ours.double(), theirs, atol=0.05, rtol=0.02)
 
 
+def test_in_chunks_it_is_the_formula_for_logits_of_any_size() -> None:
+    """As far apart as a target whose probability is no number of float32, and all of them far from 0."""
+    hidden = torch.tensor([[1.0, 200.0], [-1.0, 200.0]], requires_grad=True)
+    weight = torch.tensor([[150.0, 1.0], [-150.0, 1.0], [0.0, 1.0]], requires_grad=True)
+    targets = torch.tensor([1, 1])
+
+    chunked = losses_and_gradients(ChunkedLoss.apply(hidden, weight, targets, 0.1), hidden, weight)  # type: ignore[arg-type]
+
+    expected = losses_and_gradients(formula(hidden, weight, targets, 0.1), hidden, weight)
+    assert expected[0].item() == pytest.approx(0.9 * 300 + 0.1 / 3 * 900)
+    for ours, theirs in zip(chunked, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-5)
+
+
 def test_in_chunks_of_nothing_it_is_nothing() -> None:
     hidden, weight = torch.randn(0, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
 
