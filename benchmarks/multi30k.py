@@ -1,0 +1,185 @@
+"""BLEU on Multi30k's test_2016_flickr of trained runs, seed by seed, and how it grew with the time of training.
+
+    for seed in 1 2 3; do
+      clearformer train multi30k seed=$seed data.languages=en-de train.keep=40 --run en-de-$seed
+    done
+    python benchmarks/multi30k.py en-de-1 en-de-2 en-de-3 [--curve] [--json FILE] [--figure FILE.png]
+
+CLEARFORMER_DATA names the folder with `multi30k`. What is measured is the mean of each run's last ten checkpoints,
+translating by beam search of 5. BLEU is counted three times: on the plain text, on the plain text without regard to
+case, and lower-cased, with the punctuation normalised and the words set apart by Moses' rules (sacremoses), as the
+published figures for this task are. With --curve, every other checkpoint by itself as well.
+Prints one JSON object: all runs, and for each direction the mean and the standard deviation over its runs.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+from clearformer.data import PairsData, prepare_pairs
+from clearformer.data.pair_files import PairSplit
+from clearformer.evaluate.translation import TranslationScores, bleu, evaluate_translation
+from clearformer.run import Run, load
+from clearformer.train.checkpoint import list_checkpoints, step_of
+
+BEAMS = 5
+LAST = 10
+PUBLISHED = 41.02  # English to German, 2.6M parameters, lower-cased and tokenised (Wu et al. 2021)
+FIGURES = ("bleu_moses", "bleu_lowercase", "bleu", "chrf")
+
+
+def test_split(run: Run) -> PairSplit:
+    data = run.config.data
+    assert isinstance(data, PairsData)
+    return prepare_pairs(data, run.tokenizer).splits["test"]
+
+
+def moses(text: str, language: str) -> str:
+    """Lower-cased words as Moses sets them apart, joined by spaces."""
+    normal = MosesPunctNormalizer(language).normalize(text.lower())
+    return " ".join(MosesTokenizer(language).tokenize(normal, escape=False))
+
+
+def bleu_by_moses(scores: TranslationScores, language: str) -> float:
+    """BLEU as it is usually published for this task."""
+    hypotheses = [moses(text, language) for text in scores.hypotheses]
+    references = [moses(text, language) for text in scores.references]
+    return bleu(hypotheses, references, tokenize="none")[0].score
+
+
+def measured(run: Run, split: PairSplit) -> dict[str, Any]:
+    """The figures of a model's translations."""
+    dtype = getattr(torch, run.config.train.dtype)
+    scores = evaluate_translation(
+        run, split.source_texts, split.target_texts, beams=BEAMS, dtype=dtype
+    ).scores
+    return {
+        "bleu_moses": bleu_by_moses(scores, languages(run)[1]),
+        "bleu_lowercase": scores.bleu_lowercase.score,
+        "bleu": scores.bleu.score,
+        "chrf": scores.chrf.score,
+        "signatures": [m.signature for m in (scores.bleu_lowercase, scores.bleu, scores.chrf)],
+    }
+
+
+def languages(run: Run) -> list[str]:
+    assert isinstance(run.config.data, PairsData)
+    assert run.config.data.languages is not None
+    return run.config.data.languages.split("-")
+
+
+def seconds_by_step(run: Run) -> dict[int, float]:
+    lines = map(json.loads, run.folder.metrics_file.read_text().splitlines())
+    return {line["step"]: line["seconds"] for line in lines}
+
+
+def curve(name: str, split: PairSplit) -> list[dict[str, float]]:
+    """Lower-cased BLEU of every other checkpoint, with the seconds of training before it."""
+    run = load(name)
+    seconds, points = seconds_by_step(run), []
+    for checkpoint in list_checkpoints(run.folder.checkpoints)[::-1][1::2]:
+        step = step_of(checkpoint)
+        score = measured(load(name, str(step)), split)["bleu_lowercase"]
+        points.append({"step": step, "seconds": seconds[step], "bleu_lowercase": score})
+    return points
+
+
+def report(name: str, with_curve: bool) -> dict[str, Any]:
+    run = load(name, average=LAST)
+    split = test_split(run)
+    told = {
+        "run": name,
+        "direction": "-".join(languages(run)),
+        "seed": run.config.seed,
+        "steps": run.step,
+        "seconds": seconds_by_step(run)[run.step],
+        "n_parameters": sum(p.numel() for p in run.model.parameters()),
+        **measured(run, split),
+    }
+    return told | ({"curve": curve(name, split)} if with_curve else {})
+
+
+def summary(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """For each direction, mean and standard deviation over the seeds."""
+    by_direction = defaultdict(list)
+    for told in reports:
+        by_direction[told["direction"]].append(told)
+    return {
+        direction: {"n": len(told)} | {f: spread([t[f] for t in told]) for f in FIGURES}
+        for direction, told in by_direction.items()
+    }
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {
+        "mean": statistics.mean(values),
+        "sd": statistics.stdev(values) if len(values) > 1 else 0.0,
+    }
+
+
+def draw(reports: list[dict[str, Any]], file: Path) -> None:
+    """BLEU against the minutes of training, a line for each run."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    directions = sorted({told["direction"] for told in reports})
+    for told in reports:
+        color = f"C{directions.index(told['direction'])}"
+        minutes = [point["seconds"] / 60 for point in told["curve"]]
+        axes.plot(minutes, [p["bleu_lowercase"] for p in told["curve"]], color=color, lw=1.2, alpha=0.8)
+        axes.plot(told["seconds"] / 60, told["bleu_lowercase"], "o", color=color, ms=5)
+    for direction in directions:
+        seeds = sum(told["direction"] == direction for told in reports)
+        axes.plot([], [], color=f"C{directions.index(direction)}", label=f"{direction}, {seeds} seeds")
+    if "en-de" in directions:
+        axes.axhline(PUBLISHED, color="0.5", lw=1, ls="--")
+        axes.annotate(
+            f"published for this size, en-de: {PUBLISHED}",
+            (0.01, PUBLISHED),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            color="0.4",
+            fontsize=8,
+        )
+    axes.plot([], [], "o", color="0.3", label=f"mean of the last {LAST} checkpoints")
+    axes.set(xlabel="minutes of training on one core", ylabel="BLEU, lower-cased", ylim=(0, None))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    figure.savefig(file, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--curve", action="store_true")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--figure", type=Path)
+    arguments = parser.parse_args()
+    reports = [report(name, arguments.curve or arguments.figure is not None) for name in arguments.runs]
+    told = {
+        "machine": platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "beams": BEAMS,
+        "averaged": LAST,
+        "directions": summary(reports),
+        "runs": reports,
+    }
+    if arguments.json:
+        arguments.json.write_text(json.dumps(told, indent=1) + "\n")
+    if arguments.figure:
+        draw(reports, arguments.figure)
+    print(json.dumps(told["directions"], indent=2))
+
+
+if __name__ == "__main__":
+    main()
