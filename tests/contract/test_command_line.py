@@ -10,7 +10,7 @@ from clearformer.cli import COMMANDS, main
 
 NAMES = (
     *("train", "eval", "generate", "translate", "classify", "tokenizer", "data", "plan", "presets", "runs"),
-    *("export", "import"),
+    *("export", "import", "bench"),
 )
 
 

@@ -24,6 +24,7 @@ BUILDS_ON = {
     "run": {"train"},
     "interop": {"run"},
     "lens": {"run"},
+    "bench": {"interop"},
 }
 TOGETHER = {"__init__", "presets"}  # bring the parts together, and may import any of them
 COMMAND_LINE = {"__main__", "cli"}  # may import everything; nobody else imports these

@@ -22,6 +22,7 @@ COMMANDS = {
     "runs": "List what has been trained.",
     "export": "Write a run as a folder that transformers loads.",
     "import": "Make a run of a model that others saved.",
+    "bench": "Speed beside what people use today, in turn on this machine.",
 }
 
 USAGE = """\

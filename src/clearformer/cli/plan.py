@@ -197,6 +197,11 @@ def readable_rate(flops_per_second: float) -> str:
     return f"{flops_per_second / 1e9:,.0f} GFLOP/s"
 
 
+def readable_number(number: float) -> str:
+    """Three or four digits, with commas where there are many."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
 def readable_seconds(seconds: float) -> str:
     """A length of time to two digits or more, in the unit that suits it."""
     units = (

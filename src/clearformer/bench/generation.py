@@ -1,0 +1,153 @@
+"""Generation: tokens a second of greedy continuations, single stream and several, beside transformers' `generate`."""
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from clearformer.bench.machine import Limits
+from clearformer.bench.peers import absence, asked_for, in_transformers, with_version
+from clearformer.bench.rounds import Absent, Comparison, Contender, Figures, in_turn
+from clearformer.errors import UserError
+from clearformer.generate import Sampling, collect, generate_tokens, random_stream
+from clearformer.model import Decoder
+from clearformer.train.device import autocast, synchronize
+
+PEERS = ("transformers",)
+OURS = "clearformer"
+GREEDY = Sampling(temperature=0)
+PROMPT_TOKENS = 8
+
+
+def bench_generation(
+    model: Decoder,
+    against: list[str],
+    rounds: int,
+    n_new: int,
+    streams: list[int],
+    dtype: str,
+    limits: Limits,
+    told: Callable[[str, float], None] = lambda *_: None,
+) -> list[Comparison]:
+    """Greedy tokens a second, a comparison for each number of streams; prompts are random tokens.
+
+    Args:
+        model: The model, on its device.
+        against: Peers, as `asked_for` takes them.
+        rounds: How often each side is measured.
+        n_new: Tokens to add to each prompt.
+        streams: Numbers of texts that are continued at once.
+        dtype: The type of the weights and products on both sides, float32 or bfloat16.
+        limits: The machine's, to set the figures against.
+
+    Raises:
+        UserError: the prompt and the new tokens are longer than the model's positions.
+    """
+    length = PROMPT_TOKENS + n_new
+    if length > model.config.max_seq_len:
+        raise UserError(
+            f"--tokens {n_new}: with a prompt of {PROMPT_TOKENS} that is more than the model's "
+            f"{model.config.max_seq_len} positions; give at most {model.config.max_seq_len - PROMPT_TOKENS}"
+        )
+    asked = asked_for(against, PEERS)
+    missing = [found for name, folder in asked.items() if (found := absence(name, folder))]
+    writers: list[_Writer] = [_Ours(model, n_new, dtype)]
+    if "transformers" in asked and not missing:
+        writers.append(_Transformers(model, n_new, dtype))
+    return [_compare(writers, missing, n, rounds, limits, told) for n in streams]
+
+
+def _compare(
+    writers: list["_Writer"],
+    missing: list[Absent],
+    n_streams: int,
+    rounds: int,
+    limits: Limits,
+    told: Callable[[str, float], None],
+) -> Comparison:
+    ours = writers[0]
+    prompts = random_prompts(ours.model.config.vocab_size or 1, n_streams)
+    sides = [Contender(w.name, lambda w=w: w.tokens_per_second(prompts), w.note) for w in writers]
+    figures = in_turn(sides, rounds, told)
+    facts = {"dtype": ours.dtype, "n_new": ours.n_new, "streams": n_streams}
+    facts |= _bandwidth(ours, figures[0], n_streams, limits)
+    if len(writers) > 1 and not writers[1].note:
+        facts["same_tokens"] = _agreement(*(writer.write(prompts) for writer in writers))
+    streams = "one stream" if n_streams == 1 else f"{n_streams} streams"
+    return Comparison(f"greedy generation, {streams}", "tokens/s", True, figures, missing, facts)
+
+
+def random_prompts(vocab_size: int, n: int) -> list[list[int]]:
+    """Prompts of random tokens, all of one length."""
+    return np.random.default_rng(0).integers(0, vocab_size, (n, PROMPT_TOKENS)).tolist()
+
+
+def _bandwidth(ours: "_Writer", figures: Figures, n_streams: int, limits: Limits) -> dict[str, Any]:
+    """The bytes of weights that are read a second, each token of a batch together reading all of them once."""
+    n_bytes = sum(p.numel() for p in ours.model.parameters()) * (2 if ours.dtype == "bfloat16" else 4)
+    read = n_bytes * figures.median / n_streams
+    return {"weights_read_per_second": round(read), "of_measured_read_rate": round(read / limits.read, 4)}
+
+
+def _agreement(ours: list[list[int]], theirs: list[list[int]]) -> str:
+    """How far two sides' texts are the same."""
+    for row, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        for i, (x, y) in enumerate(itertools.zip_longest(a, b)):
+            if x != y:
+                return f"no: text {row + 1} differs from its new token {i + 1} on"
+    return "yes"
+
+
+class _Writer:
+    """What continues texts greedily."""
+
+    name: str
+    note = ""
+
+    def __init__(self, model: Decoder, n_new: int, dtype: str) -> None:
+        self.model, self.n_new, self.dtype = model, n_new, dtype
+        self.device = model.embed.weight.device
+
+    def write(self, prompts: list[list[int]]) -> list[list[int]]:
+        """The new tokens of each text."""
+        raise NotImplementedError
+
+    def tokens_per_second(self, prompts: list[list[int]]) -> float:
+        start = time.perf_counter()
+        self.write(prompts)
+        synchronize(self.device)
+        return len(prompts) * self.n_new / (time.perf_counter() - start)
+
+
+class _Ours(_Writer):
+    name = OURS
+
+    def write(self, prompts: list[list[int]]) -> list[list[int]]:
+        streams = [random_stream(0, i) for i in range(len(prompts))]
+        with autocast(self.device, self.dtype):
+            found = collect(generate_tokens(self.model, prompts, self.n_new, GREEDY, streams), len(prompts))
+        return [completion.tokens for completion in found]
+
+
+class _Transformers(_Writer):
+    def __init__(self, model: Decoder, n_new: int, dtype: str) -> None:
+        super().__init__(model, n_new, dtype)
+        self.name = with_version("transformers")
+        theirs, self.note = in_transformers(model)
+        self.theirs: Any = theirs.to(self.device, getattr(torch, dtype)).eval()
+
+    def write(self, prompts: list[list[int]]) -> list[list[int]]:
+        tokens = torch.tensor(prompts, device=self.device)
+        with torch.inference_mode():
+            found = self.theirs.generate(
+                input_ids=tokens,
+                attention_mask=torch.ones_like(tokens),
+                max_new_tokens=self.n_new,
+                min_new_tokens=self.n_new,
+                do_sample=False,
+                pad_token_id=0,
+            )
+        return found[:, PROMPT_TOKENS:].tolist()

@@ -1,0 +1,126 @@
+"""Those we are measured against: where they are found, and one of our models as one of theirs."""
+
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from clearformer.bench.rounds import Absent
+from clearformer.errors import ConfigError, UserError
+from clearformer.interop.writing import SpecialIds, fit, write_model
+from clearformer.model import Decoder
+from clearformer.model.attention import MultiHead
+from clearformer.model.config import ModelConfig
+from clearformer.model.feedforward import GELU
+from clearformer.model.positions import Learned
+from clearformer.train.state import weights_of
+
+PACKAGES = {
+    "transformers": "transformers",
+    "litgpt": "litgpt",
+    "llama.cpp": "llama_cpp",
+    "tokenizers": "tokenizers",
+    "tiktoken": "tiktoken",
+}
+INSTALLED_AS = {"llama_cpp": "llama-cpp-python"}
+FOLDERS = {"nanogpt": "train.py"}  # a checkout, known by this file
+
+
+def asked_for(against: list[str], known: tuple[str, ...]) -> dict[str, str | None]:
+    """The peers that take part, each with the folder it is in, where it is one: those given, or all.
+
+    Raises:
+        UserError: a name is not among those that this comparison knows, or a folder is given where none belongs, or
+            is not what it should be.
+    """
+    if not against:
+        return dict.fromkeys(known)
+    asked = {}
+    for text in against:
+        name, has_folder, folder = text.partition("=")
+        if name not in known:
+            raise UserError(f"--against {name}: this is compared with {', '.join(known)}")
+        if has_folder and name not in FOLDERS:
+            raise UserError(f"--against {text}: {name} is a package, not a folder; give --against {name}")
+        if has_folder and not (Path(folder) / FOLDERS[name]).is_file():
+            raise UserError(f"--against {text}: there is no {FOLDERS[name]} in {folder}")
+        asked[name] = folder or None
+    return asked
+
+
+def absence(name: str, folder: str | None = None) -> Absent | None:
+    """Why a peer cannot take part; None where it is at hand."""
+    if name in FOLDERS:
+        if folder is not None:
+            return None
+        return Absent(name, f"no folder was given: --against {name}=FOLDER, a checkout of it")
+    module = PACKAGES[name]
+    if importlib.util.find_spec(module) is not None:
+        return None
+    return Absent(name, f"not installed: {Path(sys.executable).name} -m pip install {installed_as(name)}")
+
+
+def installed_as(name: str) -> str:
+    """A package's name on the index."""
+    return INSTALLED_AS.get(PACKAGES[name], PACKAGES[name])
+
+
+def with_version(name: str) -> str:
+    """A package's name and version."""
+    return f"{name} {metadata.version(installed_as(name))}"
+
+
+# --- one of our models in transformers --------------------------------------------------------------------
+
+
+def like_gpt2(config: ModelConfig) -> ModelConfig:
+    """A GPT-2 of a decoder's sizes, for a model that is none of transformers' architectures."""
+    return ModelConfig(
+        vocab_size=config.vocab_size,
+        d_model=config.d_model,
+        n_layers=config.n_layers,
+        max_seq_len=config.max_seq_len,
+        dropout=config.dropout,
+        attention=MultiHead(n_heads=getattr(config.attention, "n_heads", 1), qkv_bias=True, output_bias=True),
+        position=Learned(),
+        ffn=GELU(approximate="tanh"),
+    )
+
+
+def in_transformers(model: Decoder) -> tuple[nn.Module, str]:
+    """Our model as transformers' own, with the same weights, and what of that does not hold (or nothing)."""
+    try:
+        fitted, note, weights = fit(model.config), "", weights_of(model)
+    except ConfigError as error:
+        config = like_gpt2(model.config)
+        fitted, weights = fit(config), weights_of(Decoder(config))
+        note = f"a GPT-2 of the same sizes, for transformers has no such model ({error})"
+    from transformers import AutoModelForCausalLM
+
+    with quietly(), tempfile.TemporaryDirectory() as folder:
+        write_model(Path(folder), fitted, weights, SpecialIds())
+        theirs: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return theirs, note
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """transformers without its progress bars and warnings."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

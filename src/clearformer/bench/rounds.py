@@ -1,0 +1,102 @@
+"""A fair comparison on a noisy machine: in turn, A B A B, medians, and the ratio within each round."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One side: `measure` does the work once and returns its figure; `note` says what is not as on our side."""
+
+    name: str
+    measure: Callable[[], float]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A side that could not take part, and what it wants."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one side reached in each round."""
+
+    name: str
+    values: list[float]
+    note: str = ""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Some sides' figures; the first is ours.
+
+    Attributes:
+        what: What was measured, with its sizes.
+        unit: Of the figures.
+        more_is_better: Whether they are rates, or times.
+        sides: Each side's figures, round by round.
+        absent: Who else was asked for.
+        facts: Other figures of the same rounds, by name.
+    """
+
+    what: str
+    unit: str
+    more_is_better: bool
+    sides: list[Figures]
+    absent: list[Absent] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def times_as_fast(self, other: Figures) -> float:
+        """How many times as fast the first side is as another: the median of the rounds' ratios."""
+        pairs = zip(self.sides[0].values, other.values, strict=True)
+        return statistics.median(a / b if self.more_is_better else b / a for a, b in pairs)
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures, for `json.dumps`."""
+        return {
+            "what": self.what,
+            "unit": self.unit,
+            "sides": [
+                {
+                    "name": side.name,
+                    "rounds": [float(f"{value:.5g}") for value in side.values],
+                    "median": float(f"{side.median:.5g}"),
+                    **({"clearformer_times_as_fast": round(self.times_as_fast(side), 3)} if i else {}),
+                    **({"note": side.note} if side.note else {}),
+                }
+                for i, side in enumerate(self.sides)
+            ],
+            "absent": {side.name: side.reason for side in self.absent},
+            **self.facts,
+        }
+
+
+def in_turn(
+    contenders: Sequence[Contender], rounds: int, told: Callable[[str, float], None] = lambda *_: None
+) -> list[Figures]:
+    """Every side once a round, in the same order, after one run of each that does not count.
+
+    Args:
+        contenders: The sides.
+        rounds: How often each is measured.
+        told: Called with each name and figure as it is found.
+    """
+    for contender in contenders:
+        contender.measure()
+    values: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    for _ in range(rounds):
+        for contender in contenders:
+            found = contender.measure()
+            values[contender.name].append(found)
+            told(contender.name, found)
+    return [Figures(contender.name, values[contender.name], contender.note) for contender in contenders]

@@ -1,0 +1,295 @@
+"""Training: tokens a second of a run as it would be made, and of the same batches' worth in others' loops."""
+
+import os
+import pickle
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from clearformer.bench.machine import Limits
+from clearformer.bench.peers import absence, asked_for, in_transformers, like_gpt2, with_version
+from clearformer.bench.rounds import Comparison, Contender, Figures, in_turn
+from clearformer.errors import UserError
+from clearformer.model import build
+from clearformer.model.config import ModelConfig
+from clearformer.model.feedforward import GELU
+from clearformer.model.norms import LayerNorm
+from clearformer.train.config import RunConfig
+from clearformer.train.device import autocast, resolve_device, synchronize
+from clearformer.train.folder import RunFolder
+from clearformer.train.loop import Training
+from clearformer.train.objective import next_token_loss
+from clearformer.train.plan import count_flops, mfu
+from clearformer.train.processes import Processes
+from clearformer.train.report import Reporter
+from clearformer.train.setup import settle
+from clearformer.train.tasks import LanguageModelling, NextToken
+
+PEERS = ("nanogpt", "transformers", "litgpt")
+WARM_UP = 5
+OURS = "clearformer"
+
+
+def bench_training(
+    config: RunConfig,
+    against: list[str],
+    rounds: int,
+    steps: int,
+    limits: Limits,
+    told: Callable[[str, float], None] = lambda *_: None,
+) -> Comparison:
+    """Tokens a second of training steps: batch, forward, backward, clipping, optimiser.
+
+    Args:
+        config: The run; what it leaves open is decided as `train` decides it.
+        against: Peers, as `asked_for` takes them.
+        rounds: How often each side is measured.
+        steps: Steps in each measurement, after a few that do not count; the median of them counts.
+        limits: The machine's, to set the figures against.
+
+    Raises:
+        UserError: the run is no language model, or a peer is unknown.
+    """
+    if not isinstance(config.train.objective, NextToken):
+        raise UserError("bench train compares language models; take a preset of those, such as nanogpt-cpu")
+    asked = asked_for(against, PEERS)
+    device = resolve_device(config.train.device)
+    with tempfile.TemporaryDirectory() as scratch:
+        ours = _Ours(config, device, Path(scratch))
+        sides, absent = [Contender(OURS, lambda: ours.tokens_per_second(steps))], []
+        for name, folder in asked.items():
+            missing = absence(name, folder)
+            if missing:
+                absent.append(missing)
+                continue
+            sides += SIDES[name](_Match(ours, steps, Path(scratch), folder))
+        figures = in_turn(sides, rounds, told)
+    return Comparison(
+        f"training steps of {ours.tokens_per_step:,} tokens, {_sizes(ours.config.model)}",
+        "tokens/s",
+        True,
+        figures,
+        absent,
+        _facts(ours, figures[0], limits),
+    )
+
+
+def _sizes(model: ModelConfig) -> str:
+    return f"{model.n_layers} layers, d_model {model.d_model}, context {model.max_seq_len}"
+
+
+def _facts(ours: "_Ours", figures: Figures, limits: Limits) -> dict[str, Any]:
+    """What our rate is of the machine's."""
+    flops = count_flops(ours.config.model)
+    per_token = flops.forward + flops.backward
+    matrix_rate = getattr(limits, ours.config.train.dtype)
+    return {
+        "n_parameters": sum(p.numel() for p in ours.training.model.parameters()),
+        "dtype": ours.config.train.dtype,
+        "compiled": ours.config.train.compile,
+        "compile_seconds": round(ours.compile_seconds, 1),
+        "ms_per_step": float(f"{1000 * ours.tokens_per_step / figures.median:.4g}"),
+        "flops_per_token": per_token,
+        "of_measured_matrix_rate": round(per_token * figures.median / matrix_rate, 4),
+        "mfu": mfu(per_token, figures.median, limits.peak),
+    }
+
+
+# --- ours -------------------------------------------------------------------------------------------------
+
+
+class _Ours:
+    """A run that is made ready as `train` makes it, and takes steps when asked."""
+
+    def __init__(self, config: RunConfig, device: torch.device, scratch: Path) -> None:
+        processes = Processes.join(device)
+        task = config.train.objective.open(config, None, Reporter().preparing)
+        assert isinstance(task, LanguageModelling)
+        self.task, self.device = task, device
+        self.config = settle(config, task, device, processes)
+        folder = RunFolder(scratch / OURS)
+        self.training = Training(self.config, folder, task, device, processes, Reporter())
+        start = time.perf_counter()
+        self.training.prepare_steps()
+        self.compile_seconds = time.perf_counter() - start if self.config.train.compile else 0.0
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.task.n_tokens(0)
+
+    def tokens_per_second(self, steps: int) -> float:
+        return self.tokens_per_step / _median_step(self.training.step, steps)
+
+    def parts_of_batch(self, step: int) -> list[list[Tensor]]:
+        """The parts of a step's batch, inputs and targets [B T] each."""
+        return [self.training.part_of_batch(step, part) for part in range(self.config.train.accumulate)]
+
+
+def _median_step(step: Callable[[], object], steps: int) -> float:
+    """The median seconds of some steps, after a few that do not count."""
+    times = []
+    for _ in range(WARM_UP + steps):
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[WARM_UP:])
+
+
+# --- others ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Match:
+    """What a side is made from: our run, the steps of a measurement, a folder for files, and the peer's own."""
+
+    ours: _Ours
+    steps: int
+    scratch: Path
+    folder: str | None
+
+
+class _PlainLoop:
+    """Another package's model in the loop that its users write: AdamW, clipping, the same batches and types."""
+
+    def __init__(
+        self, ours: _Ours, model: nn.Module, logits_of: Callable[[nn.Module, Tensor], Tensor]
+    ) -> None:
+        self.ours, self.model, self.logits_of = ours, model.to(ours.device).train(), logits_of
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), fused=True)
+        self.n_steps = 0
+
+    def step(self) -> None:
+        for inputs, targets in self.ours.parts_of_batch(self.n_steps):
+            with autocast(self.ours.device, self.ours.config.train.dtype):
+                loss = next_token_loss(self.logits_of(self.model, inputs), targets)
+            loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        synchronize(self.ours.device)
+        self.n_steps += 1
+
+    def tokens_per_second(self, steps: int) -> float:
+        return self.ours.tokens_per_step / _median_step(self.step, steps)
+
+
+def _transformers(match: _Match) -> list[Contender]:
+    model, note = in_transformers(build(match.ours.config.model))  # type: ignore[arg-type]
+    loop = _PlainLoop(match.ours, model, lambda m, inputs: m(input_ids=inputs, use_cache=False).logits)
+    return [Contender(with_version("transformers"), lambda: loop.tokens_per_second(match.steps), note)]
+
+
+def _litgpt(match: _Match) -> list[Contender]:
+    from litgpt import GPT, Config  # type: ignore[import-not-found]
+
+    model = like_gpt2(match.ours.config.model)
+    config = Config(
+        name="bench",
+        block_size=model.max_seq_len,
+        vocab_size=model.vocab_size,
+        padded_vocab_size=model.vocab_size,
+        n_layer=model.n_layers,
+        n_head=getattr(model.attention, "n_heads", 1),
+        n_embd=model.d_model,
+    )
+    loop = _PlainLoop(match.ours, GPT(config), lambda m, inputs: m(inputs))
+    note = "a GPT-NeoX of the same sizes, as its Config makes of them"
+    return [Contender(with_version("litgpt"), lambda: loop.tokens_per_second(match.steps), note)]
+
+
+def _nanogpt(match: _Match) -> list[Contender]:
+    """Its train.py as it is, eager and compiled, on the tokens that our run reads."""
+    assert match.folder is not None
+    data = write_for_nanogpt(match.ours.task, match.scratch / "nanogpt-data")
+    settings = nanogpt_settings(match.ours.config) | {"dataset": data, "max_iters": WARM_UP + match.steps}
+    note = "" if is_nanogpt(match.ours.config.model) else "its own model, of the same sizes"
+
+    folder = Path(match.folder)
+
+    def tokens_per_second(compiled: bool) -> float:
+        out = match.scratch / f"nanogpt-{compiled}"
+        seconds = run_nanogpt(folder, settings | {"compile": compiled, "out_dir": out})
+        return match.ours.tokens_per_step / statistics.median(seconds[WARM_UP:])
+
+    forms = (("nanogpt", False), ("nanogpt, compiled", True))
+    return [Contender(name, lambda c=compiled: tokens_per_second(c), note) for name, compiled in forms]
+
+
+def is_nanogpt(model: ModelConfig) -> bool:
+    """Whether a model is what nanoGPT makes of its sizes: a GPT-2, with biases or without."""
+    biased = _is_biased(model)
+    gelu = GELU(d_ff=getattr(model.ffn, "d_ff", None), bias=biased)
+    plain = like_gpt2(model)
+    attention = plain.attention.replace(qkv_bias=biased, output_bias=biased)
+    own = plain.replace(attention=attention, ffn=gelu, norm=LayerNorm(bias=biased), init=model.init)
+    return own == model
+
+
+def _is_biased(model: ModelConfig) -> bool:
+    return bool(getattr(model.ffn, "bias", True))
+
+
+def nanogpt_settings(config: RunConfig) -> dict[str, Any]:
+    """Our run in the words of nanoGPT's train.py."""
+    model, train = config.model, config.train
+    return {
+        "device": "cuda" if torch.cuda.is_available() and train.device != "cpu" else "cpu",
+        "dtype": train.dtype,
+        "block_size": model.max_seq_len,
+        "batch_size": train.batch_size // train.accumulate,
+        "gradient_accumulation_steps": train.accumulate,
+        "n_layer": model.n_layers,
+        "n_head": getattr(model.attention, "n_heads", 1),
+        "n_embd": model.d_model,
+        "dropout": model.dropout,
+        "bias": _is_biased(model),
+        "eval_iters": 1,
+        "eval_interval": 1_000_000,
+        "log_interval": 1,
+    }
+
+
+def write_for_nanogpt(task: LanguageModelling, folder: Path) -> Path:
+    """Our run's tokens where nanoGPT looks for them."""
+    folder.mkdir()
+    for name, split in task.dataset.splits.items():
+        if name in ("train", "val"):
+            split.read(0, min(len(split), 10_000_000)).astype(np.uint16).tofile(folder / f"{name}.bin")
+    # It takes the size of the vocabulary from a pickle, or 50,304; this one is only ever read by it.
+    (folder / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": task.tokenizer.vocab_size}))
+    return folder
+
+
+def run_nanogpt(folder: Path, settings: dict[str, Any]) -> list[float]:
+    """The seconds of each step of nanoGPT's train.py.
+
+    Raises:
+        UserError: it failed; the last line of what it said.
+    """
+    command = [sys.executable, "train.py", *(f"--{key}={value}" for key, value in settings.items())]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=os.environ)
+    if done.returncode:
+        raise UserError(
+            f"nanoGPT's train.py in {folder} failed: {(done.stderr.strip() or '?').splitlines()[-1]}"
+        )
+    return [
+        float(ms) / 1000 for ms in re.findall(r"^iter \d+: .* time ([\d.]+)ms", done.stdout, re.MULTILINE)
+    ]
+
+
+SIDES: dict[str, Callable[[_Match], list[Contender]]] = {
+    "nanogpt": _nanogpt,
+    "transformers": _transformers,
+    "litgpt": _litgpt,
+}

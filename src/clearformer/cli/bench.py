@@ -1,0 +1,251 @@
+"""`clearformer bench`: side by side with what people use today, in turn on this machine."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from clearformer.bench.machine import Limits
+    from clearformer.bench.rounds import Comparison
+    from clearformer.train.config import RunConfig
+
+app = typer.Typer(add_completion=False)
+
+Against = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PEER[=FOLDER]",
+        help="Measure against this one (may be given often): an installed package, or a checkout in FOLDER. "
+        "Default: all that are known.",
+    ),
+]
+Rounds = Annotated[int, typer.Option(min=1, help="How often each side is measured, in turn.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+
+
+@app.command()
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PRESET] [KEY=VALUE]...", help="As of train; nanogpt-cpu where nothing is given."
+        ),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(metavar="F.toml", help="Settings from a TOML file.")] = None,
+    against: Against = None,
+    rounds: Rounds = 5,
+    steps: Annotated[int, typer.Option(min=1, help="Steps in each measurement.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Tokens a second of training, against nanogpt=FOLDER, transformers and litgpt.
+
+    Each side takes the same batches' worth of tokens: batch, forward, backward, clipping, optimiser. What the run
+    leaves open (train.dtype, train.compile) is decided as `train` decides it.
+    """
+    from clearformer.bench.training import bench_training
+    from clearformer.presets import resolve_run
+    from clearformer.train.device import resolve_device
+
+    run = resolve_run(arguments or ["nanogpt-cpu"], config)
+    limits = limits_of(resolve_device(run.train.device))
+    comparison = bench_training(run, against or [], rounds, steps, limits, tell)
+    report("train", [comparison], limits, run.train.device, as_json)
+
+
+@app.command()
+def generate(
+    model: Annotated[
+        str, typer.Argument(metavar="[RUN|PRESET]", help="A run, or a preset, whose weights are then random.")
+    ] = "minigpt",
+    against: Against = None,
+    rounds: Rounds = 5,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens to add to each text.")] = 100,
+    streams: Annotated[
+        list[int] | None, typer.Option(min=1, help="Texts at once (may be given often) [default: 1, 16].")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16, on both sides.")] = "float32",
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Tokens a second of greedy generation, against transformers' generate with its cache.
+
+    Both sides have the same weights wherever transformers has the architecture; whether the tokens are the same is
+    printed.
+    """
+    from clearformer.bench.generation import bench_generation
+    from clearformer.errors import ConfigError
+    from clearformer.train.device import resolve_device
+
+    if dtype not in ("float32", "bfloat16"):
+        raise ConfigError(f"--dtype {dtype}: give float32 or bfloat16")
+    decoder = decoder_of(model).to(resolve_device(device)).eval()
+    limits = limits_of(resolve_device(device))
+    found = bench_generation(decoder, against or [], rounds, tokens, streams or [1, 16], dtype, limits, tell)
+    report("generate", found, limits, device, as_json)
+
+
+@app.command()
+def load(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
+    against: Against = None,
+    rounds: Rounds = 5,
+    as_json: AsJson = False,
+) -> None:
+    """How long a model takes to open, and a command to its first token, against transformers."""
+    from clearformer.bench.loading import bench_loading
+    from clearformer.run import load as load_run
+    from clearformer.train.device import resolve_device
+
+    limits = limits_of(resolve_device("cpu"))
+    found = bench_loading(load_run(run, device="cpu"), against or [], rounds, tell)
+    report("load", found, limits, "cpu", as_json)
+
+
+@app.command()
+def tokenize(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A text; Python's own documentation by default.")
+    ] = None,
+    against: Against = None,
+    rounds: Rounds = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Megabytes a second of byte-level BPE, against tokenizers and tiktoken: encoding, decoding, learning."""
+    from clearformer.bench.tokenizing import bench_tokenizing
+    from clearformer.train.device import resolve_device
+
+    limits = limits_of(resolve_device("cpu"))
+    report("tokenize", bench_tokenizing(text_of(file), against or [], rounds, tell), limits, "cpu", as_json)
+
+
+# --- what is measured -------------------------------------------------------------------------------------
+
+
+def decoder_of(name: str) -> Any:
+    """A run's model, or a preset's with random weights.
+
+    Raises:
+        UserError: it is neither, or no decoder.
+    """
+    from clearformer.errors import UserError
+    from clearformer.model import Decoder, build
+    from clearformer.presets import PRESETS, preset
+    from clearformer.run import load as load_run
+
+    if name not in PRESETS:
+        model = load_run(name, device="cpu").model
+    else:
+        model = build(with_vocabulary(preset(name)).model)
+    if not isinstance(model, Decoder):
+        raise UserError(f"bench generate compares decoders, and {name} is none; take minigpt or gpt2")
+    return model
+
+
+def with_vocabulary(run: "RunConfig") -> "RunConfig":
+    """A preset whose model has as many tokens as its tokeniser is likely to find."""
+    from clearformer.cli.plan import expected_vocabulary
+
+    return run.replace(model=run.model.replace(vocab_size=run.model.vocab_size or expected_vocabulary(run)))
+
+
+def text_of(file: Path | None) -> str:
+    """A file's text, or the built-in one.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    from clearformer.data import TextData, open_source
+
+    source = open_source(TextData() if file is None else TextData(path=str(file)))
+    return "".join(chunk.text for chunk in source.documents())
+
+
+def limits_of(device: Any) -> "Limits":
+    """The machine's limits; measuring them takes some seconds."""
+    from clearformer.bench.machine import measure_limits
+
+    typer.echo("measuring what the machine can do at most", err=True)
+    return measure_limits(device)
+
+
+# --- what is printed --------------------------------------------------------------------------------------
+
+
+def tell(name: str, figure: float) -> None:
+    """A figure as it is found."""
+    typer.echo(f"  {name}: {figure:,.4g}", err=True)
+
+
+def report(subject: str, found: "list[Comparison]", limits: "Limits", device: str, as_json: bool) -> None:
+    """Print the comparisons and the machine, for a person or a program."""
+    from clearformer.bench.machine import describe
+    from clearformer.train.device import resolve_device
+
+    machine = describe(resolve_device(device), limits)
+    if as_json:
+        comparisons = [comparison.to_json() for comparison in found]
+        typer.echo(json.dumps({"bench": subject, "machine": machine, "comparisons": comparisons}))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(machine_line(machine))
+    for comparison in found:
+        show(comparison, console)
+
+
+def machine_line(machine: dict[str, Any]) -> str:
+    """The machine and its limits in two lines."""
+    from clearformer.cli.plan import readable_rate
+
+    limits = machine["limits"]
+    return (
+        f"{machine['processor']}, {machine['threads']} threads, {machine['device']}, torch {machine['torch']}\n"
+        f"at most: {readable_rate(limits['float32'])} in float32, {readable_rate(limits['bfloat16'])} in "
+        f"bfloat16; copying {limits['copy'] / 1e9:.0f} GB/s, reading {limits['read'] / 1e9:.0f} GB/s"
+    )
+
+
+def show(comparison: "Comparison", console: Any) -> None:
+    """One comparison as a table, then its other figures and who was absent."""
+    from rich.table import Table
+
+    from clearformer.cli.plan import readable_number
+
+    console.print(f"\n[bold]{comparison.what}[/bold]")
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for header in ("", f"median {comparison.unit}", "lowest", "highest", "clearformer is"):
+        table.add_column(header, justify="left" if not header else "right")
+    for side in comparison.sides:
+        ours = side is comparison.sides[0]
+        times = "" if ours else f"{comparison.times_as_fast(side):.2f} times as fast"
+        figures = (readable_number(x) for x in (side.median, min(side.values), max(side.values)))
+        table.add_row(side.name, *figures, times)
+    console.print(table)
+    for name, value in comparison.facts.items():
+        console.print(f"  {name.replace('_', ' ')}: {shown_fact(name, value)}")
+    for side in comparison.sides:
+        if side.note:
+            console.print(f"  {side.name}: {side.note}", markup=False)
+    for absent in comparison.absent:
+        console.print(f"  {absent.name} took no part: {absent.reason}", markup=False)
+
+
+def shown_fact(name: str, value: Any) -> str:
+    """A figure for a person."""
+    if value is None:
+        return "unknown (this device's peak is not in the table)"
+    if name.startswith("of_") or name == "mfu":
+        return f"{value:.1%}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.4g}"
+        if isinstance(value, float)
+        else str(value)
+    )

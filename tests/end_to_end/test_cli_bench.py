@@ -1,0 +1,87 @@
+"""`clearformer bench`, as a user types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clearformer.bench import machine
+from clearformer.bench.machine import Limits
+from clearformer.cli import main
+
+LIMITS = Limits(float32=1e11, bfloat16=2e11, copy=3e10, read=2e10, peak=None)
+
+
+@pytest.fixture(autouse=True)
+def _known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "measure_limits", lambda _: LIMITS)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def test_training_for_a_person(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["bench", "train", "nanogpt-cpu", "data.name=none", f"data.path={four_runs / 'text.txt'}"]
+    arguments += [
+        "model.d_model=8",
+        "train.dtype=float32",
+        "train.compile=false",
+        "--rounds",
+        "1",
+        "--steps",
+        "2",
+    ]
+    assert main([*arguments, "--against", "transformers", "--against", "nanogpt"]) == 0
+    printed = capsys.readouterr()
+    assert "100 GFLOP/s in float32, 200 GFLOP/s in bfloat16; copying 30 GB/s" in " ".join(printed.out.split())
+    assert "times as fast" in printed.out
+    assert "nanogpt took no part: no folder was given: --against nanogpt=FOLDER" in printed.out
+    assert "mfu: unknown" in printed.out
+    assert "  transformers" in printed.err
+
+
+def test_generation_for_a_program(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["bench", "generate", "text", "--tokens", "4", "--streams", "2", "--rounds", "1", "--json"]) == 0
+    )
+    told = json.loads(capsys.readouterr().out)
+    assert told["bench"] == "generate"
+    assert told["machine"]["limits"]["read"] == 2e10
+    [comparison] = told["comparisons"]
+    assert comparison["what"] == "greedy generation, 2 streams"
+    assert [side["name"].split()[0] for side in comparison["sides"]] == ["clearformer", "transformers"]
+
+
+def test_tokenising_a_file(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = four_runs / "text.txt"
+    assert main(["bench", "tokenize", str(file), "--rounds", "1", "--against", "tokenizers", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [found["what"].split(",")[0] for found in told["comparisons"]] == [
+        "encoding",
+        "decoding",
+        "learning a vocabulary",
+    ]
+
+
+def test_loading_a_run(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "load", "text", "--rounds", "1", "--json"]) == 0
+    opening, first = json.loads(capsys.readouterr().out)["comparisons"]
+    assert (opening["unit"], first["unit"]) == ("ms", "s")
+    assert len(first["sides"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("generate", "pairs"), "bench generate compares decoders, and pairs is none"),
+        (("generate", "nowhere"), "there is no run 'nowhere'"),
+        (("generate", "minigpt", "--dtype", "int8"), "--dtype int8: give float32 or bfloat16"),
+        (("train", "quick", "--against", "keras"), "this is compared with nanogpt, transformers, litgpt"),
+        (("load", "pets"), "bench load compares decoders, and pets is none"),
+        (("tokenize", "nowhere.txt"), "nowhere.txt"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: tuple[str, ...], message: str, four_runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *arguments]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message in last

@@ -1,0 +1,161 @@
+"""Training, generation and tokenising measured side by side, each for a moment."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearformer.bench.generation import bench_generation
+from clearformer.bench.machine import Limits, measure_limits
+from clearformer.bench.rounds import Comparison
+from clearformer.bench.tokenizing import bench_tokenizing
+from clearformer.bench.training import bench_training, is_nanogpt, nanogpt_settings
+from clearformer.errors import UserError
+from clearformer.model import Decoder
+from clearformer.presets import preset, resolve_run
+from clearformer.train.config import RunConfig
+
+LIMITS = Limits(float32=1e9, bfloat16=2e9, copy=1e9, read=1e9, peak=None)
+SIZES = ("model.d_model=12", "model.n_layers=1", "model.max_seq_len=16", "train.batch_size=4")
+PLAIN = ("train.dtype=float32", "train.compile=false", "train.device=cpu")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+
+
+def tiny_run(tmp_path: Path, *settings: str) -> RunConfig:
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog\n" * 40)
+    arguments = ["nanogpt-cpu", "data.name=none", f"data.path={text}", *SIZES, *PLAIN, *settings]
+    return resolve_run(arguments, None)
+
+
+def names(comparison: Comparison) -> list[str]:
+    return [side.name.split()[0] for side in comparison.sides]
+
+
+# --- training ---------------------------------------------------------------------------------------------
+
+
+def test_training_beside_transformers(tmp_path: Path) -> None:
+    found = bench_training(tiny_run(tmp_path), ["transformers", "nanogpt"], 2, 3, LIMITS)
+    assert names(found) == ["clearformer", "transformers"]
+    assert all(len(side.values) == 2 and min(side.values) > 0 for side in found.sides)
+    assert [absent.name for absent in found.absent] == ["nanogpt"]
+    ours, facts = found.sides[0].median, found.facts
+    assert facts["of_measured_matrix_rate"] == pytest.approx(ours * facts["flops_per_token"] / 1e9, rel=0.01)
+    assert facts["ms_per_step"] == pytest.approx(1000 * 4 * 16 / ours, rel=0.01)
+    assert facts["mfu"] is None
+    assert (facts["dtype"], facts["compiled"]) == ("float32", False)
+
+
+TRAIN_PY = """
+import json, pathlib, sys
+flags = dict(flag[2:].split("=", 1) for flag in sys.argv[1:])
+with open("calls.jsonl", "a") as file:
+    file.write(json.dumps(flags) + "\\n")
+for step in range(int(flags["max_iters"])):
+    milliseconds = {"True": 4.0, "False": 8.0}[flags["compile"]]
+    print(f"iter {step}: loss 1.0, time {milliseconds if step > 4 else 999}ms, mfu -100.00%")
+"""
+
+
+def test_training_beside_nanogpt_takes_its_own_train_py(tmp_path: Path) -> None:
+    folder = tmp_path / "nanoGPT"
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN_PY)
+
+    found = bench_training(tiny_run(tmp_path), [f"nanogpt={folder}"], 1, 3, LIMITS)
+
+    assert [side.name for side in found.sides] == ["clearformer", "nanogpt", "nanogpt, compiled"]
+    assert [side.median for side in found.sides[1:]] == pytest.approx([64 / 0.008, 64 / 0.004])
+    assert [side.note for side in found.sides] == ["", "", ""]
+    eager, compiled, *_ = map(json.loads, (folder / "calls.jsonl").read_text().splitlines())
+    assert (eager["compile"], compiled["compile"]) == ("False", "True")
+    wanted = {"n_layer": "1", "n_head": "4", "n_embd": "12", "block_size": "16", "batch_size": "4"}
+    assert wanted.items() <= eager.items()
+
+
+def test_what_nanogpt_says_when_it_fails_is_told(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit('no such flag')")
+    with pytest.raises(UserError, match=r"train\.py in .* failed: no such flag"):
+        bench_training(tiny_run(tmp_path), [f"nanogpt={tmp_path}"], 1, 1, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("name", "same"), [("nanogpt-cpu", True), ("gpt2", False), ("quick", False), ("lecture", False)]
+)
+def test_which_models_nanogpt_trains_too(name: str, same: bool) -> None:
+    """GPT-2 has the approximate GELU, and nanoGPT the exact one."""
+    assert is_nanogpt(preset(name).model) == same
+
+
+def test_a_batch_in_parts_is_in_parts_there_too() -> None:
+    settings = nanogpt_settings(preset("gpt2"))
+    assert (settings["batch_size"], settings["gradient_accumulation_steps"]) == (12, 40)
+    assert settings["bias"] is True
+
+
+def test_translation_is_refused() -> None:
+    with pytest.raises(UserError, match="compares language models"):
+        bench_training(preset("translate"), [], 1, 1, LIMITS)
+
+
+# --- generation -------------------------------------------------------------------------------------------
+
+
+def decoder(name: str, **settings: Any) -> Decoder:
+    config = preset(name).model.replace(vocab_size=19, d_model=16, n_layers=2, max_seq_len=24, **settings)
+    return Decoder(config).eval()
+
+
+def test_generation_beside_transformers_gives_the_same_tokens() -> None:
+    one, three = bench_generation(decoder("minigpt"), [], 1, 12, [1, 3], "float32", LIMITS)
+    assert names(one) == names(three) == ["clearformer", "transformers"]
+    assert one.facts["same_tokens"] == three.facts["same_tokens"] == "yes"
+    n_bytes = 4 * sum(p.numel() for p in decoder("minigpt").parameters())
+    read = n_bytes * three.sides[0].median / 3
+    assert three.facts["weights_read_per_second"] == pytest.approx(read, abs=1)
+
+
+def test_another_model_s_tokens_are_not_compared() -> None:
+    [found] = bench_generation(decoder("lecture"), [], 1, 5, [1], "float32", LIMITS)
+    assert "a GPT-2 of the same sizes" in found.sides[1].note
+    assert "same_tokens" not in found.facts
+
+
+def test_more_tokens_than_positions_are_refused() -> None:
+    with pytest.raises(UserError, match=r"--tokens 17: .* give at most 16"):
+        bench_generation(decoder("minigpt"), [], 1, 17, [1], "float32", LIMITS)
+
+
+# --- tokenising -------------------------------------------------------------------------------------------
+
+
+def test_tokenising_beside_tokenizers_gives_the_same_ids() -> None:
+    text = "".join(f"line {n}: the quick brown fox's {n * n} jumps\n" for n in range(200))
+    encoding, decoding, learning = bench_tokenizing(text, ["tokenizers"], 1)
+    assert [names(found) for found in (encoding, decoding, learning)] == [["clearformer", "tokenizers"]] * 3
+    assert encoding.facts == {"same_ids": True}
+    assert "learning a vocabulary" in learning.what
+
+
+# --- the machine ------------------------------------------------------------------------------------------
+
+
+def test_the_machine_s_limits_are_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from clearformer.bench import machine
+
+    monkeypatch.setattr(machine, "COPIED_BYTES", 2**20)
+    monkeypatch.setattr(
+        machine, "measured_rate", lambda dtype, _: type("Rate", (), {"flops_per_second": float(len(dtype))})
+    )
+    limits = measure_limits(torch.device("cpu"))
+    assert (limits.float32, limits.bfloat16, limits.peak) == (7.0, 8.0, None)
+    assert limits.copy > 1e6
+    assert limits.read > 1e6
