@@ -1,6 +1,7 @@
 """Who is compared with, and one of our models as one of transformers'."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -75,7 +76,7 @@ def test_one_that_it_has_not_is_stood_in_for_by_a_gpt2_of_its_sizes() -> None:
     theirs, note = in_transformers(model)
     assert "a GPT-2 of the same sizes" in note
     assert "model." in note  # the setting that does not fit
-    sizes = theirs.config
+    sizes: Any = theirs.config
     assert (sizes.n_layer, sizes.n_embd, sizes.n_head, sizes.n_positions, sizes.vocab_size) == (
         2,
         16,
