@@ -107,6 +107,20 @@ def test_the_command_line_is_there_before_torch_and_pydantic() -> None:
     assert not loaded_by("import clearformer.cli") & {"torch", "pydantic", "numpy"}
 
 
+TWO_STEPS = (
+    "import torch, clearformer.train.loop; from clearformer.train.optimizers import Muon, AdamW; "
+    "net = torch.nn.Sequential(torch.nn.Linear(2, 2)); net[0].weight.grad = torch.ones(2, 2); "
+    "[(o.step(), o.zero_grad(False)) for s in (AdamW(), Muon()) for o in s.build(net, 0.1)]"
+)
+
+
+def test_training_needs_no_compiler_where_nothing_is_compiled() -> None:
+    """torch's takes more than a second to import, and its optimisers would do so by themselves."""
+    loaded = loaded_by(TWO_STEPS)
+    assert "torch" in loaded
+    assert not loaded & {"torch._dynamo", "torch._inductor", "sympy", "sklearn", "sacrebleu", "matplotlib"}
+
+
 def loaded_by(statement: str) -> set[str]:
     """The modules that a fresh interpreter holds after a statement."""
     code = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); {statement}; print(*sys.modules)"

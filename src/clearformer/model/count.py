@@ -23,7 +23,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
-from torch.utils.flop_counter import FlopCounterMode
 
 from clearformer.errors import ConfigError
 from clearformer.model.attention import CHUNK, Dot, Last, Linear, Mean, MultiHead, Shared
@@ -362,6 +361,8 @@ def _leaf(value: Any) -> Any:
 
 def _run_and_count(module: nn.Module, inputs: list[Any]) -> tuple[int, int]:
     """FLOPs of the forward and of the backward pass."""
+    from torch.utils.flop_counter import FlopCounterMode  # takes a third of a second to import
+
     with FlopCounterMode(display=False) as counter:
         result = module(*inputs)
         forward = counter.get_total_flops()

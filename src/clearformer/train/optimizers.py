@@ -4,6 +4,7 @@ A spec builds a list of torch optimisers that are stepped together; each paramet
 learning rate at the schedule's factor 1.
 """
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
@@ -32,7 +33,7 @@ class Adam(_AdamSpec):
 
     def build(self, model: nn.Module, lr: float) -> list[Optimizer]:
         groups = decay_groups(model.parameters(), lr, self.weight_decay)
-        return [torch.optim.Adam(groups, betas=self.betas, eps=self.eps, fused=True)]
+        return [FusedAdam(groups, self.betas, self.eps)]
 
 
 class AdamW(_AdamSpec):
@@ -43,7 +44,7 @@ class AdamW(_AdamSpec):
 
     def build(self, model: nn.Module, lr: float) -> list[Optimizer]:
         groups = decay_groups(model.parameters(), lr, self.weight_decay)
-        return [torch.optim.AdamW(groups, betas=self.betas, eps=self.eps, fused=True)]
+        return [FusedAdam(groups, self.betas, self.eps, decoupled=True)]
 
 
 class Muon(Spec):
@@ -69,13 +70,8 @@ class Muon(Spec):
         named = list(model.named_parameters())
         matrices = [p for name, p in named if is_block_matrix(name, p)]
         rest = [p for name, p in named if not is_block_matrix(name, p)]
-        adamw = torch.optim.AdamW(
-            [{"params": rest, "lr": self.adam_lr, "peak_lr": self.adam_lr}],
-            betas=self.betas,
-            eps=self.eps,
-            weight_decay=0.0,
-            fused=True,
-        )
+        group = {"params": rest, "lr": self.adam_lr, "peak_lr": self.adam_lr}
+        adamw = FusedAdam([group], self.betas, self.eps, decoupled=True)
         if not matrices:
             return [adamw]
         muon = MuonOptimizer(matrices, lr, self.momentum, self.weight_decay, self.iterations)
@@ -99,6 +95,40 @@ def decay_groups(parameters: Iterable[nn.Parameter], lr: float, weight_decay: fl
     ]
 
 
+class FusedAdam(torch.optim.Adam):
+    """torch's Adam by its fused kernel; `decoupled` weight decay makes it AdamW.
+
+    A run that compiles nothing need not wait for the compiler: see `leave_compiler_out`.
+    """
+
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        betas: tuple[float, float],
+        eps: float,
+        decoupled: bool = False,
+    ) -> None:
+        leave_compiler_out()
+        super().__init__(groups, betas=betas, eps=eps, fused=True, decoupled_weight_decay=decoupled)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        inspect.unwrap(torch.optim.Adam.step)(self, closure)
+
+
+def leave_compiler_out() -> None:
+    """Let torch's optimisers work without importing its compiler, which takes over a second.
+
+    Some of their methods stand in a wrapper that imports it when first called, to have itself left out of what it
+    compiles; given its answer beforehand, the wrapper does not ask. No optimiser is compiled here. Where torch's
+    wrappers are made otherwise nothing happens.
+    """
+    for method in vars(Optimizer).values():
+        inner = getattr(method, "__wrapped__", None)
+        if inner is not None:
+            inner.__dict__.setdefault("__dynamo_disable", inner)
+
+
 def is_block_matrix(name: str, parameter: nn.Parameter) -> bool:
     """Whether a parameter is a matrix inside a block, and so Muon's to train."""
     return "blocks." in name and parameter.dim() == 2
@@ -115,6 +145,7 @@ class MuonOptimizer(Optimizer):
         weight_decay: float,
         iterations: int,
     ) -> None:
+        leave_compiler_out()
         super().__init__(parameters, {"lr": lr, "peak_lr": lr})
         self.momentum, self.weight_decay, self.iterations = momentum, weight_decay, iterations
 

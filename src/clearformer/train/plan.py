@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
 
 from clearformer.errors import ConfigError
@@ -176,6 +175,8 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
     Raises:
         ConfigError: the vocabulary's size is not set.
     """
+    from torch._subclasses.fake_tensor import FakeTensorMode  # takes half a second to import
+
     with FakeTensorMode(), LiveBytes() as live:
         model = build(model_config)
         if device_type == "cuda":

@@ -7,7 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from clearformer.train.optimizers import Adam, AdamW, Muon, MuonOptimizer, OptimizerSpec, orthogonalize
+from clearformer.train.optimizers import (
+    Adam,
+    AdamW,
+    FusedAdam,
+    Muon,
+    MuonOptimizer,
+    OptimizerSpec,
+    orthogonalize,
+)
 from clearformer.train.state import load_optimizer_tensors, optimizer_tensors
 
 ALL = [Adam(weight_decay=0.1), AdamW(), Muon(weight_decay=0.1)]
@@ -83,7 +91,8 @@ def test_muon_trains_the_matrices_of_the_blocks_and_adamw_the_rest() -> None:
         "blocks.0.0.weight",
         "blocks.1.0.weight",
     }
-    assert isinstance(adamw, torch.optim.AdamW)
+    assert isinstance(adamw, FusedAdam)
+    assert adamw.defaults["decoupled_weight_decay"]
     assert muon.param_groups[0]["peak_lr"] == 0.02
     assert adamw.param_groups[0]["peak_lr"] == 0.003
     assert adamw.param_groups[0]["weight_decay"] == 0.0
@@ -92,7 +101,8 @@ def test_muon_trains_the_matrices_of_the_blocks_and_adamw_the_rest() -> None:
 def test_without_blocks_muon_is_adamw_alone() -> None:
     [optimizer] = Muon().build(nn.Linear(3, 5), lr=0.02)
 
-    assert isinstance(optimizer, torch.optim.AdamW)
+    assert isinstance(optimizer, FusedAdam)
+    assert optimizer.defaults["decoupled_weight_decay"]
 
 
 def test_adamws_first_step_by_hand() -> None:
@@ -118,6 +128,25 @@ def test_adam_adds_its_decay_to_the_gradient() -> None:
     optimizer.step()
 
     torch.testing.assert_close(layer.weight.detach(), before - 0.01 * before.sign(), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("spec", "theirs"), [(Adam, torch.optim.Adam), (AdamW, torch.optim.AdamW)])
+def test_both_are_torchs_to_the_bit(spec: type[Adam | AdamW], theirs: type[torch.optim.Adam]) -> None:
+    ours_net, their_net = Net(), Net()
+    their_net.load_state_dict(ours_net.state_dict())
+    [ours] = spec(betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1).build(ours_net, lr=0.02)
+    matrices = [p for p in their_net.parameters() if p.dim() >= 2]
+    vectors = [p for p in their_net.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    other = theirs(groups, lr=0.02, betas=(0.8, 0.95), eps=1e-6, fused=True)
+    for step in range(4):
+        for net, optimizer in ((ours_net, ours), (their_net, other)):
+            torch.manual_seed(step)
+            for parameter in net.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            optimizer.step()
+    for a, b in zip(ours_net.parameters(), their_net.parameters(), strict=True):
+        assert torch.equal(a, b)
 
 
 # --- Muon -------------------------------------------------------------------------------------------------
