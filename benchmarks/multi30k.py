@@ -8,7 +8,7 @@
 CLEARFORMER_DATA names the folder with `multi30k`. What is measured is the mean of each run's last ten checkpoints,
 translating by beam search of 5. BLEU is counted three times: on the plain text, on the plain text without regard to
 case, and lower-cased, with the punctuation normalised and the words set apart by Moses' rules (sacremoses), as the
-published figures for this task are. With --curve, every other checkpoint by itself as well.
+published figures for this task are. With --curve, every fourth checkpoint by itself as well.
 Prints one JSON object: all runs, and for each direction the mean and the standard deviation over its runs.
 """
 
@@ -81,10 +81,10 @@ def seconds_by_step(run: Run) -> dict[int, float]:
 
 
 def curve(name: str, split: PairSplit) -> list[dict[str, float]]:
-    """Lower-cased BLEU of every other checkpoint, with the seconds of training before it."""
+    """Lower-cased BLEU of every fourth checkpoint, with the seconds of training before it."""
     run = load(name)
     seconds, points = seconds_by_step(run), []
-    for checkpoint in list_checkpoints(run.folder.checkpoints)[::-1][1::2]:
+    for checkpoint in list_checkpoints(run.folder.checkpoints)[::-1][3::4]:
         step = step_of(checkpoint)
         score = measured(load(name, str(step)), split)["bleu_lowercase"]
         points.append({"step": step, "seconds": seconds[step], "bleu_lowercase": score})
