@@ -2,7 +2,7 @@
 
     python benchmarks/classification.py [--tasks sst2 trec agnews] [--seeds 1 2 3] [--json FILE]
 
-CLEARFORMER_DATA names the folder with `sst2`, `trec`, `agnews` and `multi30k`; runs are kept under CLEARFORMER_RUNS, and
+CLEARFORMER_DATA names the folder with `sst2`, `trec`, `agnews` and `multi30k`; runs stay under CLEARFORMER_RUNS and
 one that is already there is not trained again. SST-2's encoder is pre-trained on the task's own texts, those of TREC
 and AG News on the English training texts of all four data sets (SST-2's phrases only where they stand in no longer
 one). SST-2 is measured on its dev split, the others on their test splits; the baseline is `clearformer eval`'s.
