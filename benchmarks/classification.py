@@ -25,25 +25,23 @@ from clearformer.run import runs_folder
 
 PLAIN = ["train.compile=false", "train.max_seconds=none", "train.checkpoint_every=none"]
 LOWERCASE = "tokenizer.lowercase=true"
-FINE_TUNING = [
-    LOWERCASE,
-    "model.pooling=mean",
-    "model.dropout=0.3",
-    "train.label_smoothing=0.1",
-    "train.lr=0.004",
-]
+FINE_TUNING = [LOWERCASE, "model.pooling=mean", "model.dropout=0.3", "train.label_smoothing=0.1"]
 ENGLISH = [LOWERCASE, "tokenizer.vocab_size=12000", "model.max_seq_len=64"]
 OF_ENGLISH = [*ENGLISH[1:], "data.too_long=truncate", "data.val_fraction=0.0"]
 TASKS: dict[str, dict[str, Any]] = {
-    "sst2": {"split": "val", "settings": ["train.max_steps=3000"], "pretrained": "sst2-masked"},
+    "sst2": {
+        "split": "val",
+        "settings": ["train.lr=0.004", "train.max_steps=3000"],
+        "pretrained": "sst2-masked",
+    },
     "trec": {
         "split": "test",
-        "settings": [*OF_ENGLISH, "train.max_steps=1000"],
+        "settings": [*OF_ENGLISH, "train.lr=0.004", "train.max_steps=1000"],
         "pretrained": "english-masked",
     },
     "agnews": {
         "split": "test",
-        "settings": [*OF_ENGLISH, "train.max_steps=1500"],
+        "settings": [*OF_ENGLISH, "train.lr=0.002", "train.max_steps=600"],
         "pretrained": "english-masked",
     },
 }

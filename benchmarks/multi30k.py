@@ -150,7 +150,7 @@ def draw(reports: list[dict[str, Any]], file: Path) -> None:
             fontsize=8,
         )
     axes.plot([], [], "o", color="0.3", label=f"mean of the last {LAST} checkpoints")
-    axes.set(xlabel="minutes of training on one core", ylabel="BLEU, lower-cased", ylim=(0, None))
+    axes.set(xlabel="minutes of training", ylabel="BLEU, lower-cased", ylim=(25, None))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
     figure.savefig(file, dpi=150)
