@@ -31,7 +31,7 @@ OF_ENGLISH = [*ENGLISH[1:], "data.too_long=truncate", "data.val_fraction=0.0"]
 TASKS: dict[str, dict[str, Any]] = {
     "sst2": {
         "split": "val",
-        "settings": ["train.lr=0.004", "train.max_steps=3000"],
+        "settings": ["train.lr=0.004", "train.max_steps=1500"],
         "pretrained": "sst2-masked",
     },
     "trec": {
