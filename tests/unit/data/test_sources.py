@@ -64,7 +64,7 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path: Path) -> None:
     contents = {
         "b/c.md": b"third ",
         "a.txt": b"first ",
-        "b/a.txt.gz": gzip.compress(b"second "),
+        "b/a.txt.gz": gzip.compress(b"second ", mtime=0),
         "c.jsonl": json.dumps({"text": "fourth"}).encode(),
         "notes.pdf": b"\0",
         ".hidden.txt": b"hidden",
