@@ -191,7 +191,7 @@ def report(subject: str, found: "list[Comparison]", limits: "Limits", device: st
         return
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     console.print(machine_line(machine))
     for comparison in found:
         show(comparison, console)
