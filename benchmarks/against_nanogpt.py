@@ -12,7 +12,6 @@ Prints one JSON object.
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from clearformer.bench.training import run_nanogpt
 
 WARM_UP = 50
 SEEDS = (1, 2, 3)
@@ -49,12 +50,9 @@ def nanogpt(folder: Path, steps: int, out: Path, compiled: bool = False) -> floa
         "compile": compiled,
         "always_save_checkpoint": True,
     }
-    command = [sys.executable, "train.py", "config/train_shakespeare_char.py"]
-    command += [f"--{key}={value}" for key, value in settings.items()]
-    output = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
     # The line of a step with an evaluation counts the evaluation in: the median leaves it out.
-    times = [float(ms) for ms in re.findall(r"^iter \d+: .* time ([\d.]+)ms", output, re.MULTILINE)]
-    return statistics.median(times[WARM_UP:])
+    seconds = run_nanogpt(folder, settings, "config/train_shakespeare_char.py")
+    return 1000 * statistics.median(seconds[WARM_UP:])
 
 
 def clearformer(steps: int, runs: Path, name: str, *settings: str) -> float:

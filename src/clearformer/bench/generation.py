@@ -1,7 +1,9 @@
 """Generation: tokens a second of greedy continuations, single stream and several, beside transformers' `generate`."""
 
+import copy
 import itertools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -10,14 +12,13 @@ import torch
 
 from clearformer.bench.machine import Limits
 from clearformer.bench.peers import absence, asked_for, in_transformers, with_version
-from clearformer.bench.rounds import Absent, Comparison, Contender, Figures, in_turn
+from clearformer.bench.rounds import OURS, Absent, Comparison, Contender, Figures, in_turn
 from clearformer.errors import UserError
 from clearformer.generate import Sampling, collect, generate_tokens, random_stream
 from clearformer.model import Decoder
-from clearformer.train.device import autocast, synchronize
+from clearformer.train.device import synchronize
 
 PEERS = ("transformers",)
-OURS = "clearformer"
 GREEDY = Sampling(temperature=0)
 PROMPT_TOKENS = 8
 
@@ -87,7 +88,7 @@ def random_prompts(vocab_size: int, n: int) -> list[list[int]]:
 
 def _bandwidth(ours: "_Writer", figures: Figures, n_streams: int, limits: Limits) -> dict[str, Any]:
     """The bytes of weights that are read a second, each token of a batch together reading all of them once."""
-    n_bytes = sum(p.numel() for p in ours.model.parameters()) * (2 if ours.dtype == "bfloat16" else 4)
+    n_bytes = sum(p.numel() * p.element_size() for p in ours.model.parameters())
     read = n_bytes * figures.median / n_streams
     return {"weights_read_per_second": round(read), "of_measured_read_rate": round(read / limits.read, 4)}
 
@@ -101,7 +102,7 @@ def _agreement(ours: list[list[int]], theirs: list[list[int]]) -> str:
     return "yes"
 
 
-class _Writer:
+class _Writer(ABC):
     """What continues texts greedily."""
 
     name: str
@@ -111,9 +112,9 @@ class _Writer:
         self.model, self.n_new, self.dtype = model, n_new, dtype
         self.device = model.embed.weight.device
 
+    @abstractmethod
     def write(self, prompts: list[list[int]]) -> list[list[int]]:
         """The new tokens of each text."""
-        raise NotImplementedError
 
     def tokens_per_second(self, prompts: list[list[int]]) -> float:
         start = time.perf_counter()
@@ -125,10 +126,12 @@ class _Writer:
 class _Ours(_Writer):
     name = OURS
 
+    def __init__(self, model: Decoder, n_new: int, dtype: str) -> None:
+        super().__init__(copy.deepcopy(model).to(getattr(torch, dtype)), n_new, dtype)
+
     def write(self, prompts: list[list[int]]) -> list[list[int]]:
         streams = [random_stream(0, i) for i in range(len(prompts))]
-        with autocast(self.device, self.dtype):
-            found = collect(generate_tokens(self.model, prompts, self.n_new, GREEDY, streams), len(prompts))
+        found = collect(generate_tokens(self.model, prompts, self.n_new, GREEDY, streams), len(prompts))
         return [completion.tokens for completion in found]
 
 

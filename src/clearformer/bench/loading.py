@@ -8,13 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clearformer.bench.peers import absence, asked_for, in_transformers, quietly, with_version
-from clearformer.bench.rounds import Comparison, Contender, in_turn
+from clearformer.bench.rounds import OURS, Comparison, Contender, in_turn
 from clearformer.errors import UserError
 from clearformer.model import Decoder
 from clearformer.run import Run, load
 
 PEERS = ("transformers",)
-OURS = "clearformer"
 THEIR_FIRST_TOKEN = """
 import sys, torch, transformers
 model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1])

@@ -22,15 +22,7 @@ from clearformer.model.feedforward import GELU
 from clearformer.model.positions import Learned
 from clearformer.train.state import weights_of
 
-PACKAGES = {
-    "transformers": "transformers",
-    "litgpt": "litgpt",
-    "llama.cpp": "llama_cpp",
-    "tokenizers": "tokenizers",
-    "tiktoken": "tiktoken",
-}
-INSTALLED_AS = {"llama_cpp": "llama-cpp-python"}
-FOLDERS = {"nanogpt": "train.py"}  # a checkout, known by this file
+FOLDERS = {"nanogpt": "train.py"}  # those in a checkout, known by this file; the others are packages
 
 
 def asked_for(against: list[str], known: tuple[str, ...]) -> dict[str, str | None]:
@@ -61,20 +53,14 @@ def absence(name: str, folder: str | None = None) -> Absent | None:
         if folder is not None:
             return None
         return Absent(name, f"no folder was given: --against {name}=FOLDER, a checkout of it")
-    module = PACKAGES[name]
-    if importlib.util.find_spec(module) is not None:
+    if importlib.util.find_spec(name) is not None:
         return None
-    return Absent(name, f"not installed: {Path(sys.executable).name} -m pip install {installed_as(name)}")
-
-
-def installed_as(name: str) -> str:
-    """A package's name on the index."""
-    return INSTALLED_AS.get(PACKAGES[name], PACKAGES[name])
+    return Absent(name, f"not installed: {Path(sys.executable).name} -m pip install {name}")
 
 
 def with_version(name: str) -> str:
     """A package's name and version."""
-    return f"{name} {metadata.version(installed_as(name))}"
+    return f"{name} {metadata.version(name)}"
 
 
 # --- one of our models in transformers --------------------------------------------------------------------

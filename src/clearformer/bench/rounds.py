@@ -5,6 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+OURS = "clearformer"
+"""The name of the first side of every comparison."""
+
 
 @dataclass(frozen=True)
 class Contender:

@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from clearformer.bench.peers import absence, asked_for, with_version
-from clearformer.bench.rounds import Absent, Comparison, Contender, in_turn
+from clearformer.bench.rounds import OURS, Absent, Comparison, Contender, in_turn
 from clearformer.text import BPETokenizer, BPETokenizerSpec
 
-OURS = "clearformer"
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 VOCAB_SIZE = 8000
 

@@ -1,6 +1,5 @@
 """Training: tokens a second of a run as it would be made, and of the same batches' worth in others' loops."""
 
-import os
 import pickle
 import re
 import statistics
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from clearformer.bench.machine import Limits
 from clearformer.bench.peers import absence, asked_for, in_transformers, like_gpt2, with_version
-from clearformer.bench.rounds import Comparison, Contender, Figures, in_turn
+from clearformer.bench.rounds import OURS, Comparison, Contender, Figures, in_turn
 from clearformer.errors import UserError
 from clearformer.model import build
 from clearformer.model.config import ModelConfig
@@ -36,9 +35,8 @@ from clearformer.train.report import Reporter
 from clearformer.train.setup import settle
 from clearformer.train.tasks import LanguageModelling, NextToken
 
-PEERS = ("nanogpt", "transformers", "litgpt")
 WARM_UP = 5
-OURS = "clearformer"
+TOKENS_FOR_NANOGPT = 10_000_000  # enough to draw batches from
 
 
 def bench_training(
@@ -63,7 +61,7 @@ def bench_training(
     """
     if not isinstance(config.train.objective, NextToken):
         raise UserError("bench train compares language models; take a preset of those, such as nanogpt-cpu")
-    asked = asked_for(against, PEERS)
+    asked = asked_for(against, tuple(SIDES))
     device = resolve_device(config.train.device)
     with tempfile.TemporaryDirectory() as scratch:
         ours = _Ours(config, device, Path(scratch))
@@ -170,9 +168,10 @@ class _PlainLoop:
         self.n_steps = 0
 
     def step(self) -> None:
-        for inputs, targets in self.ours.parts_of_batch(self.n_steps):
+        parts = self.ours.parts_of_batch(self.n_steps)
+        for inputs, targets in parts:
             with autocast(self.ours.device, self.ours.config.train.dtype):
-                loss = next_token_loss(self.logits_of(self.model, inputs), targets)
+                loss = next_token_loss(self.logits_of(self.model, inputs), targets) / len(parts)
             loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
@@ -212,9 +211,9 @@ def _nanogpt(match: _Match) -> list[Contender]:
     """Its train.py as it is, eager and compiled, on the tokens that our run reads."""
     assert match.folder is not None
     data = write_for_nanogpt(match.ours.task, match.scratch / "nanogpt-data")
-    settings = nanogpt_settings(match.ours.config) | {"dataset": data, "max_iters": WARM_UP + match.steps}
+    settings = nanogpt_settings(match.ours.config, match.ours.device)
+    settings |= {"dataset": data, "max_iters": WARM_UP + match.steps}
     note = "" if is_nanogpt(match.ours.config.model) else "its own model, of the same sizes"
-
     folder = Path(match.folder)
 
     def tokens_per_second(compiled: bool) -> float:
@@ -240,11 +239,11 @@ def _is_biased(model: ModelConfig) -> bool:
     return bool(getattr(model.ffn, "bias", True))
 
 
-def nanogpt_settings(config: RunConfig) -> dict[str, Any]:
+def nanogpt_settings(config: RunConfig, device: torch.device) -> dict[str, Any]:
     """Our run in the words of nanoGPT's train.py."""
     model, train = config.model, config.train
     return {
-        "device": "cuda" if torch.cuda.is_available() and train.device != "cpu" else "cpu",
+        "device": device.type,
         "dtype": train.dtype,
         "block_size": model.max_seq_len,
         "batch_size": train.batch_size // train.accumulate,
@@ -261,24 +260,34 @@ def nanogpt_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def write_for_nanogpt(task: LanguageModelling, folder: Path) -> Path:
-    """Our run's tokens where nanoGPT looks for them."""
+    """The first of our run's tokens where nanoGPT looks for them.
+
+    Raises:
+        UserError: there are more kinds of tokens than it has numbers for.
+    """
+    n_tokens = task.tokenizer.vocab_size
+    if n_tokens > 2**16:
+        raise UserError(
+            f"--against nanogpt: it tells {2**16:,} tokens apart, and the tokenizer has {n_tokens:,}"
+        )
     folder.mkdir()
-    for name, split in task.dataset.splits.items():
-        if name in ("train", "val"):
-            split.read(0, min(len(split), 10_000_000)).astype(np.uint16).tofile(folder / f"{name}.bin")
+    splits = task.dataset.splits
+    for name, split in (("train", splits["train"]), ("val", splits.get("val", splits["train"]))):
+        tokens = split.read(0, min(len(split), TOKENS_FOR_NANOGPT))
+        tokens.astype(np.uint16).tofile(folder / f"{name}.bin")
     # It takes the size of the vocabulary from a pickle, or 50,304; this one is only ever read by it.
-    (folder / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": task.tokenizer.vocab_size}))
+    (folder / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": n_tokens}))
     return folder
 
 
-def run_nanogpt(folder: Path, settings: dict[str, Any]) -> list[float]:
-    """The seconds of each step of nanoGPT's train.py.
+def run_nanogpt(folder: Path, settings: dict[str, Any], *recipes: str) -> list[float]:
+    """The seconds of each step of nanoGPT's train.py, with settings laid over its own files of them.
 
     Raises:
         UserError: it failed; the last line of what it said.
     """
-    command = [sys.executable, "train.py", *(f"--{key}={value}" for key, value in settings.items())]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=os.environ)
+    command = [sys.executable, "train.py", *recipes, *(f"--{key}={value}" for key, value in settings.items())]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         raise UserError(
             f"nanoGPT's train.py in {folder} failed: {(done.stderr.strip() or '?').splitlines()[-1]}"

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from clearformer.bench import machine
 from clearformer.bench.generation import bench_generation
 from clearformer.bench.machine import Limits, measure_limits
 from clearformer.bench.rounds import Comparison
@@ -94,7 +96,7 @@ def test_which_models_nanogpt_trains_too(name: str, same: bool) -> None:
 
 
 def test_a_batch_in_parts_is_in_parts_there_too() -> None:
-    settings = nanogpt_settings(preset("gpt2"))
+    settings = nanogpt_settings(preset("gpt2"), torch.device("cpu"))
     assert (settings["batch_size"], settings["gradient_accumulation_steps"]) == (12, 40)
     assert settings["bias"] is True
 
@@ -119,6 +121,14 @@ def test_generation_beside_transformers_gives_the_same_tokens() -> None:
     n_bytes = 4 * sum(p.numel() for p in decoder("minigpt").parameters())
     read = n_bytes * three.sides[0].median / 3
     assert three.facts["weights_read_per_second"] == pytest.approx(read, abs=1)
+
+
+def test_in_bfloat16_the_weights_are_read_in_bfloat16() -> None:
+    model = decoder("minigpt")
+    [found] = bench_generation(model, ["transformers"], 1, 5, [1], "bfloat16", LIMITS)
+    n_bytes = 2 * sum(p.numel() for p in model.parameters())
+    assert found.facts["weights_read_per_second"] == pytest.approx(n_bytes * found.sides[0].median, abs=1)
+    assert model.embed.weight.dtype == torch.float32  # what was handed in is left as it was
 
 
 def test_another_model_s_tokens_are_not_compared() -> None:
@@ -147,10 +157,6 @@ def test_tokenising_beside_tokenizers_gives_the_same_ids() -> None:
 
 
 def test_the_machine_s_limits_are_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    from clearformer.bench import machine
-
     monkeypatch.setattr(machine, "COPIED_BYTES", 2**20)
     monkeypatch.setattr(
         machine, "measured_rate", lambda dtype, _: type("Rate", (), {"flops_per_second": float(len(dtype))})
