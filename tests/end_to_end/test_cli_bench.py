@@ -40,7 +40,22 @@ def test_training_for_a_person(four_runs: Path, capsys: pytest.CaptureFixture[st
 
 def test_generation_for_a_program(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
-        main(["bench", "generate", "text", "--tokens", "4", "--streams", "2", "--rounds", "1", "--json"]) == 0
+        main(
+            [
+                "bench",
+                "generate",
+                "text",
+                "--tokens",
+                "4",
+                "--streams",
+                "2",
+                "--rounds",
+                "1",
+                "--json",
+                "--no-compile",
+            ]
+        )
+        == 0
     )
     told = json.loads(capsys.readouterr().out)
     assert told["bench"] == "generate"

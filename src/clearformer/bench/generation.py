@@ -32,6 +32,7 @@ def bench_generation(
     dtype: str,
     limits: Limits,
     told: Callable[[str, float], None] = lambda *_: None,
+    compiled: bool = True,
 ) -> list[Comparison]:
     """Greedy tokens a second, a comparison for each number of streams; prompts are random tokens.
 
@@ -43,6 +44,8 @@ def bench_generation(
         streams: Numbers of texts that are continued at once.
         dtype: The type of the weights and products on both sides, float32 or bfloat16.
         limits: The machine's, to set the figures against.
+        told: Called with each name and figure as it is found.
+        compiled: Whether our step is compiled; it is then measured as it is written besides.
 
     Raises:
         UserError: the prompt and the new tokens are longer than the model's positions.
@@ -55,9 +58,11 @@ def bench_generation(
         )
     asked = asked_for(against, PEERS)
     missing = [found for name, folder in asked.items() if (found := absence(name, folder))]
-    writers: list[_Writer] = [_Ours(model, n_new, dtype)]
+    writers: list[_Writer] = [_Ours(model, n_new, dtype, compiled)]
     if "transformers" in asked and not missing:
         writers.append(_Transformers(model, n_new, dtype))
+    if compiled:
+        writers.append(_Ours(model, n_new, dtype, compiled=False))
     return [_compare(writers, missing, n, rounds, limits, told) for n in streams]
 
 
@@ -71,14 +76,23 @@ def _compare(
 ) -> Comparison:
     ours = writers[0]
     prompts = random_prompts(ours.model.config.vocab_size or 1, n_streams)
+    compiling = _seconds_of_compiling(ours, prompts)
     sides = [Contender(w.name, lambda w=w: w.tokens_per_second(prompts), w.note) for w in writers]
     figures = in_turn(sides, rounds, told)
     facts = {"dtype": ours.dtype, "n_new": ours.n_new, "streams": n_streams}
-    facts |= _bandwidth(ours, figures[0], n_streams, limits)
+    facts |= compiling | _bandwidth(ours, figures[0], n_streams, limits)
     if len(writers) > 1 and not writers[1].note:
-        facts["same_tokens"] = _agreement(*(writer.write(prompts) for writer in writers))
+        facts["same_tokens"] = _agreement(*(writer.write(prompts) for writer in writers[:2]))
     streams = "one stream" if n_streams == 1 else f"{n_streams} streams"
     return Comparison(f"greedy generation, {streams}", "tokens/s", True, figures, missing, facts)
+
+
+def _seconds_of_compiling(ours: "_Writer", prompts: list[list[int]]) -> dict[str, Any]:
+    """What the first texts took longer than the next."""
+    if not ours.compiled:
+        return {}
+    first, next_one = (len(prompts) * ours.n_new / ours.tokens_per_second(prompts) for _ in range(2))
+    return {"seconds_of_compiling": round(first - next_one, 1)}
 
 
 def random_prompts(vocab_size: int, n: int) -> list[list[int]]:
@@ -107,6 +121,7 @@ class _Writer(ABC):
 
     name: str
     note = ""
+    compiled = False
 
     def __init__(self, model: Decoder, n_new: int, dtype: str) -> None:
         self.model, self.n_new, self.dtype = model, n_new, dtype
@@ -124,14 +139,15 @@ class _Writer(ABC):
 
 
 class _Ours(_Writer):
-    name = OURS
-
-    def __init__(self, model: Decoder, n_new: int, dtype: str) -> None:
+    def __init__(self, model: Decoder, n_new: int, dtype: str, compiled: bool) -> None:
         super().__init__(copy.deepcopy(model).to(getattr(torch, dtype)), n_new, dtype)
+        self.compiled = compiled
+        self.name = f"{OURS}, compiled" if compiled else OURS
 
     def write(self, prompts: list[list[int]]) -> list[list[int]]:
         streams = [random_stream(0, i) for i in range(len(prompts))]
-        found = collect(generate_tokens(self.model, prompts, self.n_new, GREEDY, streams), len(prompts))
+        new_tokens = generate_tokens(self.model, prompts, self.n_new, GREEDY, streams, compiled=self.compiled)
+        found = collect(new_tokens, len(prompts))
         return [completion.tokens for completion in found]
 
 

@@ -67,6 +67,9 @@ def generate(
         list[int] | None, typer.Option(min=1, help="Texts at once (may be given often) [default: 1, 16].")
     ] = None,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16, on both sides.")] = "float32",
+    compiled: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="Whether clearformer's step is compiled.")
+    ] = True,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -83,7 +86,9 @@ def generate(
         raise ConfigError(f"--dtype {dtype}: give float32 or bfloat16")
     decoder = decoder_of(model).to(resolve_device(device)).eval()
     limits = limits_of(resolve_device(device))
-    found = bench_generation(decoder, against or [], rounds, tokens, streams or [1, 16], dtype, limits, tell)
+    found = bench_generation(
+        decoder, against or [], rounds, tokens, streams or [1, 16], dtype, limits, tell, compiled
+    )
     report("generate", found, limits, device, as_json)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-FOR_SAMPLES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop")
+FOR_SAMPLES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop", "compiled")
 
 
 @app.command("generate")
@@ -42,6 +42,12 @@ def command(
     stop: Annotated[list[str] | None, typer.Option(help="End before this text (may be given often).")] = None,
     checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compile", help="Compile the step for a token: pays from some thousands of tokens on."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Continue a prompt, token by token; one text is shown as it is made."""
@@ -69,6 +75,7 @@ def command(
         "repetition_penalty": repetition_penalty,
         "seed": seed,
         "stop": stop or [],
+        "compiled": compiled,
     }
     if num == 1 and not as_json:
         show_as_made(trained, prompt, settings)

@@ -63,6 +63,7 @@ def generate_tokens(
     stop: Stop = lambda *_: False,
     use_cache: bool = True,
     sources: Sequence[Sequence[int]] | None = None,
+    compiled: bool = False,
 ) -> Iterator[NewToken]:
     """Continue every prompt, yielding a token of each in turn; rows that have ended leave the batch.
 
@@ -81,6 +82,7 @@ def generate_tokens(
         use_cache: Whether keys and values are kept from token to token, or the whole text is read every time.
         sources: Of an encoder-decoder, what it reads for each prompt; a prompt is then the beginning of what it
             writes, such as <bos>.
+        compiled: Whether the step for a new token is compiled; see `generate.compiling`.
 
     Raises:
         UserError: a prompt is empty, or `max_new_tokens` is less than 1; or there are no sources and must be.
@@ -92,7 +94,7 @@ def generate_tokens(
     if not rows:
         return
     with evaluating(model):
-        reader = Reader(model, sources, use_cache)
+        reader = Reader(model, sources, use_cache, compiled)
         for n_new in range(1, max_new_tokens + 1):
             if not rows:
                 return
@@ -135,12 +137,13 @@ def _choose(
     streams: Sequence[np.random.Generator],
 ) -> tuple[list[int], list[float]]:
     """A token for each text, and its log-probability by the model."""
-    if not logits.isfinite().all():
+    total = logits.logsumexp(-1)
+    if not total.isfinite().all():  # as it is not where a score is NaN or +inf
         raise NonFiniteError(NOT_FINITE)
     adjusted = sampling.adjust(logits, texts)
-    tokens = adjusted.argmax(-1).cpu() if sampling.greedy else draw(adjusted, streams)
-    logprobs = logits.log_softmax(-1).cpu().gather(1, tokens.unsqueeze(1))
-    return tokens.tolist(), logprobs.squeeze(1).tolist()
+    tokens = adjusted.argmax(-1) if sampling.greedy else draw(adjusted, streams).to(logits.device)
+    logprobs = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - total
+    return tokens.tolist(), logprobs.tolist()
 
 
 def _finish_reason(is_eos: bool, stops: bool, is_last: bool) -> FinishReason | None:

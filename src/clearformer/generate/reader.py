@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from clearformer.errors import UserError
+from clearformer.generate.compiling import Step, compiled_step, plain_step
 from clearformer.model import Cache, Decoder, EncoderDecoder, Memory
 
 FILLER = 0  # a token that stands where a shorter text has none; what it is makes no difference
@@ -27,10 +28,15 @@ class Reader:
     """Scores of the next token of some texts, each one token longer at every call."""
 
     def __init__(
-        self, model: Writes, sources: Sequence[Sequence[int]] | None = None, use_cache: bool = True
+        self,
+        model: Writes,
+        sources: Sequence[Sequence[int]] | None = None,
+        use_cache: bool = True,
+        compiled: bool = False,
     ) -> None:
         self._model = model
         self._use_cache = use_cache
+        self._step = compiled_step(model) if compiled else plain_step(model)
         self._cache: Cache | None = None
         self._memory = read_sources(model, sources)
 
@@ -51,12 +57,12 @@ class Reader:
     def begin(self, texts: Sequence[Sequence[int]]) -> Float[Tensor, "B V"]:
         """Read the texts as far as the model's positions reach; see `context_start`."""
         self._cache = self._model.new_cache() if self._use_cache else None
-        limit = self._model.config.max_seq_len
+        limit, plain = self._model.config.max_seq_len, plain_step(self._model)
         read = [tuple(text[context_start(len(text), limit) :]) for text in texts]
         if self._memory is not None:
-            return self._last_logits(*left_padded(read, device_of(self._model)))
+            return self._last_logits(plain, *left_padded(read, device_of(self._model)))
         different = {text: i for i, text in enumerate(dict.fromkeys(read))}
-        logits = self._last_logits(*left_padded(list(different), device_of(self._model)))
+        logits = self._last_logits(plain, *left_padded(list(different), device_of(self._model)))
         if len(different) == len(read):
             return logits
         rows = torch.tensor([different[text] for text in read], device=logits.device)
@@ -66,7 +72,7 @@ class Reader:
     @torch.inference_mode()
     def go_on(self, newest: Int[Tensor, " B"]) -> Float[Tensor, "B V"]:
         """Read one token more of each text."""
-        return self._last_logits(newest.unsqueeze(1))
+        return self._last_logits(self._step, newest.unsqueeze(1))
 
     @torch.inference_mode()
     def keep(self, rows: Int[Tensor, " N"]) -> None:
@@ -77,13 +83,10 @@ class Reader:
             self._memory = self._memory.select(rows)
 
     def _last_logits(
-        self, tokens: Int[Tensor, "B T"], padding: Bool[Tensor, "B T"] | None = None
+        self, step: Step, tokens: Int[Tensor, "B T"], padding: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B V"]:
-        if isinstance(self._model, Decoder):
-            logits = self._model(tokens, padding, self._cache, last_only=True)
-        else:
-            assert self._memory is not None
-            logits = self._model.decode(tokens, self._memory, padding, self._cache, last_only=True)
+        read = (tokens,) if self._memory is None else (tokens, self._memory)
+        logits = step(self._model, *read, padding, self._cache, last_only=True)
         return logits[:, -1].float()
 
 

@@ -97,6 +97,7 @@ def generate(
     num: int = 1,
     seed: int = 0,
     stop: str | Sequence[str] = (),
+    compiled: bool = False,
 ) -> list[Sample]:
     """Continue a prompt, or several at once; `num` samples of the first, then `num` of the second, ...
 
@@ -114,6 +115,7 @@ def generate(
         num: Samples of each prompt.
         seed: Another seed, other samples.
         stop: A sample ends before the first of these texts.
+        compiled: Whether the step for a new token is compiled, which pays from some thousands of tokens on.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -128,7 +130,7 @@ def generate(
     prompts = [encoded for text in given for encoded in [encode_prompt(run, text)] * num]
     writers = [Writer(run.tokenizer, _texts(stop)) for _ in prompts]
     numbers = [number for _ in given for number in range(num)]
-    new_tokens = _continue(run, prompts, numbers, max_new_tokens, sampling, seed, writers)
+    new_tokens = _continue(run, prompts, numbers, max_new_tokens, sampling, seed, writers, compiled)
     completions = collect(new_tokens, len(prompts))
     return [_sample(*parts) for parts in zip(prompts, completions, map(_whole_text, writers), strict=True)]
 
@@ -145,6 +147,7 @@ def stream(
     repetition_penalty: float = 1.0,
     seed: int = 0,
     stop: str | Sequence[str] = (),
+    compiled: bool = False,
 ) -> Generator[str, None, Sample]:
     """Continue one prompt, yielding the text piece by piece as it is generated.
 
@@ -155,7 +158,7 @@ def stream(
     encoded = encode_prompt(run, prompt)
     writer = Writer(run.tokenizer, _texts(stop))
     new_tokens, pieces = [], []
-    for new in _continue(run, [encoded], [0], max_new_tokens, sampling, seed, [writer]):
+    for new in _continue(run, [encoded], [0], max_new_tokens, sampling, seed, [writer], compiled):
         new_tokens.append(new)
         if new.finish_reason:
             writer.finish()
@@ -209,6 +212,7 @@ def _continue(
     sampling: Sampling,
     seed: int,
     writers: Sequence[Writer],
+    compiled: bool,
 ) -> Iterator[NewToken]:
     return generate_tokens(
         continuer(run),
@@ -218,6 +222,7 @@ def _continue(
         [random_stream(seed, number) for number in numbers],
         eos_id=run.tokenizer.eos_id,
         stop=lambda row, token: writers[row].push(token),
+        compiled=compiled,
     )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from clearformer.config import Spec
 from clearformer.model.hooks import HookPoint
+from clearformer.model.linear import LinearLayer
 
 
 class NoFeedForward(Spec):
@@ -124,8 +125,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.W_in = nn.Linear(d_model, d_ff, bias=bias)
-        self.W_out = nn.Linear(d_ff, d_model, bias=bias)
+        self.W_in = LinearLayer(d_model, d_ff, bias=bias)
+        self.W_out = LinearLayer(d_ff, d_model, bias=bias)
         self.activation = activation
         self.hook_pre, self.hook_post = HookPoint(), HookPoint()
 
@@ -139,9 +140,9 @@ class GatedFeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.W_gate = nn.Linear(d_model, d_ff, bias=bias)
-        self.W_in = nn.Linear(d_model, d_ff, bias=bias)
-        self.W_out = nn.Linear(d_ff, d_model, bias=bias)
+        self.W_gate = LinearLayer(d_model, d_ff, bias=bias)
+        self.W_in = LinearLayer(d_model, d_ff, bias=bias)
+        self.W_out = LinearLayer(d_ff, d_model, bias=bias)
         self.activation = activation
         self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
 

@@ -24,6 +24,7 @@ from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
 from clearformer.model.dropout import dropout
 from clearformer.model.hooks import HookPoint, Look, hook_points, hooked
+from clearformer.model.linear import LinearLayer, linear
 from clearformer.model.masks import Mask
 from clearformer.model.positions import Positions, Sizes
 
@@ -73,7 +74,7 @@ class Transformer(nn.Module, ABC):
             raise ConfigError("model.vocab_size is not set; a model needs the number of its tokens")
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.d_model)
-        self.head: nn.Linear | None = None
+        self.head: LinearLayer | None = None
         self.head_bias: nn.Parameter | None = None
 
     @abstractmethod
@@ -84,7 +85,7 @@ class Transformer(nn.Module, ABC):
         """Logits of vectors of the residual stream (after the final norm)."""
         if self.config.scale_logits:
             x = x * self.config.d_model**-0.5
-        logits = F.linear(x, self.embed.weight, self.head_bias) if self.head is None else self.head(x)
+        logits = linear(x, self.embed.weight, self.head_bias) if self.head is None else self.head(x)
         cap = self.config.logit_soft_cap
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
@@ -128,7 +129,7 @@ class Transformer(nn.Module, ABC):
         """The matrix from the residual stream to the logits: one of its own, or the embeddings' and a bias."""
         config = self.config
         if not config.tie_embeddings:
-            self.head = nn.Linear(config.d_model, self.embed.num_embeddings, bias=config.head_bias)
+            self.head = LinearLayer(config.d_model, self.embed.num_embeddings, bias=config.head_bias)
         elif config.head_bias:
             self.head_bias = nn.Parameter(torch.zeros(self.embed.num_embeddings))
 
@@ -238,8 +239,8 @@ class Encoder(Transformer):
             self.masked_head = MaskedHead(config) if config.masked_head == "transform" else nn.Identity()
             self._build_head()
         else:
-            self.pooler = nn.Linear(config.d_model, config.d_model) if config.pooling == "first" else None
-            self.classifier = nn.Linear(config.d_model, config.n_classes)
+            self.pooler = LinearLayer(config.d_model, config.d_model) if config.pooling == "first" else None
+            self.classifier = LinearLayer(config.d_model, config.n_classes)
         self.hook_embed, self.hook_pos_embed, self.hook_pooled = HookPoint(), HookPoint(), HookPoint()
         config.init.apply(self, config.n_layers)
 
@@ -306,7 +307,7 @@ class MaskedHead(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.d_model, config.d_model)
+        self.dense = LinearLayer(config.d_model, config.d_model)
         self.ln = config.norm.build(config.d_model)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:

@@ -1,0 +1,72 @@
+"""A model's step for one new token, compiled: what long texts are written with.
+
+Compiling takes half a minute or more the first time, and some seconds where torch finds the result of an earlier
+process in its cache; benchmarks/RESULTS.md has what a token gains by it.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable, Hashable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearformer.model import Decoder, EncoderDecoder
+from clearformer.model.hooks import hook_points
+
+logger = logging.getLogger(__name__)
+
+Step = Callable[..., Tensor]
+"""`forward` of a decoder or `decode` of an encoder-decoder, the model before their arguments."""
+
+
+def plain_step(model: Decoder | EncoderDecoder) -> Step:
+    """What reads new tokens, as it is written."""
+    return Decoder.forward if isinstance(model, Decoder) else EncoderDecoder.decode
+
+
+def compiled_step(model: Decoder | EncoderDecoder) -> Step:
+    """The same, compiled when it is first called; as it is written, where somebody looks inside.
+
+    Models of one configuration share it, for their weights are among what it is given.
+    """
+    plain = plain_step(model)
+    if any(point.watched for point in hook_points(model).values()):
+        return plain
+    weight = model.embed.weight
+    return _compiled(plain, weight.device.type == "cpu", (model.config, weight.dtype, weight.device))
+
+
+@cache
+def _compiled(plain: Step, on_cpu: bool, _granted: tuple[Hashable, ...]) -> Step:
+    """One compiled function for all models of which the same may be taken for granted."""
+    # By default what multiplies a matrix is worked out anew for each of its rows where that looks cheap, and a norm
+    # before 50,000 rows is not.
+    options: dict[str, Any] = {"realize_opcount_threshold": 5} if on_cpu else {}
+    if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
+        return _or_plain(torch.compile(plain, options=options), plain)
+    # To look whether some hundred modules have changed takes longer than a small model's step. They have not, but for
+    # what is taken for granted, and whether somebody looks inside.
+    options["guard_filter_fn"] = torch.compiler.skip_guard_on_all_nn_modules_unsafe
+    return _or_plain(torch.compile(plain, isolate_recompiles=True, options=options), plain)
+
+
+def _or_plain(compiled: Step, plain: Step) -> Step:
+    """The compiled step; from where compiling fails on, the plain one."""
+    in_use = compiled
+
+    def step(*arguments: Any, **settings: Any) -> Tensor:
+        nonlocal in_use
+        if in_use is plain:
+            return plain(*arguments, **settings)
+        try:
+            return compiled(*arguments, **settings)
+        except torch._dynamo.exc.TorchDynamoException as error:  # no C++ compiler, or one that is too old
+            in_use = plain
+            reason = " ".join(str(error).split("\n")[:2]) or type(error).__name__
+            logger.warning("compiling failed, going on without it: %s", reason)
+            return plain(*arguments, **settings)
+
+    return step

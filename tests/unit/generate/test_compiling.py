@@ -1,0 +1,84 @@
+"""The compiled step: whose it is, and a way on where compiling fails. (That it writes the same: end_to_end.)"""
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from clearformer.generate.compiling import _compiled, _or_plain, compiled_step, plain_step
+from clearformer.model import Decoder, ModelConfig
+from clearformer.model.attention import MultiHead
+from clearformer.model.init import Gaussian
+from clearformer.model.norms import RMSNorm
+from clearformer.model.positions import RoPE
+
+# torch's compiler imports parts of torch that are deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+
+CONFIG = ModelConfig(
+    vocab_size=13,
+    d_model=12,
+    n_layers=1,
+    max_seq_len=32,
+    attention=MultiHead(n_heads=2, qk_norm=RMSNorm()),
+    position=RoPE(),
+    norm=RMSNorm(),
+    init=Gaussian(),
+)
+
+
+def test_who_looks_inside_gets_the_plain_step() -> None:
+    model = Decoder(CONFIG)
+    seen = []
+
+    with model.hooked({"blocks.0.hook_resid_post": seen.append}):
+        step = compiled_step(model)
+
+    assert step is plain_step(model)
+    assert compiled_step(model) is not step
+
+
+def test_models_of_one_configuration_share_a_step() -> None:
+    assert compiled_step(Decoder(CONFIG)) is compiled_step(Decoder(CONFIG))
+
+
+def test_another_type_or_configuration_has_a_step_of_its_own() -> None:
+    steps = {
+        compiled_step(model)
+        for model in (Decoder(CONFIG), Decoder(CONFIG).double(), Decoder(CONFIG.replace(n_layers=2)))
+    }
+
+    assert len(steps) == 3
+
+
+def test_where_compiling_fails_the_plain_step_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    calls = []
+
+    def fails(*_: Any) -> torch.Tensor:
+        calls.append(1)
+        raise torch._dynamo.exc.BackendCompilerFailed(plain, RuntimeError("no C++ compiler"), None)
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    step = _or_plain(fails, plain)
+
+    assert [step(torch.tensor(1)).item(), step(torch.tensor(2)).item()] == [2, 3]
+    assert len(calls) == 1
+    [record] = caplog.records
+    assert "compiling failed, going on without it" in record.message
+    assert "no C++ compiler" in record.message
+
+
+def test_torch_without_isolated_compiling_checks_everything() -> None:
+    found: dict[str, Any] = {}
+
+    def compile_of_an_older_torch(step: Any, options: dict[str, Any]) -> Any:
+        found.update(options)
+        return step
+
+    with patch("torch.compile", compile_of_an_older_torch):
+        _compiled.__wrapped__(plain_step(Decoder(CONFIG)), on_cpu=True, _granted=())
+
+    assert "guard_filter_fn" not in found
