@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from clearformer.auto import auto, auto_for
 from clearformer.config import NONE, explicit, parse_override, read_toml, resolve
 from clearformer.data import BUILT_IN_BY_KIND, LabelledData, PairsData, TextData, kind_of
 from clearformer.errors import ConfigError, did_you_mean
@@ -296,6 +297,7 @@ def _bert() -> ModelConfig:
 
 PRESETS: dict[str, Callable[[], RunConfig]] = {
     "quick": quick,
+    "auto": auto,
     "lecture": lecture,
     "minigpt": minigpt,
     "nanogpt-cpu": nanogpt_cpu,
@@ -374,6 +376,8 @@ def resolve_run(arguments: list[str], config_file: Path | None) -> RunConfig:
     name, given = split_arguments(arguments, config_file)
     begin_with = preset(name)
     layers = [explicit(begin_with), *given]
+    if name == "auto":
+        layers[0] = explicit(auto_for(resolve(RunConfig, *_one_source(layers))))
     if pretrained := _pretrained(layers):
         folder = find_run(pretrained)
         layers.insert(1, _like(folder.read_config(), begin_with))

@@ -22,6 +22,7 @@ BUILDS_ON = {
     "evaluate": {"model", "data", "generate"},
     "train": {"model", "text", "data", "generate", "evaluate"},
     "run": {"train"},
+    "auto": {"train"},
     "interop": {"run"},
     "lens": {"run"},
     "bench": {"interop"},

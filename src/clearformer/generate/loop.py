@@ -5,6 +5,7 @@
 Shapes: B the texts that still go on, V vocabulary.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -137,13 +138,13 @@ def _choose(
     streams: Sequence[np.random.Generator],
 ) -> tuple[list[int], list[float]]:
     """A token for each text, and its log-probability by the model."""
-    total = logits.logsumexp(-1)
-    if not total.isfinite().all():  # as it is not where a score is NaN or +inf
+    totals = logits.logsumexp(-1).tolist()
+    if not all(map(math.isfinite, totals)):  # as they are not where a score is NaN or +inf
         raise NonFiniteError(NOT_FINITE)
     adjusted = sampling.adjust(logits, texts)
     tokens = adjusted.argmax(-1) if sampling.greedy else draw(adjusted, streams).to(logits.device)
-    logprobs = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - total
-    return tokens.tolist(), logprobs.tolist()
+    scores = logits.gather(1, tokens.unsqueeze(1)).squeeze(1).tolist()
+    return tokens.tolist(), [score - total for score, total in zip(scores, totals, strict=True)]
 
 
 def _finish_reason(is_eos: bool, stops: bool, is_last: bool) -> FinishReason | None:

@@ -1,0 +1,263 @@
+"""The preset `auto`: a good model of a text within some seconds on the machine at hand, by rules that it tells.
+
+    text's size, seconds, machine's rate -> FLOPs -> parameters -> shape, context, batch -> passes -> dropout
+
+The constants are those of runs on Tiny Shakespeare on two CPU cores (benchmarks/RESULTS.md has them, and how far the
+rules hold at other sizes and times).
+"""
+
+import logging
+import math
+import os
+from dataclasses import dataclass
+
+import torch
+
+from clearformer.data import TextData
+from clearformer.data.sources import FileSource, open_source
+from clearformer.errors import ConfigError
+from clearformer.model.attention import MultiHead
+from clearformer.model.config import ModelConfig
+from clearformer.model.feedforward import ReLU2
+from clearformer.model.init import Gaussian
+from clearformer.model.norms import RMSNorm
+from clearformer.model.positions import RoPE
+from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
+from clearformer.train.config import RunConfig, TrainConfig
+from clearformer.train.device import resolve_device, resolve_dtype
+from clearformer.train.optimizers import Muon
+from clearformer.train.plan import measured_rate
+from clearformer.train.schedules import WarmupStableDecay
+
+logger = logging.getLogger(__name__)
+
+SECONDS = 300.0  # where nothing says how long
+UTILISATION = 0.4  # of the rate of large products, by the products of a small compiled step
+
+# A minute on two CPU cores, and what was best for it.
+REFERENCE_FLOPS = 2e13
+REFERENCE_PARAMETERS = 1.8e6
+REFERENCE_BATCH_TOKENS = 2048
+LR, ADAM_LR = 0.016, 0.002
+
+HEAD = 64
+WIDTH_PER_LAYER = 48
+LEAST_STEPS = 300
+PARAMETERS_PER_TOKEN = 10  # more of them than this for each token of the text only learn it by heart
+MOST_PASSES = 100
+GZIP_RATIO = 3  # of a text's size to that of its .gz
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the rules decide by.
+
+    Attributes:
+        n_bytes: Of the text, its held-out part included.
+        seconds: Of training.
+        rate: FLOP/s of large matrix products, in the type that training takes.
+        memory: Bytes that training may take.
+    """
+
+    n_bytes: int
+    seconds: float
+    rate: float
+    memory: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A run, and why it is as it is, one line for each decision."""
+
+    run: RunConfig
+    reasons: list[str]
+
+
+def auto() -> RunConfig:
+    """The best model of a text within train.max_seconds on this machine, by measuring both."""
+    return choose(Situation(n_bytes=1_000_000, seconds=SECONDS, rate=5e11, memory=4e9)).run
+
+
+def auto_for(wanted: RunConfig) -> RunConfig:
+    """The run that `auto` stands for, for the text, the time and the device of a configuration; told in the log.
+
+    Raises:
+        ConfigError: it is for no text, or its end is given in steps.
+        DataError: there is no such text.
+    """
+    situation = measure(wanted)
+    choice = choose(situation)
+    for reason in choice.reasons:
+        logger.info("auto: %s", reason)
+    return choice.run
+
+
+# --- what there is ----------------------------------------------------------------------------------------
+
+
+def measure(wanted: RunConfig) -> Situation:
+    """The size of the text, and the machine's rate and memory; half a second."""
+    if not isinstance(wanted.data, TextData):
+        raise ConfigError(
+            "auto chooses for a text: for pairs begin with translate, for labelled texts with classify"
+        )
+    if wanted.train.max_seconds is None:
+        raise ConfigError("auto needs to know how long: set train.max_seconds")
+    device = resolve_device(wanted.train.device)
+    dtype = resolve_dtype(wanted.train.dtype, device)
+    return Situation(
+        n_bytes=text_bytes(wanted.data),
+        seconds=wanted.train.max_seconds,
+        rate=measured_rate(dtype, device, seconds=0.3).flops_per_second,
+        memory=memory_of(device) / 2,
+    )
+
+
+def text_bytes(data: TextData) -> int:
+    """The size of a text in bytes; of packed files an estimate."""
+    source = open_source(data)
+    if not isinstance(source, FileSource):
+        return sum(len(chunk.text.encode()) for chunk in source.documents())
+    source.check()
+    sizes = ((path.stat().st_size, path.suffix == ".gz") for path in source.files)
+    return sum(size * (GZIP_RATIO if packed else 1) for size, packed in sizes)
+
+
+def memory_of(device: torch.device) -> float:
+    """A device's memory in bytes."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+# --- what is decided --------------------------------------------------------------------------------------
+
+
+def choose(situation: Situation) -> Choice:
+    """The run for a situation: a pure function of it."""
+    flops = situation.seconds * situation.rate * UTILISATION
+    growth = flops / REFERENCE_FLOPS
+    tokenizer, bytes_per_token = choose_tokenizer(situation.n_bytes, flops)
+    n_tokens = situation.n_bytes / bytes_per_token
+    wanted = parameters_for(growth, n_tokens, situation.memory)
+    d_model, n_layers = shape_of(wanted)
+    n_parameters = 12 * n_layers * d_model**2
+    context = context_for(flops, n_tokens)
+    read = flops / (
+        6.6 * n_parameters
+    )  # 6 a parameter (Kaplan et al. 2020, 2.1), and a tenth for attention and head
+    batch_tokens = batch_for(growth, read, context)
+    passes = read / n_tokens
+    dropout = dropout_for(passes)
+    accumulate = parts_for(batch_tokens, context, n_layers * d_model, situation.memory)
+    max_steps = round(MOST_PASSES * n_tokens / batch_tokens) if passes > MOST_PASSES else None
+    n_steps = max_steps or round(read / batch_tokens)
+    run = RunConfig(
+        model=ModelConfig(
+            d_model=d_model,
+            n_layers=n_layers,
+            max_seq_len=context,
+            dropout=dropout,
+            attention=MultiHead(n_heads=d_model // HEAD, qk_norm=RMSNorm(learned=False)),
+            position=RoPE(),
+            norm=RMSNorm(learned=False),
+            ffn=ReLU2(bias=False),
+            init=Gaussian(zero_outputs=True),
+            tie_embeddings=False,
+            logit_soft_cap=15.0,
+        ),
+        tokenizer=tokenizer,
+        train=TrainConfig(
+            batch_size=batch_tokens // context,
+            accumulate=accumulate,
+            max_seconds=situation.seconds,
+            max_steps=max_steps,
+            lr=LR,
+            optimizer=Muon(adam_lr=ADAM_LR),
+            schedule=WarmupStableDecay(decay=0.8),
+            eval_every=max(50, round(n_steps / 10, -1)),
+        ),
+    )
+    return Choice(run, reasons_of(situation, flops, run, n_parameters, wanted, read, passes))
+
+
+def choose_tokenizer(n_bytes: int, flops: float) -> tuple[CharTokenizerSpec | BPETokenizerSpec, float]:
+    """Characters while there is too little text or time to learn what words are; and bytes a token, about."""
+    if n_bytes < 20e6 or flops < 1e15:
+        return CharTokenizerSpec(), 1.0
+    return BPETokenizerSpec(vocab_size=4096 if n_bytes < 200e6 else 16_384), 3.5
+
+
+def parameters_for(growth: float, n_tokens: float, memory: float) -> float:
+    """As the square root of the FLOPs (Hoffmann et al. 2022), as far as text and memory allow."""
+    by_time = REFERENCE_PARAMETERS * math.sqrt(growth)
+    return min(
+        by_time, PARAMETERS_PER_TOKEN * n_tokens, memory / 20
+    )  # weights, gradients, optimiser: 16 bytes
+
+
+def shape_of(n_parameters: float) -> tuple[int, int]:
+    """Width and depth with about so many parameters in the blocks, in proportion, the width in whole heads."""
+
+    def misfit(width: int, layers: int) -> float:
+        size = abs(math.log(12 * layers * width**2 / n_parameters))
+        proportion = abs(math.log(width / layers / WIDTH_PER_LAYER))
+        return 2 * size + proportion
+
+    shapes = [(HEAD * heads, layers) for heads in range(1, 65) for layers in range(2, 65)]
+    return min(shapes, key=lambda shape: misfit(*shape))
+
+
+def context_for(flops: float, n_tokens: float) -> int:
+    """A longer one where there is time to learn to use it, and text to fill it."""
+    for context, least in ((1024, 1e17), (512, 1e15), (256, 1.5e13)):
+        if flops >= least and n_tokens >= 400 * context:
+            return context
+    return 128
+
+
+def batch_for(growth: float, read: float, context: int) -> int:
+    """Tokens in a step: as the cube root of the FLOPs, in whole texts, a power of two, and some hundred steps."""
+    wanted = min(REFERENCE_BATCH_TOKENS * growth ** (1 / 3), read / LEAST_STEPS)
+    return max(context, 2 ** round(math.log2(max(wanted, 1))))
+
+
+def dropout_for(passes: float) -> float:
+    """None for the first three passes over the text, then more with each doubling."""
+    return round(min(0.3, max(0.0, 0.1 * math.log2(passes / 3))), 2) if passes > 0 else 0.0
+
+
+def parts_for(batch_tokens: int, context: int, width_times_layers: int, memory: float) -> int:
+    """Parts of a batch that each fit into the memory: some forty numbers are kept for each place of the stream."""
+    most_tokens = memory / 2 / (40 * 2 * width_times_layers)
+    parts = 1
+    while batch_tokens / parts > max(most_tokens, context):
+        parts *= 2
+    return parts
+
+
+def reasons_of(
+    situation: Situation,
+    flops: float,
+    run: RunConfig,
+    n_parameters: float,
+    wanted: float,
+    read: float,
+    passes: float,
+) -> list[str]:
+    """Why each is as it is."""
+    model, train = run.model, run.train
+    by_time = REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS)
+    limit = "as the square root of the FLOPs"
+    if wanted < by_time:
+        limit = f"the time would do for {by_time / 1e6:.1f}M, the text or the memory for no more"
+    reasons = [
+        f"{situation.seconds:g} s at {UTILISATION:g} of {situation.rate / 1e9:,.0f} GFLOP/s: {flops:.1e} FLOPs",
+        f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {limit}",
+        f"tokens are {run.tokenizer.kind}s of {situation.n_bytes / 1e6:.3g} MB; steps of {train.batch_size} x "
+        f"{model.max_seq_len} of them, about {read / train.batch_size / model.max_seq_len:,.0f} steps",
+        f"about {passes:.1f} passes over the text: dropout {model.dropout:g}",
+    ]
+    if train.max_steps is not None:
+        reasons.append(f"{MOST_PASSES} passes are enough: {train.max_steps} steps, and then it ends")
+    return reasons

@@ -1,0 +1,160 @@
+"""The preset `auto`: what it measures, what it decides, and that it says why."""
+
+import gzip
+import logging
+import math
+from pathlib import Path
+
+import pytest
+
+from clearformer import auto
+from clearformer.auto import Situation, choose, measure, text_bytes
+from clearformer.data import PairsData, TextData
+from clearformer.errors import ConfigError, DataError
+from clearformer.presets import preset, resolve_run
+from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
+from clearformer.train.config import RunConfig
+
+CORES, GPU = 7.8e11, 7e14
+SHAKESPEARE, GIGABYTE, SMALL = 1_115_394, 10**9, 50_000
+EVERYWHERE = [
+    Situation(n_bytes, seconds, rate, memory=16e9)
+    for n_bytes in (SMALL, SHAKESPEARE, 30_000_000, GIGABYTE)
+    for seconds in (20, 60, 300, 3600, 86_400)
+    for rate in (CORES, GPU)
+]
+
+
+def situation(n_bytes: int = SHAKESPEARE, seconds: float = 300, rate: float = CORES) -> Situation:
+    return Situation(n_bytes, seconds, rate, memory=16e9)
+
+
+def n_parameters(run: RunConfig) -> int:
+    return 12 * run.model.n_layers * run.model.d_model**2
+
+
+def batch_tokens(run: RunConfig) -> int:
+    return run.train.batch_size * run.model.max_seq_len
+
+
+# --- what is decided --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", EVERYWHERE, ids=str)
+def test_what_comes_out_is_a_run_that_fits(given: Situation) -> None:
+    run = choose(given).run
+
+    assert run.train.max_seconds == given.seconds
+    assert run.train.batch_size % run.train.accumulate == 0
+    assert 0 <= run.model.dropout <= 0.3
+    assert run.model.max_seq_len * 10 < given.n_bytes
+    assert 16 * n_parameters(run) < given.memory
+    reads = given.seconds * given.rate * auto.UTILISATION / (6 * n_parameters(run))
+    assert reads / batch_tokens(run) > 100  # steps enough to learn anything
+
+
+def test_more_time_makes_a_larger_model_until_the_text_allows_no_more() -> None:
+    sizes = [n_parameters(choose(situation(seconds=s)).run) for s in (20, 60, 300, 3600, 86_400)]
+
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[2] < sizes[3]
+    assert max(sizes) < 1.5 * auto.PARAMETERS_PER_TOKEN * SHAKESPEARE
+
+
+def test_ten_times_the_time_makes_about_the_root_of_ten_times_the_parameters() -> None:
+    small, large = (n_parameters(choose(situation(GIGABYTE, s)).run) for s in (60, 600))
+
+    assert large / small == pytest.approx(math.sqrt(10), rel=0.35)
+
+
+def test_a_faster_machine_is_as_more_time() -> None:
+    slow, fast = (choose(situation(GIGABYTE, s, r)).run for s, r in ((600, CORES), (60, 10 * CORES)))
+
+    assert slow.model == fast.model
+    assert batch_tokens(slow) == batch_tokens(fast)
+
+
+def test_many_passes_over_a_small_text_call_for_dropout_and_an_end() -> None:
+    large, small = choose(situation(GIGABYTE)).run, choose(situation(SMALL)).run
+
+    assert large.model.dropout == 0
+    assert large.train.max_steps is None
+    assert small.model.dropout == 0.3
+    assert small.train.max_steps is not None
+    assert small.train.max_steps * batch_tokens(small) == pytest.approx(auto.MOST_PASSES * SMALL, rel=0.01)
+
+
+def test_words_are_learned_where_there_is_text_and_time_for_them() -> None:
+    assert isinstance(choose(situation(SHAKESPEARE, 86_400)).run.tokenizer, CharTokenizerSpec)
+    assert isinstance(choose(situation(GIGABYTE, 60)).run.tokenizer, CharTokenizerSpec)
+    assert isinstance(choose(situation(GIGABYTE, 86_400)).run.tokenizer, BPETokenizerSpec)
+
+
+def test_a_batch_that_does_not_fit_is_taken_in_parts() -> None:
+    roomy = Situation(GIGABYTE, 86_400, GPU, memory=4e11)
+    tight = Situation(GIGABYTE, 86_400, GPU, memory=3e10)
+
+    assert choose(roomy).run.train.accumulate < choose(tight).run.train.accumulate
+
+
+def test_every_decision_has_its_reason() -> None:
+    choice = choose(situation(SMALL))
+    told = "\n".join(choice.reasons)
+
+    assert "300 s at 0.4 of 780 GFLOP/s" in told
+    assert f"{choice.run.model.n_layers} layers of width {choice.run.model.d_model}" in told
+    assert "the text or the memory for no more" in told
+    assert "passes over the text: dropout 0.3" in told
+    assert "100 passes are enough" in told
+
+
+# --- what is measured -------------------------------------------------------------------------------------
+
+
+def test_a_packed_file_counts_as_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("ä" * 50)
+    with gzip.open(tmp_path / "b.txt.gz", "wb") as file:
+        file.write(b"words and more words " * 9)
+    packed = (tmp_path / "b.txt.gz").stat().st_size
+
+    assert text_bytes(TextData(path=str(tmp_path / "a.txt"))) == 100
+    assert text_bytes(TextData(path=str(tmp_path))) == 100 + 3 * packed
+
+
+def test_a_built_in_text_is_counted() -> None:
+    assert text_bytes(TextData(name="pydoc")) > 100_000
+
+
+def test_what_it_does_not_serve() -> None:
+    with pytest.raises(ConfigError, match="for pairs begin with translate"):
+        measure(preset("translate").replace(data=PairsData()))
+    with pytest.raises(ConfigError, match=r"set train\.max_seconds"):
+        measure(preset("lecture"))
+    with pytest.raises(DataError, match="there is no such file"):
+        resolve_run(["auto", "data.path=/nowhere.txt"], None)
+
+
+# --- as a preset ------------------------------------------------------------------------------------------
+
+
+def test_settings_lie_over_what_was_chosen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = tmp_path / "mine.txt"
+    text.write_text("to be or not to be\n" * 3000)
+    arguments = [
+        "auto",
+        f"data.path={text}",
+        "train.max_seconds=20",
+        "train.device=cpu",
+        "train.dtype=float32",
+    ]
+
+    with caplog.at_level(logging.INFO):
+        chosen = resolve_run(arguments, None)
+        changed = resolve_run([*arguments, "model.n_layers=7", "train.lr=0.5"], None)
+
+    assert chosen.train.max_seconds == 20
+    assert 16 <= chosen.model.d_model <= 192  # the text is small, whatever the machine
+    assert chosen.data.label == "mine"
+    assert (changed.model.n_layers, changed.train.lr) == (7, 0.5)
+    assert "auto: 20 s at 0.4 of" in caplog.text
+    assert "MB; steps of" in caplog.text
