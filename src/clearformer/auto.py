@@ -36,14 +36,14 @@ UTILISATION = 0.4  # of the rate of large products, by the products of a small c
 
 # A minute on two CPU cores, and what was best for it.
 REFERENCE_FLOPS = 2e13
-REFERENCE_PARAMETERS = 1.8e6
+REFERENCE_PARAMETERS = 2e6
 REFERENCE_BATCH_TOKENS = 2048
 LR, ADAM_LR = 0.016, 0.002
 
 HEAD = 64
-WIDTH_PER_LAYER = 48
+MOST_HEADS = 64
 LEAST_STEPS = 300
-PARAMETERS_PER_TOKEN = 10  # more of them than this for each token of the text only learn it by heart
+PARAMETERS_PER_TOKEN = 12  # more of them than this for each token of the text only learn it by heart
 MOST_PASSES = 100
 GZIP_RATIO = 3  # of a text's size to that of its .gz
 
@@ -141,7 +141,7 @@ def choose(situation: Situation) -> Choice:
     n_tokens = situation.n_bytes / bytes_per_token
     wanted = parameters_for(growth, n_tokens, situation.memory)
     d_model, n_layers = shape_of(wanted)
-    n_parameters = 12 * n_layers * d_model**2
+    n_parameters = block_parameters(d_model, n_layers)
     context = context_for(flops, n_tokens)
     read = flops / (
         6.6 * n_parameters
@@ -197,29 +197,31 @@ def parameters_for(growth: float, n_tokens: float, memory: float) -> float:
 
 
 def shape_of(n_parameters: float) -> tuple[int, int]:
-    """Width and depth with about so many parameters in the blocks, in proportion, the width in whole heads."""
+    """The largest width and depth with no more parameters in the blocks: as many layers as heads, as GPT-2 has.
 
-    def misfit(width: int, layers: int) -> float:
-        size = abs(math.log(12 * layers * width**2 / n_parameters))
-        proportion = abs(math.log(width / layers / WIDTH_PER_LAYER))
-        return 2 * size + proportion
+    At least two, and four from a width of 192 on.
+    """
+    shapes = [(HEAD * heads, max(heads, 2 if heads < 3 else 4)) for heads in range(1, MOST_HEADS + 1)]
+    return next((s for s in reversed(shapes) if block_parameters(*s) <= n_parameters), shapes[0])
 
-    shapes = [(HEAD * heads, layers) for heads in range(1, 65) for layers in range(2, 65)]
-    return min(shapes, key=lambda shape: misfit(*shape))
+
+def block_parameters(d_model: int, n_layers: int) -> int:
+    """Four matrices of attention and eight of the feed-forward network, of D x D each."""
+    return 12 * n_layers * d_model**2
 
 
 def context_for(flops: float, n_tokens: float) -> int:
     """A longer one where there is time to learn to use it, and text to fill it."""
-    for context, least in ((1024, 1e17), (512, 1e15), (256, 1.5e13)):
+    for context, least in ((1024, 1e17), (512, 1e15), (256, 3e13)):
         if flops >= least and n_tokens >= 400 * context:
             return context
     return 128
 
 
 def batch_for(growth: float, read: float, context: int) -> int:
-    """Tokens in a step: as the cube root of the FLOPs, in whole texts, a power of two, and some hundred steps."""
-    wanted = min(REFERENCE_BATCH_TOKENS * growth ** (1 / 3), read / LEAST_STEPS)
-    return max(context, 2 ** round(math.log2(max(wanted, 1))))
+    """Tokens in a step: with more FLOPs as their cube root, but some hundred steps; whole texts, a power of two."""
+    wanted = min(REFERENCE_BATCH_TOKENS * max(1.0, growth) ** (1 / 3), read / LEAST_STEPS)
+    return max(context, 2 ** math.floor(math.log2(max(wanted, 1)) + 0.2))
 
 
 def dropout_for(passes: float) -> float:
