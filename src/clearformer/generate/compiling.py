@@ -45,6 +45,7 @@ def _compiled(plain: Step, on_cpu: bool, _granted: tuple[Hashable, ...]) -> Step
     # By default what multiplies a matrix is worked out anew for each of its rows where that looks cheap, and a norm
     # before 50,000 rows is not.
     options: dict[str, Any] = {"realize_opcount_threshold": 5} if on_cpu else {}
+    options["size_asserts"] = False  # of every weight at every token
     if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
         return _or_plain(torch.compile(plain, options=options), plain)
     # To look whether some hundred modules have changed takes longer than a small model's step. They have not, but for

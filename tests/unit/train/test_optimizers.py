@@ -167,7 +167,7 @@ def test_orthogonalize_keeps_the_singular_vectors_and_brings_the_values_to_about
     matrix = matrix_with([3.0, 1.0, 0.5, 0.2, 0.1], n_rows, n_cols)
     u, _, vt = torch.linalg.svd(matrix, full_matrices=False)
 
-    result = orthogonalize(matrix.float(), iterations=5).double()
+    result = orthogonalize(matrix.float()[None], iterations=5)[0].double()
 
     in_its_axes = u[:, :5].mT @ result @ vt[:5].mT  # diagonal where the vectors are the same
     values = in_its_axes.diagonal()
