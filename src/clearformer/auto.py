@@ -44,7 +44,7 @@ HEAD = 64
 MOST_HEADS = 64
 LEAST_STEPS = 300
 PARAMETERS_PER_TOKEN = 12  # more of them than this for each token of the text only learn it by heart
-MOST_PASSES = 100
+FEW_PASSES, MOST_PASSES = 4, 100
 GZIP_RATIO = 3  # of a text's size to that of its .gz
 
 
@@ -225,8 +225,8 @@ def batch_for(growth: float, read: float, context: int) -> int:
 
 
 def dropout_for(passes: float) -> float:
-    """None for the first three passes over the text, then more with each doubling."""
-    return round(min(0.3, max(0.0, 0.1 * math.log2(passes / 3))), 2) if passes > 0 else 0.0
+    """None for the first four passes over the text, then a tenth with each doubling."""
+    return round(min(0.3, 0.1 * math.log2(max(passes, FEW_PASSES) / FEW_PASSES)), 2)
 
 
 def parts_for(batch_tokens: int, context: int, width_times_layers: int, memory: float) -> int:
