@@ -4,8 +4,8 @@
 
 CLEARFORMER_DATA names the folder with `shakespeare/input.txt`. Each run has one thread; as many run side by side as
 --jobs says, in an order that spreads what is compared over the whole time: all ingredients with seed 1, then all
-with seed 2, ... Loss: the whole held-out split, at the stride of `clearformer eval`. The model is what `auto` chooses on
-this machine for that time, its shape written into every run. Prints one JSON object.
+with seed 2, ... Loss: the whole held-out split, at the stride of `clearformer eval`. The model is what `auto` chooses
+on this machine for that time, its shape written into every run. Prints one JSON object.
 """
 
 import argparse

@@ -166,10 +166,36 @@ OF_TASK = {
 }
 
 # Each line of its input is a command to run in a fork; it answers with the fork's id, and then with how it ended.
+# `hold PLACE STEP` before a command holds the writing of that step's checkpoint for good: where a function of
+# `train/checkpoint.py` is called for it, or after the last of them; the file `held` says when it is there.
 FORKS = """
-import json, os, sys
-import clearformer.cli.outcomes, clearformer.train.loop, torch.optim
+import json, os, sys, time
+from pathlib import Path
+import clearformer.cli.outcomes, torch.optim
+from clearformer.train import checkpoint as module, loop
 from clearformer.cli import main
+
+def hold():
+    Path("held").touch()
+    time.sleep(300)
+    os._exit(1)
+
+def hold_at(place, step):
+    write = loop.Training.write
+
+    def write_until_there(training, checkpoint):
+        if checkpoint.progress.step == step:
+            if place == "half a file":
+                module.write_tensors = lambda tensors, path: (path.write_bytes(b"half"), hold())
+            elif place == "sync":
+                module.sync = lambda descriptor: hold()
+            elif place != "after all":
+                setattr(loop, place, lambda *arguments: hold())
+        write(training, checkpoint)
+        if checkpoint.progress.step == step:
+            hold()
+
+    loop.Training.write = write_until_there
 
 for line in sys.stdin:
     if child := os.fork():
@@ -179,7 +205,11 @@ for line in sys.stdin:
     log = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    status = main(json.loads(line))
+    arguments = json.loads(line)
+    if arguments[0] == "hold":
+        _, place, step, *arguments = arguments
+        hold_at(place, int(step))
+    status = main(arguments)
     sys.stdout.flush()
     os._exit(status)
 """
@@ -244,6 +274,31 @@ def test_every_task_ends_as_if_it_had_never_been_killed(forks: subprocess.Popen[
         assert status_of(forks) == 0, (arena / "log.txt").read_text()
 
         assert_same(run, arena / "runs" / f"{task}-whole", STEPS)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
+def test_killed_while_a_checkpoint_is_being_written_it_ends_as_if_it_never_was(
+    forks: subprocess.Popen[str], arena: Path
+) -> None:
+    """Training is some steps further when it ends, and goes on from the newest checkpoint that is whole."""
+    command = ("train", "translate", *SMALL, *OF_TASK["translate"])
+    start(forks, *command, "--run", "whole")
+    assert status_of(forks) == 0, (arena / "log.txt").read_text()
+    places = {"half a file": 9, "sync": 9, "save_checkpoint": 9, "link": 18, "prune": 18, "after all": 18}
+    for number, (place, newest) in enumerate(places.items()):
+        run = arena / "runs" / f"killed-{number}"
+        (arena / "held").unlink(missing_ok=True)
+
+        life = start(forks, "hold", place, "18", *command, "--run", run.name)
+        wait_until(forks, lambda: n_lines(run) >= 23 and (arena / "held").exists())  # noqa: B023
+        os.kill(life, signal.SIGKILL)
+        assert status_of(forks) == -signal.SIGKILL
+        assert bool(unfinished(run)) == (place in ("half a file", "sync"))
+        start(forks, "train", "--resume", "--run", run.name)
+        assert status_of(forks) == 0, (arena / "log.txt").read_text()
+
+        assert f"going on from step {newest}\n" in (arena / "log.txt").read_text(), place
+        assert_same(run, arena / "runs" / "whole", STEPS)
 
 
 # --- comparing --------------------------------------------------------------------------------------------

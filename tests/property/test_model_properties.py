@@ -534,7 +534,8 @@ def largest_difference(config):
     torch.manual_seed(0)
     torch.compiler.reset()
     model = build(ModelConfig(**config)).double().eval()
-    texts = [torch.randint(model.config.vocab_size, (2, n)) for n in (7, 11)[:model.config.n_stacks]]
+    lengths = [n * model.config.max_seq_len // 22 for n in (7, 11)[:model.config.n_stacks]]
+    texts = [torch.randint(model.config.vocab_size, (2, n)) for n in lengths]
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     return (compiled(*texts) - model(*texts)).abs().max().item()
 
@@ -553,6 +554,11 @@ COMPILED = {
     "pair": config(family="encoder-decoder", n_layers=1),
     "pair+relative": config(family="encoder-decoder", n_layers=1, position=Relative()),
     "pair+linear": config(family="encoder-decoder", n_layers=1, attention=filled(Linear)),
+    "window in blocks": config(attention=MultiHead(n_heads=2, window=3), n_layers=1, max_seq_len=22 * 31),
+    "linear in chunks": config(attention=filled(Linear), n_layers=1, max_seq_len=22 * 31),
+    "encoder, window in blocks": config(
+        family="encoder", attention=MultiHead(n_heads=2, window=3), n_layers=1, max_seq_len=22 * 31
+    ),
 }
 
 

@@ -8,8 +8,8 @@ Shapes: B windows in a batch, T positions, N predictions, V vocabulary.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from clearformer.data import Split
 from clearformer.errors import DataError, UserError
+from clearformer.evaluate.parts import evenly_spaced
 from clearformer.generate import autocast_to, evaluating
 from clearformer.model import Decoder
 
@@ -50,9 +51,9 @@ class Evaluation:
         loss: The mean of -log p(token), in nats: the cross-entropy of the text and the model.
         mean_entropy: The mean entropy of the predictions, in nats: the loss that the model itself expects. A model
             whose loss is the larger one is surer than it ought to be.
-        n_tokens: Tokens that were predicted, all but the split's first.
-        n_chars: Characters that these tokens stand for; None where no tokeniser was given, or one whose tokens do not
-            hold all of a text (lower-cased ones, WordPiece).
+        n_tokens: Tokens that were predicted: all but the split's first, or those of the windows that were read.
+        n_chars: Characters that these tokens stand for; None where a part of the split was read, or no tokeniser was
+            given, or one whose tokens do not hold all of a text (lower-cased ones, WordPiece).
         n_bytes: The same in UTF-8.
         context: The most tokens that a prediction was made from.
         stride: Tokens from the start of one window to the next.
@@ -105,11 +106,12 @@ def evaluate_split(
     *,
     context: int | None = None,
     stride: int | None = None,
+    n_windows: int | None = None,
     batch_size: int = 32,
     dtype: torch.dtype | None = None,
     logits_of: LogitsOf | None = None,
 ) -> Evaluation:
-    """Read a whole split, in order, and measure how well the model predicts it.
+    """Read a split, in order, and measure how well the model predicts it.
 
     It draws no random numbers, and leaves the model in the mode it was in. Where the vocabulary is large, fewer than
     `batch_size` windows are read at once, so that their logits do not fill the memory.
@@ -122,6 +124,7 @@ def evaluate_split(
         context: C, the most tokens to predict from; as many as the model can read, where not given.
         stride: S, from 1 (every prediction from as much as there is) to C (fastest; the first predictions of each
             window are made from almost nothing). Half of C, where not given: each from C / 2 tokens or more.
+        n_windows: How many windows to read, evenly spaced over all of them; all, where not given or there are no more.
         batch_size: The most windows to read at once.
         dtype: The type of the matrix products (autocast); as it is around the call, where not given.
         logits_of: What computes the logits in place of `model` itself, such as its compiled form.
@@ -137,15 +140,19 @@ def evaluate_split(
             f"give a longer text"
         )
     device = model.embed.weight.device
+    all_windows = windows_of(len(split), context, stride)
+    n_all = _n_starts(all_windows)
+    n = n_all if n_windows is None else min(n_windows, n_all)
+    windows = some_of(all_windows, n)
     loss = entropy = 0.0
     with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
-        for inputs, targets in _batches(split, context, stride, batch_size, _vocab_size(model)):
+        for inputs, targets in _batches(split, windows, batch_size, _vocab_size(model)):
             logits = (logits_of or model)(torch.from_numpy(inputs).to(device))
             n_counted = targets.shape[1]
             sums = _loss_and_entropy(logits[:, -n_counted:], torch.from_numpy(targets).to(device))
             loss, entropy = loss + sums[0], entropy + sums[1]
-    n_tokens = len(split) - 1
-    n_chars, n_bytes = _predicted_text(split, tokenizer)
+    n_tokens = sum(len(some.starts) * some.n_counted for some in windows)
+    n_chars, n_bytes = _predicted_text(split, tokenizer if n == n_all else None)
     return Evaluation(
         loss / n_tokens, entropy / n_tokens, n_tokens, n_chars, n_bytes, context, stride, split.name
     )
@@ -178,11 +185,31 @@ def windows_of(n_tokens: int, context: int, stride: int) -> list[Windows]:
     return [first, Windows(starts[1:-1], context, stride), last]
 
 
+def count_windows(n_tokens: int, context: int) -> int:
+    """How many windows `evaluate_split` reads of a whole split, at the stride that it takes by itself."""
+    return _n_starts(windows_of(n_tokens, context, default_stride(context)))
+
+
+def some_of(windows: Sequence[Windows], n: int) -> list[Windows]:
+    """`n` windows, evenly spaced over all of them; those of one shape together."""
+    chosen, before = evenly_spaced(n, _n_starts(windows)), 0
+    some = []
+    for each in windows:
+        here = chosen[(before <= chosen) & (chosen < before + len(each.starts))] - before
+        some.append(replace(each, starts=each.starts[here]))
+        before += len(each.starts)
+    return some
+
+
+def _n_starts(windows: Sequence[Windows]) -> int:
+    return sum(len(each.starts) for each in windows)
+
+
 def _batches(
-    split: Split, context: int, stride: int, batch_size: int, vocab_size: int
+    split: Split, shapes: Sequence[Windows], batch_size: int, vocab_size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Inputs [B T], and the targets that count [B n_counted]."""
-    for windows in windows_of(len(split), context, stride):
+    for windows in shapes:
         n_rows = max(1, min(batch_size, LOGITS_AT_ONCE // (windows.length * vocab_size)))
         for i in range(0, len(windows.starts), n_rows):
             tokens = split.windows(windows.starts[i : i + n_rows], windows.length + 1)
@@ -228,12 +255,17 @@ def _context_and_stride(model: Decoder, context: int | None, stride: int | None)
     context = limit if context is None else context
     if not 1 <= context <= limit:
         raise UserError(f"context: from 1 to {limit}, which is all that the model reads; got {context}")
-    stride = max(1, context // 2) if stride is None else stride
+    stride = default_stride(context) if stride is None else stride
     if not 1 <= stride <= context:
         raise UserError(
             f"stride: from 1 to the context of {context}, or tokens would be left out; got {stride}"
         )
     return context, stride
+
+
+def default_stride(context: int) -> int:
+    """Half of the context: each prediction is made from that much or more."""
+    return max(1, context // 2)
 
 
 def _vocab_size(model: Decoder) -> int:

@@ -11,6 +11,7 @@ Shapes: B batch, T query positions, S key positions, D d_model, H heads, K key/v
 """
 
 from abc import ABC, abstractmethod
+from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -24,9 +25,11 @@ from clearformer.errors import ConfigError
 from clearformer.model.cache import KeyValueCache, LayerCache, LinearCache
 from clearformer.model.dropout import dropout
 from clearformer.model.hooks import HookPoint
+from clearformer.model.linear import LinearLayer
 from clearformer.model.masks import Mask
 from clearformer.model.norms import NoNorm, Norm
 from clearformer.model.positions import Positions
+from clearformer.model.window import window_blocks, within_reach
 
 Queries = Float[Tensor, "B T H Dh"]
 KeysValues = tuple[Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]
@@ -65,8 +68,9 @@ def fused_attention(
 ) -> Float[Tensor, "B H T Dv"]:
     """softmax(scores) V in one kernel, which never holds the [T S] scores (Dao et al. 2022)."""
     attend = None
-    causal = bias is None and mask.is_triangle(window)
-    if not causal and not mask.reads_everything(window):
+    everything = mask.reads_everything(window)
+    causal = not everything and bias is None and mask.is_triangle(window)
+    if not everything and not causal:
         attend = mask.attend(window)
     if bias is not None:
         floor = torch.finfo(q.dtype).min
@@ -90,10 +94,13 @@ def formula_is_faster(
     """Whether the plain formula beats the fused kernel: on a CPU, short texts in bfloat16, and with dropout all.
 
     In bfloat16 the fused kernel's backward takes most of a step (benchmarks/RESULTS.md has the figures by length),
-    and with dropout torch has none for CPUs: it takes the formula too, with its slower dropout.
+    and with dropout torch has none for CPUs: it takes the formula too, with its slower dropout. A single new token's
+    formula, compiled, is a part of the loops around it.
     """
     if q.device.type != "cpu":
         return False
+    if torch.compiler.is_compiling() and q.shape[2] == 1:
+        return True
     return p_dropout > 0 or (q.dtype == torch.bfloat16 and q.shape[2] > 1 and k.shape[2] <= 512)
 
 
@@ -183,8 +190,15 @@ class Attention(nn.Module, ABC):
         """softmax(scores) V: in the open when somebody looks or it is faster so, else fused."""
         if cache is not None:
             k, v = cache.append(k, v)
-        p_dropout = self.dropout if self.training else 0.0
         watched = self.hook_attn_scores.watched or self.hook_pattern.watched
+        if not watched and bias is None:
+            k, v, mask = within_reach(k, v, mask, self.window)
+            blocks = window_blocks(mask, self.window)
+            if blocks is not None:  # a long text and a short window: each block as a text of its own
+                near = blocks.mask(len(q), mask.causal, q.device)
+                z = self.mix(blocks.queries(q), blocks.keys(k), blocks.keys(v), near, None, None)
+                return blocks.joined(z)
+        p_dropout = self.dropout if self.training else 0.0
         if not watched and not formula_is_faster(q, k, p_dropout):
             return fused_attention(q, k, v, self.scale, mask, self.window, bias, p_dropout)
         k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
@@ -238,7 +252,7 @@ class SharedModule(Attention):
 
     def __init__(self, d_model: int, scale: float, dropout: float) -> None:
         super().__init__(scale, dropout)
-        self.W = nn.Linear(d_model, d_model, bias=False)
+        self.W = LinearLayer(d_model, d_model, bias=False)
 
     def queries(self, x: Float[Tensor, "B T D"]) -> Queries:
         return self.W(x).unsqueeze(2)
@@ -256,13 +270,17 @@ class ProjectedHeads(Attention):
         super().__init__(scale, dropout, window)
         d_head = spec.head_size(d_model)
         self.n_heads, self.n_kv_heads = spec.n_heads, spec.n_key_value_heads
-        self.W_Q = nn.Linear(d_model, self.n_heads * d_head, bias=spec.qkv_bias)
-        self.W_K = nn.Linear(d_model, self.n_kv_heads * d_head, bias=spec.qkv_bias)
+        self.W_Q = LinearLayer(d_model, self.n_heads * d_head, bias=spec.qkv_bias)
+        self.W_K = LinearLayer(d_model, self.n_kv_heads * d_head, bias=spec.qkv_bias)
         self.W_V = (
-            nn.Linear(d_model, self.n_kv_heads * d_head, bias=spec.qkv_bias) if spec.value else nn.Identity()
+            LinearLayer(d_model, self.n_kv_heads * d_head, bias=spec.qkv_bias)
+            if spec.value
+            else nn.Identity()
         )
         self.W_O = (
-            nn.Linear(self.n_heads * d_head, d_model, bias=spec.output_bias) if spec.output else nn.Identity()
+            LinearLayer(self.n_heads * d_head, d_model, bias=spec.output_bias)
+            if spec.output
+            else nn.Identity()
         )
         self.q_norm, self.k_norm = spec.qk_norm.build(d_head), spec.qk_norm.build(d_head)
 
@@ -304,7 +322,7 @@ class LinearModule(ProjectedHeads):
             return self.hook_pattern(scores / scores.sum(-1, keepdim=True).clamp_min(TINY)) @ v
         if not mask.causal:
             return linear_attention(q, k, v)
-        return causal_linear_attention(q, k, v, LinearCache() if cache is None else cache)
+        return causal_linear_attention(q, k, v, cache)
 
 
 # --- linear attention -------------------------------------------------------------------------------------
@@ -330,23 +348,45 @@ def causal_linear_attention(
     q: Float[Tensor, "B H T Dh"],
     k: Float[Tensor, "B H T Dh"],
     v: Float[Tensor, "B H T Dv"],
-    memory: LinearCache,
+    memory: LinearCache | None = None,
 ) -> Float[Tensor, "B H T Dv"]:
-    """Linear attention in causal order, chunk by chunk; `memory` holds the sums over all earlier positions.
+    """Linear attention in causal order, in chunks; `memory` holds the sums over all earlier positions.
 
     With a chunk of one position this is the recurrent form, with a chunk of all T the parallel one; the paper
-    shows that they are equal.
+    shows that they are equal. The products of all chunks are formed at once, and only sums one after another.
     """
-    outer, keys = memory.sums(k, v)
-    mixed = []
-    for q_c, k_c, v_c in zip(q.split(CHUNK, 2), k.split(CHUNK, 2), v.split(CHUNK, 2), strict=True):
-        scores = (q_c @ k_c.transpose(-2, -1)).tril()  # [B H C C]
-        total = scores.sum(-1, keepdim=True) + q_c @ keys.to(q.dtype).unsqueeze(-1)
-        mixed.append((scores @ v_c + q_c @ outer.to(q.dtype)) / total.clamp_min(TINY))
-        outer = outer + k_c.transpose(-2, -1) @ v_c
-        keys = keys + k_c.sum(2)
-    memory.outer, memory.keys = outer, keys
-    return torch.cat(mixed, dim=2)
+    n = q.shape[2]
+    q_c, k_c, v_c = in_chunks(q), in_chunks(k), in_chunks(v)  # [B H N C Dh]
+    scores = (q_c @ k_c.transpose(-2, -1)).tril()  # [B H N C C]
+    z, total = scores @ v_c, scores.sum(-1, keepdim=True)
+    if memory is not None or n > CHUNK:  # there is more than one chunk, here or in other calls
+        memory = LinearCache() if memory is None else memory
+        outer, keys = memory.sums(k, v)
+        outer, memory.outer = running_sums(outer, k_c.transpose(-2, -1) @ v_c)  # [B H N Dh Dv]
+        keys, memory.keys = running_sums(keys, k_c.sum(3))  # [B H N Dh]
+        z, total = z + q_c @ outer.to(q.dtype), total + q_c @ keys.to(q.dtype).unsqueeze(-1)
+    return (z / total.clamp_min(TINY)).flatten(2, 3)[:, :, :n]
+
+
+def in_chunks(x: Float[Tensor, "B H T Dh"]) -> Float[Tensor, "B H N C Dh"]:
+    """As few chunks as CHUNK allows, of one length: behind the last position is 0, which adds nothing to any sum."""
+    n_chunks, chunk = linear_chunks(x.shape[2])
+    x = F.pad(x, (0, 0, 0, n_chunks * chunk - x.shape[2]))
+    return x.unflatten(2, (n_chunks, chunk)).contiguous()
+
+
+def linear_chunks(n_positions: int) -> tuple[int, int]:
+    """Number and length of the chunks of a text."""
+    n_chunks = -(-n_positions // CHUNK)
+    return n_chunks, -(-n_positions // n_chunks)
+
+
+def running_sums(
+    first: Float[Tensor, "B H *D"], of_chunks: Float[Tensor, "B H N *D"]
+) -> tuple[Float[Tensor, "B H N *D"], Float[Tensor, "B H *D"]]:
+    """What stands in the sum before each chunk, and after the last; in the type of `first`."""
+    *before, after = accumulate(of_chunks.unbind(2), initial=first)
+    return torch.stack(before, dim=2), after
 
 
 # --- the slot ---------------------------------------------------------------------------------------------

@@ -5,9 +5,10 @@ The two ways know nothing of each other, and the tests hold them equal for every
 Conventions. A multiply-add is 2 FLOPs. Only matrix products count: embeddings are looked up, which is 0, and what
 norms, activations and softmax do is small beside the products. The backward pass forms two products for each of
 the forward pass (one for the input's gradient, one for the weight's), so it counts twice. Attention counts all
-T x T scores, causal or not, as the literature does; a kernel that skips what lies above the diagonal or outside a
-window does about half or less. With N weights in matrices this is 6 N + 12 L T d a token, forward and backward
-(Kaplan et al. 2020, 2.1; Chowdhery et al. 2022, appendix B).
+T x T scores, causal or not, as the literature does; a kernel that skips what lies above the diagonal does about half.
+Of a window over a long text and of linear attention it counts what their blocks and chunks form. With N weights in
+matrices full attention takes 6 N + 12 L T d a token, forward and backward (Kaplan et al. 2020, 2.1; Chowdhery et al.
+2022, appendix B).
 
 Letters: B batch, T positions, D d_model, H heads, L layers, V vocabulary.
 """
@@ -25,12 +26,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from clearformer.errors import ConfigError
-from clearformer.model.attention import CHUNK, Dot, Last, Linear, Mean, MultiHead, Shared
+from clearformer.model.attention import Dot, Last, Linear, Mean, MultiHead, Shared, linear_chunks
 from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
 from clearformer.model.norms import LayerNorm, NoNorm, Norm, RMSNorm
 from clearformer.model.positions import ALiBi, Learned, Relative, RoPE
 from clearformer.model.transformer import Transformer, build
+from clearformer.model.window import WindowBlocks
 
 COMPONENTS: tuple[str, ...] = ("embedding", "position", "attention", "ffn", "norms", "head")
 FLOAT_BYTES = 4
@@ -283,18 +285,18 @@ def _all_mixing(config: ModelConfig, seq_len: int) -> int:
     """Multiply-adds that mix positions in all attention sub-layers; who reads backwards only depends on the stack."""
     if config.family == "decoder":
         return config.n_layers * _mixing(config, seq_len, causal=True)
-    both_ways = _mixing(config, seq_len, causal=False)
+    encoder = config.n_layers * _mixing(config, seq_len, causal=False)
     if config.family == "encoder":
-        return config.n_layers * both_ways
-    n_both_ways = config.n_layers + config.decoder_layers  # cross-attention reads all of the source
-    return n_both_ways * both_ways + config.decoder_layers * _mixing(config, seq_len, causal=True)
+        return encoder
+    cross = _mixing(config, seq_len, causal=False, cross=True)
+    return encoder + config.decoder_layers * (cross + _mixing(config, seq_len, causal=True))
 
 
 def _multiply_adds(matrices: list[Matrix], n_tokens: int) -> int:
     return n_tokens * sum(matrix.uses * matrix.size for matrix in matrices)
 
 
-def _mixing(config: ModelConfig, seq_len: int, causal: bool) -> int:
+def _mixing(config: ModelConfig, seq_len: int, causal: bool, cross: bool = False) -> int:
     """Multiply-adds that mix the positions of one text in one block: the scores, and the values they weigh."""
     n_heads, d_head = config.attention.heads(config.d_model)
     match config.attention:
@@ -302,15 +304,27 @@ def _mixing(config: ModelConfig, seq_len: int, causal: bool) -> int:
             return 0
         case Mean():  # its queries and keys are a single 0
             return seq_len**2 * (1 + config.d_model)
-        case Dot() | Shared() | MultiHead():
+        case Dot() | Shared():
             return seq_len**2 * n_heads * 2 * d_head
+        case MultiHead():
+            # Cross-attention has no window: two texts' positions have no distance.
+            blocks = None if cross else _window_blocks(config, seq_len, causal)
+            n_pairs = seq_len**2 if blocks is None else blocks.n_pairs
+            return n_pairs * n_heads * 2 * d_head
         case Linear() if not causal:  # k^T v, what each query takes of it, and the sums to divide by
             return seq_len * n_heads * (2 * d_head**2 + d_head)
         case Linear():
-            n_chunks, rest = divmod(seq_len, CHUNK)
-            within = (n_chunks * CHUNK**2 + rest**2) * 2 * d_head  # pairs inside a chunk
-            across = seq_len * (2 * d_head**2 + d_head)  # the sums over earlier chunks, read and added to
-            return n_heads * (within + across)
+            n_chunks, chunk = linear_chunks(seq_len)
+            within = chunk * 2 * d_head  # pairs inside a chunk
+            across = 2 * d_head**2 + d_head  # the sums over earlier chunks, read and added to
+            return n_chunks * chunk * n_heads * (within + (across if n_chunks > 1 else 0))
+
+
+def _window_blocks(config: ModelConfig, seq_len: int, causal: bool) -> WindowBlocks | None:
+    """The blocks in which a window reads a text; None where there is no window, or its scores are all formed."""
+    if not isinstance(config.attention, MultiHead) or isinstance(config.position, ALiBi | Relative):
+        return None
+    return WindowBlocks.of(seq_len, config.attention.window, causal)
 
 
 def flops_by_count(model: Transformer, seq_len: int) -> Flops:
@@ -381,8 +395,9 @@ def activations_by_formula(config: ModelConfig, batch_size: int, seq_len: int) -
     sum a head, an activation function its input or its result.
 
     Raises:
-        ConfigError: the vocabulary's size is not set, or there is no formula here: of linear attention, relative
-            positions, parallel sub-layers (which keep one input for both), and the families other than decoders.
+        ConfigError: the vocabulary's size is not set, or there is no formula here: of linear attention, a window
+            within the text, relative positions, parallel sub-layers (which keep one input for both), and the
+            families other than decoders.
     """
     if config.family != "decoder" or config.parallel or isinstance(config.position, Relative):
         raise ConfigError(
@@ -416,6 +431,11 @@ def _attention_floats(config: ModelConfig, seq_len: int) -> int:
         case Shared():
             made = 2 * d
         case MultiHead() as attention:
+            if attention.window is not None and attention.window < seq_len:
+                raise ConfigError(
+                    "model.attention.window: the activations of a window within the text are counted, not known by "
+                    "formula"
+                )
             n_keys_and_values = (2 if attention.value else 1) * attention.n_key_value_heads
             made = (n_heads + n_keys_and_values) * d_head
         case Linear():

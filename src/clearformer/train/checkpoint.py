@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from clearformer.errors import CheckpointError
-from clearformer.files import discard, disk_errors, folder_made_whole, give_usual_mode, remove_abandoned, sync
+from clearformer.files import discard, disk_errors, folder_made_whole, remove_abandoned, sync
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +43,9 @@ class Progress:
         step: Steps done.
         seconds: Seconds of training (steps alone).
         tokens: Targets trained on.
-        val_loss: Of this state on the whole held-out split, in nats per token; None where there is no split.
-        best_step: The step with the lowest held-out loss so far, among those that became checkpoints.
+        val_loss: Of this state on the whole held-out split, in nats per token; None where there is no split, or only
+            a part of it was read (see `train.eval_share`).
+        best_step: The step with the lowest such loss so far, among those that became checkpoints.
         best_val_loss: That loss.
     """
 
@@ -105,7 +106,8 @@ def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """
     try:
         save_file(tensors, path)
-        give_usual_mode(path)
+        # As the umask gave its folder (asking for the umask sets it for a moment, and for every thread).
+        path.chmod(path.parent.stat().st_mode & 0o666)
     except SafetensorError as error:
         raise OSError(str(error)) from error
 

@@ -39,7 +39,10 @@ class TrainConfig(Spec):
         lr: The learning rate at the schedule's factor 1.
         clip: The largest norm of all gradients together; larger ones are scaled down to it.
         ema: The decay of a moving average of the weights, which is then what is evaluated and kept.
-        eval_every: Steps between evaluations of the whole held-out split (and of the last step always).
+        eval_every: Steps between evaluations; with a checkpoint and after the last step there is always one.
+        eval_share: What the evaluations between checkpoints may cost, as a part of the FLOPs of the training between
+            two of them. So much of the held-out split they read: evenly spaced over it and always the same, or all of
+            it where that suffices. With a checkpoint and after the last step all of it is read; `none` does so always.
         checkpoint_every: Steps between checkpoints; `none` writes only the last.
         keep: How many checkpoints stay; the best one and the last stay besides.
         sample_every: Steps between samples printed on the way; `none` prints none.
@@ -62,6 +65,7 @@ class TrainConfig(Spec):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     ema: float | None = Field(default=None, gt=0, lt=1)
     eval_every: PositiveInt = 250
+    eval_share: float | None = Field(default=0.01, gt=0, le=1)
     log_every: PositiveInt = 10
     checkpoint_every: PositiveInt | None = 1000
     keep: PositiveInt = 2
@@ -173,6 +177,7 @@ MAY_CHANGE = frozenset(
         "max_steps",
         "max_seconds",
         "eval_every",
+        "eval_share",
         "log_every",
         "checkpoint_every",
         "keep",

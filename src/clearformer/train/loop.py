@@ -57,6 +57,9 @@ from clearformer.train.state import (
 )
 from clearformer.train.tasks import Measured, Task
 from clearformer.train.tensorboard import open_tensorboard, write_scalars, writer_type
+from clearformer.train.writing import CheckpointWriter
+
+FORWARD_PASSES_IN_A_STEP = 3  # by FLOPs: one forward, and a backward pass of two
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,7 @@ class Training:
         self.progress = Progress()
         self.evaluation: Measured | None = None
         self.metrics: Metrics | None = None  # opened by `run`, in the process that writes
+        self.writer = CheckpointWriter()
         self.compute_loss: Callable[..., Tensor] = self.loss_of_batch
 
     @property
@@ -159,6 +163,7 @@ class Training:
     def run(self, interrupts: Interrupts) -> None:
         """Step after step until the run's end, with all that happens between."""
         with ExitStack() as at_the_end:
+            at_the_end.enter_context(self.writer)
             if self.settings.deterministic:
                 at_the_end.callback(make_deterministic(self.device))
             if self.processes.is_main:
@@ -179,7 +184,7 @@ class Training:
                     window = self.progress
                 if self.due(self.settings.eval_every) or self.due(self.settings.checkpoint_every):
                     line = line or self.describe_step(loss, norm, lr, since=window)
-                    line |= self.evaluate()
+                    line |= self.evaluate(whole=self.due(self.settings.checkpoint_every))
                 if line and self.metrics:
                     self.metrics.append(line)
                 if line and board:
@@ -192,10 +197,12 @@ class Training:
                     self.save()
                 if stop:
                     self.refuse_to_go_on(stop)
+                self.writer.check()
             self.evaluate_if_stale()
 
     def refuse_to_go_on(self, signal_number: int) -> NoReturn:
-        """End the run where a signal asked for it."""
+        """End the run where a signal asked for it, once all is kept."""
+        self.writer.wait()
         raise Interrupted(
             f"stopped at step {self.progress.step}; everything so far is kept; go on by: "
             f"clearformer train --resume --run {shlex.quote(str(self.folder.path))}",
@@ -317,9 +324,12 @@ class Training:
     def refuse_nonfinite(self, step: int, what: str, where: str | None) -> NoReturn:
         """Keep the last good state and end the run: the present one, if its own weights are finite."""
         self.model.zero_grad()
-        kept = "no checkpoint was written yet"
-        if weights_are_finite(self.model):
+        is_good = weights_are_finite(self.model)
+        if is_good:
             self.save()
+        self.writer.wait()
+        kept = "no checkpoint was written yet"
+        if is_good:
             kept = f"the state before it is kept as step {self.progress.step}"
         elif checkpoints := list_checkpoints(self.folder.checkpoints):
             kept = f"the last good state is the checkpoint of step {step_of(checkpoints[0])}"
@@ -343,58 +353,85 @@ class Training:
             "tokens_per_second": round((self.progress.tokens - since.tokens) / max(seconds, 1e-9), 1),
         }
 
-    def evaluate(self) -> dict[str, float]:
-        """Read the whole held-out split; returns what a metrics line says of it.
+    def evaluate(self, whole: bool) -> dict[str, float]:
+        """Read the held-out split, all of it or as much as on the way; returns what a metrics line says of it.
+
+        Only losses of the whole are compared: with one another, to find the best checkpoint.
 
         Raises:
             NonFiniteError: the last update has spoilt the weights.
         """
-        self.evaluation = self.task.evaluate(self.weights_to_use, getattr(torch, self.settings.dtype))
-        if self.evaluation is None:
+        n_rows = None if whole else self.rows_on_the_way()
+        measured = self.task.evaluate(self.weights_to_use, getattr(torch, self.settings.dtype), n_rows)
+        if measured is None:
             return {}
-        if not math.isfinite(self.evaluation.loss):
+        if not math.isfinite(measured.loss):
             step = self.progress.step
             self.refuse_nonfinite(step, "held-out loss", self.find_nonfinite(step))
-        self.progress = replace(self.progress, val_loss=self.evaluation.loss)
-        return {"val_loss": self.evaluation.loss} | self.task.metrics(self.evaluation)
+        if whole:
+            self.evaluation = measured
+            self.progress = replace(self.progress, val_loss=measured.loss)
+        share = 1.0 if n_rows is None else n_rows / self.task.n_held_out
+        return {"val_loss": measured.loss, "val_share": share} | self.task.metrics(measured)
+
+    def rows_on_the_way(self) -> int | None:
+        """How much of the held-out split an evaluation between two checkpoints reads; None is all of it.
+
+        As many rows as keep its forward passes at `train.eval_share` of the FLOPs of the steps since the last one.
+        """
+        if self.settings.eval_share is None:
+            return None
+        steps = self.settings.eval_share * FORWARD_PASSES_IN_A_STEP * self.settings.eval_every
+        n_rows = max(1, round(steps * self.task.rows_per_step))
+        return n_rows if n_rows < self.task.n_held_out else None
 
     def evaluate_if_stale(self) -> None:
         """Evaluate, unless the last evaluation was of this very state (a finished run that is resumed has none)."""
         if self.evaluation is None:
-            self.evaluate()
+            self.evaluate(whole=True)
 
     # --- checkpoints ----------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write a checkpoint of this state, and delete those that are no longer wanted.
+        """Copy this state, once the checkpoint before is written, and let it be written beside the training.
 
         Raises:
             NonFiniteError: the last update has spoilt the weights.
-            DiskError: it cannot be written.
+            DiskError: the checkpoint before could not be written.
         """
         if not weights_are_finite(self.model):
             self.refuse_nonfinite(self.progress.step, "update", self.find_nonfinite(self.progress.step))
         if not self.processes.is_main:
             return
+        self.writer.wait()
+        self.progress = self.with_best(self.progress)
+        weights = weights_of(self.weights_to_use, copy=True)
+        self.writer.submit(
+            partial(self.write, Checkpoint(self.progress, weights, self.tensors_for_resuming()))
+        )
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, the metrics before it, and delete those that are no longer wanted.
+
+        Raises:
+            DiskError: it cannot be written.
+        """
+        progress, checkpoints = checkpoint.progress, self.folder.checkpoints
         if self.metrics:
             self.metrics.sync()
-        self.progress = self.with_best(self.progress)
-        save_checkpoint(
-            self.folder.checkpoints,
-            Checkpoint(self.progress, weights_of(self.weights_to_use), self.tensors_for_resuming()),
-        )
-        link(self.folder.checkpoints, {"latest": self.progress.step, "best": self.progress.best_step})
-        prune(self.folder.checkpoints, self.settings.keep, self.progress)
+        save_checkpoint(checkpoints, checkpoint)
+        link(checkpoints, {"latest": progress.step, "best": progress.best_step})
+        prune(checkpoints, self.settings.keep, progress)
 
     def with_best(self, progress: Progress) -> Progress:
-        """The progress with this state as the best, where it is."""
+        """The progress with this state as the best, where it is by its loss on the whole held-out split."""
         loss, best = progress.val_loss, progress.best_val_loss
         if loss is None or (best is not None and best <= loss):
             return progress
         return replace(progress, best_step=progress.step, best_val_loss=loss)
 
     def tensors_for_resuming(self) -> dict[str, Tensor]:
-        """All that the next step needs besides the weights to use, by name."""
+        """Copies of all that the next step needs besides the weights to use, by name."""
         raw = {} if self.average is None else raw_weights_of(self.model)
         return optimizer_tensors(self.model, self.optimizers) | raw
 

@@ -9,14 +9,14 @@ from torch.optim import Optimizer
 RAW = ".weight_now"  # marks the trained weights, where the checkpoint's model is their moving average
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """A model's weights on the CPU, by name."""
-    return {name: value.detach().contiguous().cpu() for name, value in model.state_dict().items()}
+def weights_of(model: nn.Module, copy: bool = False) -> dict[str, Tensor]:
+    """A model's weights on the CPU, by name; copies, which stay as they are when the model goes on to change."""
+    return {name: _on_cpu(value.detach(), copy) for name, value in model.state_dict().items()}
 
 
 def raw_weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """The same, under names that mark them as the trained weights beside an average."""
-    return {name + RAW: value for name, value in weights_of(model).items()}
+    """Copies of the same, under names that mark them as the trained weights beside an average."""
+    return {name + RAW: value for name, value in weights_of(model, copy=True).items()}
 
 
 def load_raw_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
@@ -25,10 +25,10 @@ def load_raw_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def optimizer_tensors(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """The optimisers' state: `PARAMETER.KEY`, such as `blocks.0.attn.W_Q.weight.exp_avg`."""
+    """Copies of the optimisers' state: `PARAMETER.KEY`, such as `blocks.0.attn.W_Q.weight.exp_avg`."""
     parameters = dict(model.named_parameters())
     return {
-        f"{name}.{key}": value.contiguous().cpu()
+        f"{name}.{key}": _on_cpu(value, copy=True)
         for optimizer in optimizers
         for name, parameter in parameters.items()
         for key, value in optimizer.state.get(parameter, {}).items()
@@ -53,6 +53,10 @@ def load_optimizer_tensors(
         owners[parameter].state[parameter][key] = tensor.to(
             parameter.device, copy=True
         )  # not the file's pages
+
+
+def _on_cpu(tensor: Tensor, copy: bool) -> Tensor:
+    return tensor.to("cpu", copy=copy).contiguous()
 
 
 @torch.no_grad()

@@ -15,7 +15,8 @@ from clearformer.data import Split
 from clearformer.errors import DataError, UserError
 from clearformer.evaluate import Evaluation, evaluate_split
 from clearformer.evaluate import language_model as module
-from clearformer.evaluate.language_model import windows_of
+from clearformer.evaluate.language_model import count_windows, some_of, windows_of
+from clearformer.evaluate.parts import evenly_spaced
 from clearformer.model import Decoder, ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
@@ -131,6 +132,60 @@ def test_the_default_is_all_that_the_model_reads_half_of_it_anew() -> None:
     result = evaluate_split(model_of(), split_of(50))
 
     assert (result.context, result.stride, result.split) == (M, M // 2, "val")
+
+
+# --- a part of the windows --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "context", "stride"), [(61, 7, 3), (61, 7, 7), (60, 5, 4), (9, 7, 3)])
+def test_some_windows_are_evenly_spaced_ones_of_all(n: int, context: int, stride: int) -> None:
+    every = windows_of(n, context, stride)
+    starts = [start for each in every for start in each.starts.tolist()]
+
+    for n_windows in range(1, len(starts) + 1):
+        some = some_of(every, n_windows)
+
+        assert [(each.length, each.n_counted) for each in some] == [
+            (each.length, each.n_counted) for each in every
+        ]
+        for part, whole in zip(some, every, strict=True):
+            assert set(part.starts) <= set(whole.starts)
+        chosen = [start for each in some for start in each.starts.tolist()]
+        assert chosen == [starts[place] for place in evenly_spaced(n_windows, len(starts))]
+
+
+@pytest.mark.parametrize("n_windows", [1, 2, 5, 8])
+def test_the_loss_of_some_windows_is_that_of_their_predictions(n_windows: int) -> None:
+    """Of 19 windows; each reads and predicts what it does in the whole: its last 3 tokens."""
+    model, split, seen = model_of(), split_of(61), []
+
+    result = evaluate_split(
+        model, split, n_windows=n_windows, logits_of=lambda tokens: seen.append(tokens) or model(tokens)
+    )
+
+    losses = []
+    for place in evenly_spaced(n_windows, 19).tolist():
+        start = 3 * place
+        tokens = torch.from_numpy(split.read(start, start + M + 1))
+        logprobs = model.eval()(tokens[None, :-1])[0].log_softmax(-1)
+        losses += [-logprobs[t, tokens[t + 1]].item() for t in range(M - 3, M)]
+    assert result.loss == pytest.approx(float(np.mean(losses)), abs=1e-5)
+    assert result.n_tokens == len(losses)
+    assert sum(map(len, seen)) == n_windows
+    assert result == evaluate_split(model, split, n_windows=n_windows)  # the same ones every time
+
+
+@pytest.mark.parametrize("n_windows", [None, 19, 20, 1000])
+def test_where_there_are_no_more_windows_the_whole_is_read(n_windows: int | None) -> None:
+    model, split = model_of(), split_of(61)
+    tokenizer = ByteTokenizerSpec().train(())
+
+    assert count_windows(61, M) == 19
+    whole = evaluate_split(model, split, tokenizer, n_windows=n_windows)
+    assert whole == evaluate_split(model, split, tokenizer)
+    assert whole.n_chars is not None
+    part = evaluate_split(model, split, tokenizer, n_windows=18)
+    assert (part.n_chars, part.n_bytes) == (None, None)  # of the split's, which were not all predicted
 
 
 # --- characters and bytes ---------------------------------------------------------------------------------

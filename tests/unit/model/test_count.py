@@ -285,18 +285,68 @@ def test_flops_by_formula_are_those_of_the_built_model(config: ModelConfig) -> N
     formula = flops_by_formula(config, SEQ_LEN)
     counted = flops_by_count(build_on_meta(config), SEQ_LEN)
     assert counted.forward == formula.forward
-    if isinstance(config.attention, Mean) or (
-        isinstance(config.attention, Linear) and reads_in_order(config)
-    ):
-        # some of their operands need no gradient
+    if isinstance(config.attention, Mean):  # its scores are constant and need no gradient
         attention = formula.backward["attention"]
         assert 0.48 * attention < counted.backward["attention"] < attention
         counted.backward["attention"] = attention
     assert counted.backward == formula.backward
 
 
-def reads_in_order(config: ModelConfig) -> bool:
-    return config.family != "encoder"
+LONG: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "n_layers": 1, "max_seq_len": 300}
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder-decoder"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"attention": MultiHead(window=1)}, id="window of 1"),
+        pytest.param({"attention": MultiHead(n_heads=2, n_kv_heads=1, window=5)}, id="window of 5"),
+        pytest.param({"attention": MultiHead(window=67)}, id="window of 67"),
+        pytest.param({"attention": MultiHead(window=5), "position": ALiBi()}, id="window and a bias"),
+        pytest.param({"attention": Linear(n_heads=2, n_kv_heads=1)}, id="linear"),
+    ],
+)
+@pytest.mark.parametrize("seq_len", [1, 64, 65, 131, 257])
+def test_flops_of_windows_and_linear_attention_at_any_length(
+    family: Any, settings: dict[str, Any], seq_len: int
+) -> None:
+    """Short texts as a whole, long ones in blocks and chunks, and with a bias all pairs."""
+    config = ModelConfig(**LONG | {"family": family} | settings)
+    assert flops_by_formula(config, seq_len) == flops_by_count(build_on_meta(config), seq_len)
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "window", "family", "n_pairs"),
+    [
+        (131, None, "decoder", 131**2),
+        (127, 5, "decoder", 127**2),  # two blocks of 32 keys are more than half of it
+        (131, 5, "decoder", 5 * 32 * 64),
+        (4096, 5, "decoder", 4096 * 64),
+        (4096, 128, "decoder", 4096 * 192),
+        (4096, 128, "encoder", 4096 * 320),
+        (4099, 128, "decoder", (4096 + 64) * 192),
+    ],
+)
+def test_a_window_s_pairs_by_hand(seq_len: int, window: int | None, family: str, n_pairs: int) -> None:
+    n_heads, d_head = 3, 4
+    attention = MultiHead(n_heads=n_heads, window=window, output=False)
+    config = ModelConfig(**LONG | {"family": family, "max_seq_len": seq_len, "attention": attention})
+    projections = 3 * seq_len * 12**2
+    mixing = 2 * n_pairs * n_heads * d_head  # the scores, and the values they weigh
+    assert flops_by_formula(config, seq_len).forward["attention"] == 2 * (projections + mixing)
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "n_chunks", "chunk"), [(1, 1, 1), (64, 1, 64), (65, 2, 33), (131, 3, 44), (192, 3, 64)]
+)
+def test_linear_attention_s_chunks_by_hand(seq_len: int, n_chunks: int, chunk: int) -> None:
+    """Pairs inside chunks of one length and, where there are several, the sums that pass between them."""
+    n_heads, d = 3, 4
+    config = ModelConfig(**LONG, attention=Linear(n_heads=n_heads, output=False))
+    projections = 3 * seq_len * 12**2
+    sums = 0 if n_chunks == 1 else n_chunks * chunk * (2 * d**2 + d)
+    mixing = n_heads * (n_chunks * chunk**2 * 2 * d + sums)
+    assert flops_by_formula(config, seq_len).forward["attention"] == 2 * (projections + mixing)
 
 
 def test_flops_of_a_gpt_are_6n_plus_the_attention_of_palm_s_appendix() -> None:
@@ -359,6 +409,7 @@ def activations_by_count(config: ModelConfig) -> int:
         pytest.param({"position": ALiBi(), "embedding_norm": True}, id="bloom"),
         pytest.param({"attention": MultiHead(n_heads=2, qk_norm=RMSNorm(learned=False))}, id="qk-norm"),
         pytest.param({"attention": MultiHead(n_heads=4, value=False)}, id="no-value"),
+        pytest.param({"attention": MultiHead(window=SEQ_LEN)}, id="window-of-all"),
         pytest.param({"attention": Dot(), "position": RoPE()}, id="dot"),
         pytest.param({"attention": Shared(), "ffn": ReLU2(), "logit_soft_cap": 15.0}, id="shared"),
         pytest.param({"attention": Mean(), "position": Learned()}, id="mean"),
@@ -385,9 +436,13 @@ def test_activations_that_have_no_formula_are_refused(settings: dict[str, Any]) 
         activations_by_formula(ModelConfig(**SMALL | settings), BATCH_SIZE, SEQ_LEN)
 
 
-def test_linear_attention_s_activations_have_no_formula() -> None:
-    with pytest.raises(ConfigError, match="linear"):
-        activations_by_formula(ModelConfig(**SMALL, attention=Linear()), BATCH_SIZE, SEQ_LEN)
+@pytest.mark.parametrize(
+    ("attention", "message"),
+    [(Linear(), "linear"), (MultiHead(window=SEQ_LEN - 1), "a window within the text")],
+)
+def test_activations_of_chunks_and_of_windows_have_no_formula(attention: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        activations_by_formula(ModelConfig(**SMALL, attention=attention), BATCH_SIZE, SEQ_LEN)
 
 
 def test_live_bytes_follow_tensors_from_birth_to_death() -> None:

@@ -2,6 +2,7 @@ import json
 import math
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from clearformer.errors import (
     CheckpointError,
     ConfigError,
     DataError,
+    DiskError,
     Interrupted,
     NonFiniteError,
     TokenizerError,
@@ -26,13 +28,14 @@ from clearformer.train import loop, setup
 from clearformer.train.checkpoint import (
     MODEL,
     OPTIMIZER,
+    Checkpoint,
     Progress,
     list_checkpoints,
     load_checkpoint,
     step_of,
 )
 from clearformer.train.config import RunConfig
-from clearformer.train.folder import RunFolder, read_metrics
+from clearformer.train.folder import Metrics, RunFolder, read_metrics
 from clearformer.train.interrupts import Interrupts
 from clearformer.train.loop import Outcome, Training
 from clearformer.train.processes import Processes
@@ -147,7 +150,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(loop.time, "perf_counter", lambda: clock.now)
     monkeypatch.setattr(language, "next_token_loss", clock.takes(0.125, language.next_token_loss))
-    for module, name in ((language, "evaluate_split"), (loop, "save_checkpoint"), (language, "generate")):
+    for module, name in ((language, "evaluate_split"), (loop, "weights_of"), (language, "generate")):
         monkeypatch.setattr(module, name, clock.takes(100.0, getattr(module, name)))
     return clock
 
@@ -176,7 +179,7 @@ def test_every_line_has_what_the_contract_names(trained: Trained, run_folder: Fo
     assert [line["step"] for line in lines] == [3, 4, 6, 8, 9, 12, 13]
     for line in lines:
         evaluated = line["step"] in (4, 8, 12, 13)
-        assert line.keys() == LINE | ({"val_loss"} if evaluated else set())
+        assert line.keys() == LINE | ({"val_loss", "val_share"} if evaluated else set())
         assert line["tokens"] == line["step"] * 4 * 7
         assert line["grad_norm"] > 0
         assert line["tokens_per_second"] > 0
@@ -202,6 +205,7 @@ def test_without_held_out_text_nothing_is_evaluated(trained: Trained, run_folder
     "settings",
     [
         ("train.eval_every=1",),
+        ("train.eval_every=1", "train.eval_share=none"),
         ("train.sample_every=1", "train.sample_tokens=3"),
         ("train.checkpoint_every=1",),
         ("train.log_every=7",),
@@ -589,9 +593,9 @@ def test_a_finished_run_is_only_measured_again(
 
 
 def test_a_finished_run_can_be_made_longer(trained: Trained, resumed: Resumed, run_folder: Folders) -> None:
-    settings = ("train.schedule=constant",)
-    trained("whole", *settings, "train.max_steps=20", "train.eval_every=1")
-    trained("a", *settings, "train.eval_every=1")
+    settings = ("train.schedule=constant", "train.eval_every=1", "train.eval_share=none")
+    trained("whole", *settings, "train.max_steps=20")
+    trained("a", *settings)
 
     outcome = resumed("a", max_steps=20)
 
@@ -617,6 +621,103 @@ def test_a_checkpoint_of_another_model_is_refused(
 
     with pytest.raises(CheckpointError, match=r"step 13 does not fit config\.toml"):
         resumed("a")
+
+
+# --- evaluations ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("every", "share", "n_rows"),
+    [
+        (5, 0.01, 1),  # 0.05 of a step, and at least one
+        (50, 0.01, 6),  # 50 steps of 4 rows are 600 forward passes of a row
+        (50, 0.05, 30),
+        (5, 0.5, 30),
+        (127, 0.05, 76),
+        (128, 0.05, None),  # no fewer than there are
+        (50, 1.0, None),
+        (50, None, None),
+    ],
+)
+def test_evaluations_on_the_way_cost_a_share_of_the_training(
+    begun: Callable[..., Training], every: int, share: float | None, n_rows: int | None
+) -> None:
+    settings = (f"train.eval_every={every}", f"train.eval_share={'none' if share is None else share}")
+    training = begun("a", *settings)
+
+    assert training.task.n_held_out == 77
+    assert training.rows_on_the_way() == n_rows
+
+
+@pytest.mark.parametrize("share", ["0", "-0.1", "1.01", "nan"])
+def test_a_share_that_is_none_is_refused(configure: Callable[..., RunConfig], share: str) -> None:
+    with pytest.raises(ConfigError, match=r"train\.eval_share"):
+        configure(f"train.eval_share={share}")
+
+
+def held_out(folder: RunFolder, what: str = "val_share") -> dict[int, float]:
+    """What the lines say of evaluations, by step."""
+    return {line["step"]: line[what] for line in read_metrics(folder.metrics_file) if what in line}
+
+
+def test_the_whole_is_read_with_a_checkpoint_and_at_the_end(trained: Trained, run_folder: Folders) -> None:
+    outcome = trained("a", "train.eval_every=3", "train.checkpoint_every=4")
+    trained("whole", "train.eval_every=3", "train.checkpoint_every=4", "train.eval_share=none")
+
+    part = 1 / outcome.task.n_held_out
+    shares = {3: part, 4: 1.0, 6: part, 8: 1.0, 9: part, 12: 1.0, 13: 1.0}
+    assert held_out(run_folder("a")) == shares
+    assert held_out(run_folder("whole")) == dict.fromkeys(shares, 1.0)
+    ours, theirs = (held_out(run_folder(name), "val_loss") for name in ("a", "whole"))
+    assert {step for step in shares if ours[step] == theirs[step]} == {4, 8, 12, 13}
+
+
+def test_an_evaluation_on_the_way_reads_the_same_rows_each_time(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Tensor] = []
+    evaluate = language.evaluate_split
+
+    def listening(model: Any, *args: Any, **options: Any) -> Any:
+        seen: list[Tensor] = []
+        with model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].flatten())):
+            measured = evaluate(model, *args, **options)
+        read.append(torch.cat(seen))
+        return measured
+
+    monkeypatch.setattr(language, "evaluate_split", listening)
+
+    trained("a", "train.eval_every=4", "train.eval_share=0.1")
+
+    assert len(read) == 4
+    assert len(read[0]) == 5 * 7  # a tenth of 3 x 4 steps of 4 rows
+    assert torch.equal(read[0], read[1])
+    assert torch.equal(read[0], read[2])
+    assert len(read[3]) > 60 * 7
+
+
+def test_only_losses_of_the_whole_say_which_is_best(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a part are far lower here."""
+    evaluate = language.evaluate_split
+
+    def lower_for_a_part(*args: Any, n_windows: int | None, **options: Any) -> Evaluation:
+        measured = evaluate(*args, n_windows=n_windows, **options)
+        return measured if n_windows is None else replace(measured, loss=0.001)
+
+    monkeypatch.setattr(language, "evaluate_split", lower_for_a_part)
+    listener = At(10, interrupt)
+
+    with pytest.raises(Interrupted):
+        trained("a", "train.eval_every=5", "train.checkpoint_every=4", reporter=listener)
+
+    assert held_out(run_folder("a"), "val_loss")[10] == 0.001
+    progress = load_checkpoint(last_checkpoint(run_folder("a"))).progress
+    assert (progress.step, progress.val_loss) == (10, None)
+    whole = {step: loss for step, loss in held_out(run_folder("a"), "val_loss").items() if step % 4 == 0}
+    assert progress.best_step == min(whole, key=whole.__getitem__)
+    assert progress.best_val_loss == min(whole.values())
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------
@@ -658,6 +759,157 @@ def test_a_signal_lets_the_step_be_finished_and_kept(
         None,
         None,
     )  # step 5 was evaluated, and this one was not
+
+
+# --- checkpoints beside the training ----------------------------------------------------------------------
+
+
+class Hold:
+    """Holds what is written at its first call for a step, until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: int, error: Exception | None = None) -> None:
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+        save = loop.save_checkpoint
+
+        def held(checkpoints: Path, checkpoint: Checkpoint) -> Path:
+            if checkpoint.progress.step == step:
+                self.begun.set()
+                assert self.may_go_on.wait(60)
+                if error:
+                    raise error
+            return save(checkpoints, checkpoint)
+
+        monkeypatch.setattr(loop, "save_checkpoint", held)
+
+    def let_go(self) -> None:
+        assert self.begun.wait(60)
+        self.may_go_on.set()
+
+    def let_go_soon(self) -> None:
+        """Once training is likely to wait for it."""
+        assert self.begun.wait(60)
+        threading.Timer(0.1, self.may_go_on.set).start()
+
+
+@pytest.mark.parametrize("settings", [(), ("train.ema=0.9", "train.optimizer=muon")], ids=str)
+def test_training_goes_on_while_a_checkpoint_is_written_and_it_stays_as_it_was(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...]
+) -> None:
+    settings = (*settings, "train.checkpoint_every=5", "train.keep=9")
+    trained("whole", *settings)
+    hold = Hold(monkeypatch, step=5)
+
+    trained("a", *settings, reporter=At(9, hold.let_go))  # four steps further
+
+    assert_same_run(run_folder("a"), run_folder("whole"))
+    ours, theirs = (
+        load_checkpoint(run_folder(name).checkpoints / "step-00000005") for name in ("a", "whole")
+    )
+    assert ours.progress.step == theirs.progress.step == 5
+    for held, plain in ((ours.model, theirs.model), (ours.optimizer, theirs.optimizer)):
+        assert held.keys() == plain.keys()
+        assert all(torch.equal(held[name], plain[name]) for name in held)
+
+
+def test_the_next_checkpoint_waits_for_the_one_before(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = Hold(monkeypatch, step=5)
+
+    trained("a", "train.checkpoint_every=5", "train.keep=9", reporter=At(10, hold.let_go_soon))
+
+    assert [step_of(folder) for folder in list_checkpoints(run_folder("a").checkpoints)] == [13, 10, 5]
+
+
+@pytest.mark.parametrize("step", [5, 13])
+def test_a_run_ends_when_all_is_written(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    hold = Hold(monkeypatch, step)
+    threading.Thread(target=hold.let_go_soon).start()
+
+    trained("a", "train.checkpoint_every=5", "train.keep=9")
+
+    assert [step_of(folder) for folder in list_checkpoints(run_folder("a").checkpoints)] == [13, 10, 5]
+
+
+@pytest.mark.parametrize(("action", "error"), [(interrupt, Interrupted), (crash, CrashedError)])
+def test_whatever_ends_a_run_waits_for_what_is_being_written(
+    trained: Trained,
+    run_folder: Folders,
+    monkeypatch: pytest.MonkeyPatch,
+    action: Callable[[], object],
+    error: type[Exception],
+) -> None:
+    hold = Hold(monkeypatch, step=5)
+
+    def end() -> None:
+        hold.let_go_soon()
+        action()
+
+    with pytest.raises(error):
+        trained("a", "train.checkpoint_every=5", reporter=At(7, end))
+
+    kept = [step_of(folder) for folder in list_checkpoints(run_folder("a").checkpoints)]
+    assert kept == ([7, 5] if error is Interrupted else [5])
+    assert not list(run_folder("a").checkpoints.glob(".unfinished-*"))
+
+
+def test_an_interrupt_says_that_all_is_kept_when_it_is(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of its own checkpoint; and not where that could not be written."""
+    hold = Hold(monkeypatch, step=7)
+    threading.Thread(target=hold.let_go_soon).start()
+    with pytest.raises(Interrupted, match="everything so far is kept"):
+        trained("a", reporter=At(7, interrupt))
+    assert step_of(last_checkpoint(run_folder("a"))) == 7
+
+    hold = Hold(monkeypatch, step=7, error=DiskError("no space"))
+    threading.Thread(target=hold.let_go_soon).start()
+    with pytest.raises(DiskError, match="no space"):
+        trained("b", reporter=At(7, interrupt))
+
+
+@pytest.mark.parametrize(("step", "let_go_at"), [(5, 7), (5, 10), (13, 13)])
+def test_what_cannot_be_written_ends_the_run(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch, step: int, let_go_at: int
+) -> None:
+    """While it goes on, at the next checkpoint, and at its end; no later checkpoint is written."""
+    hold = Hold(monkeypatch, step, DiskError("no space"))
+    action = hold.let_go_soon
+    if step == let_go_at:
+        action = threading.Thread(target=hold.let_go_soon).start
+
+    with pytest.raises(DiskError, match="no space"):
+        trained("a", "train.checkpoint_every=5", "train.keep=9", reporter=At(let_go_at, action))
+
+    kept = [step_of(folder) for folder in list_checkpoints(run_folder("a").checkpoints)]
+    assert kept == ([10, 5] if step == 13 else [])
+    assert lines_of(run_folder("a"))[-1]["step"] <= (13 if step == 13 else 10)
+
+
+def test_a_checkpoint_is_never_ahead_of_its_metrics(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lines up to its step are on the disk before it is."""
+    on_disk, ahead = [], []
+    sync, save = Metrics.sync, loop.save_checkpoint
+
+    def synced(metrics: Metrics) -> None:
+        on_disk[:] = [line["step"] for line in read_metrics(run_folder("a").metrics_file)]
+        sync(metrics)
+
+    def saved(checkpoints: Path, checkpoint: Checkpoint) -> Path:
+        ahead.append(checkpoint.progress.step not in on_disk)
+        return save(checkpoints, checkpoint)
+
+    monkeypatch.setattr(Metrics, "sync", synced)
+    monkeypatch.setattr(loop, "save_checkpoint", saved)
+
+    trained("a", "train.checkpoint_every=3")
+
+    assert ahead == [False] * 5
 
 
 # --- what is not finite -----------------------------------------------------------------------------------
@@ -806,6 +1058,22 @@ def test_an_update_that_spoils_the_weights_never_becomes_a_checkpoint(
     )
 
     assert kept_steps(training) == [3]
+
+
+def test_the_last_good_state_is_named_once_it_is_written(
+    sabotaged: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = Hold(monkeypatch, step=4)
+
+    def spoil(training: Training) -> None:
+        hold.let_go_soon()
+        spoil_a_weight(training)
+
+    training = sabotaged(5, spoil, "train.checkpoint_every=4")
+
+    run_until_it_fails(training, r"step 6: the loss is not finite; .* the checkpoint of step 4 in")
+
+    assert kept_steps(training) == [4]
 
 
 def test_a_run_that_failed_can_be_resumed_and_fails_no_later(

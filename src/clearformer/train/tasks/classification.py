@@ -1,5 +1,6 @@
 """Classification: an encoder tells the class of a text."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from clearformer.data import Data, LabelledData
 from clearformer.data.labelled_batches import LabelledBatches, TooLong, batch_of, fitted_lengths
 from clearformer.data.labelled_preparing import LabelledDataset, prepare_labelled
 from clearformer.evaluate.classifying import ClassEvaluation, class_logprobs, evaluate_classes
+from clearformer.evaluate.parts import part_of_labelled
 from clearformer.model import Encoder
 from clearformer.model.config import ModelConfig
 from clearformer.text import Tokenizer
@@ -85,10 +87,23 @@ class Classification(Task):
         tokens, padding, labels, weight = batch
         return weight * summed_loss(model(tokens, padding), labels, self.config.train.label_smoothing)
 
-    def evaluate(self, model: Encoder, dtype: torch.dtype) -> ClassEvaluation | None:
-        if "val" not in self.dataset.splits:
+    @property
+    def rows_per_step(self) -> float:
+        return len(self.batches.split) / self.batches.steps_per_epoch
+
+    @property
+    def n_held_out(self) -> int:
+        return len(self.dataset.splits.get("val", ()))
+
+    def evaluate(
+        self, model: Encoder, dtype: torch.dtype, n_rows: int | None = None
+    ) -> ClassEvaluation | None:
+        texts, dataset = self.dataset.splits.get("val"), self.dataset
+        if texts is None:
             return None
-        return evaluate_classes(model, self.dataset, too_long=self.too_long, dtype=dtype)
+        if n_rows is not None:
+            dataset = replace(dataset, splits={"val": part_of_labelled(texts, n_rows)})
+        return evaluate_classes(model, dataset, too_long=self.too_long, dtype=dtype)
 
     def metrics(self, measured: ClassEvaluation) -> dict[str, float]:
         return {"val_accuracy": measured.report.accuracy, "val_macro_f1": measured.report.macro_f1}

@@ -9,6 +9,7 @@ from torch import Tensor
 from clearformer.config import Spec
 from clearformer.data import Batches, Dataset, TextData, prepare
 from clearformer.evaluate import Evaluation, evaluate_split
+from clearformer.evaluate.language_model import count_windows
 from clearformer.generate import generate
 from clearformer.model import Decoder
 from clearformer.text import Tokenizer
@@ -71,9 +72,20 @@ class LanguageModelling(Task):
         inputs, targets = batch
         return next_token_loss(model(inputs), targets, self.config.train.label_smoothing)
 
-    def evaluate(self, model: Decoder, dtype: torch.dtype) -> Evaluation | None:
+    @property
+    def rows_per_step(self) -> float:
+        return self.config.train.batch_size
+
+    @property
+    def n_held_out(self) -> int:
         split = self.dataset.splits.get("val")
-        return None if split is None else evaluate_split(model, split, self.tokenizer, dtype=dtype)
+        return 0 if split is None else count_windows(len(split), self.config.model.max_seq_len)
+
+    def evaluate(self, model: Decoder, dtype: torch.dtype, n_rows: int | None = None) -> Evaluation | None:
+        split = self.dataset.splits.get("val")
+        if split is None:
+            return None
+        return evaluate_split(model, split, self.tokenizer, dtype=dtype, n_windows=n_rows)
 
     def sample(self, model: Decoder) -> str:
         settings = self.config.train

@@ -15,6 +15,7 @@ from clearformer.data.labelled_batches import LabelledBatches, fitted_lengths, i
 from clearformer.data.labelled_preparing import LabelledDataset, prepare_labelled
 from clearformer.data.masking import MaskedBatch, MaskedBatches, Masking, Rows, TextWindows, windows_in_order
 from clearformer.evaluate.masked import MaskedEvaluation, evaluate_masked
+from clearformer.evaluate.parts import part_of_labelled, part_of_text
 from clearformer.generate import evaluating
 from clearformer.model import Encoder
 from clearformer.text import Tokenizer, TokenizerConfig, specials_of
@@ -64,26 +65,36 @@ def prepare_for_masking(
 
 
 def masked_in_order(
-    config: "RunConfig", dataset: Dataset | LabelledDataset, split: str = "val"
+    config: "RunConfig", dataset: Dataset | LabelledDataset, split: str = "val", n_rows: int | None = None
 ) -> Iterator[MaskedBatch]:
-    """A whole split, masked as it is in every run with these settings."""
+    """A whole split, or so many rows of it, masked as it is in every run with these settings."""
     assert isinstance(config.train.objective, Masked)
     spec = config.train.objective
     masking = Masking(dataset.tokenizer, HELD_OUT_SEED, spec.fraction, spec.whole_words)
-    for place, rows in enumerate(_rows_in_order(config, dataset, split)):
+    for place, rows in enumerate(_rows_in_order(config, dataset, split, n_rows)):
         yield masking(rows.tokens, rows.padding, place)
 
 
-def _rows_in_order(config: "RunConfig", dataset: Dataset | LabelledDataset, split: str) -> Iterator[Rows]:
+def _rows_in_order(
+    config: "RunConfig", dataset: Dataset | LabelledDataset, split: str, n_rows: int | None
+) -> Iterator[Rows]:
     batch_size, length = config.train.batch_size, config.model.max_seq_len
     if not isinstance(dataset, LabelledDataset):
-        yield from windows_in_order(dataset.splits[split], batch_size, length, dataset.tokenizer)
+        text = dataset.splits[split]
+        part = text if n_rows is None else part_of_text(text, n_rows, _content(length))
+        yield from windows_in_order(part, batch_size, length, dataset.tokenizer)
         return
     assert isinstance(config.data, LabelledData)
     assert dataset.tokenizer.pad_id is not None
     texts, pad_id = dataset.splits[split], dataset.tokenizer.pad_id
+    texts = texts if n_rows is None else part_of_labelled(texts, n_rows)
     for _, batch in in_length_order(texts, batch_size, length, pad_id, config.data.too_long):
         yield Rows(batch.tokens, batch.padding)
+
+
+def _content(length: int) -> int:
+    """The tokens of a text in a row of this length, which [CLS] and [SEP] are in too."""
+    return length - 2
 
 
 class MaskedModelling(Task):
@@ -134,10 +145,24 @@ class MaskedModelling(Task):
         hidden = model.hidden(tokens, padding)
         return weight * summed_loss_of_hidden(model, hidden, targets, self.config.train.label_smoothing)
 
-    def evaluate(self, model: Encoder, dtype: torch.dtype) -> MaskedEvaluation | None:
+    @property
+    def rows_per_step(self) -> float:
+        return self.config.train.batch_size
+
+    @property
+    def n_held_out(self) -> int:
+        length = len(self.dataset.splits.get("val", ()))
+        if isinstance(self.dataset, LabelledDataset):
+            return length
+        return -(-length // _content(self.config.model.max_seq_len))
+
+    def evaluate(
+        self, model: Encoder, dtype: torch.dtype, n_rows: int | None = None
+    ) -> MaskedEvaluation | None:
         if "val" not in self.dataset.splits:
             return None
-        return evaluate_masked(model, masked_in_order(self.config, self.dataset), dtype=dtype)
+        batches = masked_in_order(self.config, self.dataset, n_rows=n_rows)
+        return evaluate_masked(model, batches, dtype=dtype)
 
     def metrics(self, measured: MaskedEvaluation) -> dict[str, float]:
         return {"val_accuracy": measured.accuracy}

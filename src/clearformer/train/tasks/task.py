@@ -28,6 +28,8 @@ class Measured(Protocol):
 class Task(ABC):
     """Where a run's batches come from, what it makes small, and how it is measured.
 
+    A row is a window of a text, a pair, or a labelled text.
+
     A batch is a pure function of its step. It is read in parts, several of one process (`train.accumulate`), or one
     or more in each of several; the *mean* of the parts' losses is the loss of the batch.
     """
@@ -54,9 +56,22 @@ class Task(ABC):
     def loss(self, model: Any, *batch: Tensor) -> Float[Tensor, ""]:
         """What training makes small, of one part, in nats."""
 
+    @property
     @abstractmethod
-    def evaluate(self, model: Any, dtype: torch.dtype) -> Measured | None:
-        """Measure a model on the whole held-out split; None where there is none."""
+    def rows_per_step(self) -> float:
+        """The rows of a step's batch, all parts together; their mean where batches differ."""
+
+    @property
+    @abstractmethod
+    def n_held_out(self) -> int:
+        """The rows of the held-out split; 0 where there is none."""
+
+    @abstractmethod
+    def evaluate(self, model: Any, dtype: torch.dtype, n_rows: int | None = None) -> Measured | None:
+        """Measure a model on the whole held-out split, or on so many of its rows; None where there is none.
+
+        The rows are evenly spaced over the split, the same ones every time. No random stream of training is drawn from.
+        """
 
     def metrics(self, measured: Any) -> dict[str, float]:
         """What a line of metrics.jsonl says of an evaluation besides its loss."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clearformer.config import Spec
 from clearformer.data import PairBatches, PairDataset, PairsData, prepare_pairs
+from clearformer.evaluate.parts import part_of_pairs
 from clearformer.evaluate.teacher_forcing import PairLoss, evaluate_pairs
 from clearformer.generate.translations import translate
 from clearformer.model import EncoderDecoder
@@ -70,9 +71,22 @@ class Translation(Task):
         hidden = model.hidden(source, tokens, source_padding)
         return weight * summed_loss_of_hidden(model, hidden, targets, self.config.train.label_smoothing)
 
-    def evaluate(self, model: EncoderDecoder, dtype: torch.dtype) -> PairLoss | None:
+    @property
+    def rows_per_step(self) -> float:
+        return len(self.batches.split) / self.batches.batches_per_epoch
+
+    @property
+    def n_held_out(self) -> int:
+        return len(self.dataset.splits.get("val", ()))
+
+    def evaluate(
+        self, model: EncoderDecoder, dtype: torch.dtype, n_rows: int | None = None
+    ) -> PairLoss | None:
         split = self.dataset.splits.get("val")
-        return None if split is None else evaluate_pairs(model, split, self.tokenizer, dtype=dtype)
+        if split is None:
+            return None
+        part = split if n_rows is None else part_of_pairs(split, n_rows)
+        return evaluate_pairs(model, part, self.tokenizer, dtype=dtype)
 
     def metrics(self, measured: PairLoss) -> dict[str, float]:
         return {"val_perplexity": round(measured.perplexity, 4)}

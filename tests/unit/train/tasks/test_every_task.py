@@ -9,11 +9,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from clearformer.data.batches import IGNORED
 from clearformer.errors import DataError, Interrupted
+from clearformer.evaluate.parts import evenly_spaced
 from clearformer.train.checkpoint import (
     MODEL,
     OPTIMIZER,
@@ -25,6 +28,7 @@ from clearformer.train.checkpoint import (
 from clearformer.train.folder import RunFolder, read_metrics
 from clearformer.train.loop import Outcome, Training
 from clearformer.train.report import Reporter
+from clearformer.train.tasks.masked import masked_in_order
 
 Trained = Callable[..., Outcome]
 Begun = Callable[..., Training]
@@ -38,11 +42,11 @@ every_new_task = pytest.mark.parametrize("task", NEW_TASKS)
 LINE = {"step", "tokens", "seconds", "loss", "lr", "grad_norm", "tokens_per_second"}
 OF_THE_CLOCK = {"seconds", "tokens_per_second"}
 SAID_OF_AN_EVALUATION = {
-    "next_token": {"val_loss"},
-    "translation": {"val_loss", "val_perplexity"},
-    "masked": {"val_loss", "val_accuracy"},
-    "masked-labelled": {"val_loss", "val_accuracy"},
-    "classification": {"val_loss", "val_accuracy", "val_macro_f1"},
+    "next_token": {"val_loss", "val_share"},
+    "translation": {"val_loss", "val_share", "val_perplexity"},
+    "masked": {"val_loss", "val_share", "val_accuracy"},
+    "masked-labelled": {"val_loss", "val_share", "val_accuracy"},
+    "classification": {"val_loss", "val_share", "val_accuracy", "val_macro_f1"},
 }
 
 
@@ -163,7 +167,11 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(
 
 
 @every_new_task
-@pytest.mark.parametrize("settings", [("train.eval_every=1",), ("train.sample_every=1",)], ids="+".join)
+@pytest.mark.parametrize(
+    "settings",
+    [("train.eval_every=1",), ("train.eval_every=1", "train.eval_share=none"), ("train.sample_every=1",)],
+    ids="+".join,
+)
 def test_looking_never_changes_the_steps(trained: Trained, task: str, settings: tuple[str, ...]) -> None:
     quiet = ("train.eval_every=1000", "model.dropout=0.2", "train.max_steps=4")
 
@@ -179,12 +187,93 @@ def test_the_lines_say_what_an_evaluation_found(trained: Trained, run_folder: Fo
         evaluated = line["step"] in (4, 8, 9)
         assert line.keys() == LINE | (SAID_OF_AN_EVALUATION[task] if evaluated else set())
         assert all(0 <= line[name] <= 1 for name in ("val_accuracy", "val_macro_f1") if name in line)
+        assert not evaluated or (line["val_share"] == 1) == (line["step"] == 9)
     assert lines[-1]["val_loss"] == outcome.progress.val_loss
     assert (
         lines[-1]["tokens"]
         == sum(outcome.task.n_tokens(step) for step in range(9))
         == outcome.progress.tokens
     )
+
+
+# --- a part of the held-out data --------------------------------------------------------------------------
+
+
+def rows_read(training: Training, n_rows: int | None) -> list[tuple[int, ...]]:
+    """The rows of the held-out data that an evaluation reads."""
+    rows: list[tuple[int, ...]] = []
+
+    def look(_: object, inputs: tuple[Tensor, ...]) -> None:
+        rows.extend(tuple(row.tolist()) for row in inputs[0])
+
+    with training.model.embed.register_forward_pre_hook(look):
+        training.task.evaluate(training.model, torch.float32, n_rows)
+    return rows
+
+
+@every_task
+def test_a_part_has_as_many_rows_as_asked_for_and_the_same_each_time(begun: Begun, task: str) -> None:
+    training = begun("a", task)
+    per_row = 2 if task == "translation" else 1  # a source and a target
+    n_all = training.task.n_held_out
+
+    assert n_all > 9
+    assert len(rows_read(training, None)) == len(rows_read(training, n_all)) == per_row * n_all
+    for n_rows in (1, 4, n_all - 1):
+        rows = rows_read(training, n_rows)
+        assert len(rows) == per_row * n_rows
+        assert rows == rows_read(training, n_rows)
+        parts = [training.task.evaluate(training.model, torch.float32, n_rows) for _ in range(2)]
+        assert parts[0].loss == parts[1].loss  # type: ignore[union-attr]
+
+
+@every_new_task
+def test_the_rows_of_a_part_are_evenly_spaced_ones_of_the_whole(begun: Begun, task: str) -> None:
+    """Of a running text the rows are stretches, with [CLS] and [SEP] around them."""
+    training = begun("a", task)
+    split = training.task.dataset.splits["val"]  # type: ignore[attr-defined]
+    tokenizer, n_rows = training.task.tokenizer, 5
+    places = evenly_spaced(n_rows, training.task.n_held_out).tolist()
+    if task == "translation":
+        expected = [(*split.source(place).tolist(), tokenizer.eos_id) for place in places]
+        expected += [(tokenizer.bos_id, *split.target(place).tolist()) for place in places]
+    elif task == "masked":
+        text = split.read(0, len(split))
+        stretches = [text[21 * place : 21 * (place + 1)].tolist() for place in places]
+        expected = [(tokenizer.bos_id, *stretch, tokenizer.eos_id) for stretch in stretches]
+    else:
+        expected = [tuple(split.row(place).tolist()) for place in places]
+
+    if task.startswith("masked"):
+        batches = masked_in_order(training.config, training.task.dataset, n_rows=n_rows)  # type: ignore[attr-defined]
+        found = [
+            tuple(np.where(targets == IGNORED, tokens, targets)[padding].tolist())
+            for batch in batches
+            for tokens, padding, targets in zip(*batch, strict=True)
+        ]
+    else:
+        found = [tuple(t for t in row if t != tokenizer.pad_id) for row in rows_read(training, n_rows)]
+
+    assert sorted(found) == sorted(expected)
+
+
+@every_task
+def test_the_rows_of_a_step_are_those_of_its_batches(begun: Begun, task: str) -> None:
+    training = begun("a", task)
+    n_steps = training.task.batches.batches_per_epoch if task == "translation" else 3  # type: ignore[attr-defined]
+
+    counts = [len(training.task.batch(step, 0, 1)[0]) for step in range(n_steps)]
+
+    assert training.task.rows_per_step == pytest.approx(sum(counts) / len(counts), rel=0.05)
+
+
+@every_task
+def test_without_held_out_data_there_are_no_rows(begun: Begun, task: str) -> None:
+    training = begun("a", task, "data.val_fraction=0.0")
+
+    assert training.task.n_held_out == 0
+    assert training.rows_on_the_way() is None
+    assert training.evaluate(whole=False) == {}
 
 
 @every_new_task
