@@ -31,7 +31,7 @@ from clearformer.train.schedules import WarmupStableDecay
 
 logger = logging.getLogger(__name__)
 
-SECONDS = 300.0  # where nothing says how long
+SECONDS = 300.0  # where nothing says how long, or steps alone do
 UTILISATION = 0.4  # of the rate of large products, by the products of a small compiled step
 
 # A minute on two CPU cores, and what was best for it.
@@ -82,7 +82,7 @@ def auto_for(wanted: RunConfig) -> RunConfig:
     """The run that `auto` stands for, for the text, the time and the device of a configuration; told in the log.
 
     Raises:
-        ConfigError: it is for no text, or its end is given in steps.
+        ConfigError: it is for no text.
         DataError: there is no such text.
     """
     situation = measure(wanted)
@@ -101,13 +101,11 @@ def measure(wanted: RunConfig) -> Situation:
         raise ConfigError(
             "auto chooses for a text: for pairs begin with translate, for labelled texts with classify"
         )
-    if wanted.train.max_seconds is None:
-        raise ConfigError("auto needs to know how long: set train.max_seconds")
     device = resolve_device(wanted.train.device)
     dtype = resolve_dtype(wanted.train.dtype, device)
     return Situation(
         n_bytes=text_bytes(wanted.data),
-        seconds=wanted.train.max_seconds,
+        seconds=wanted.train.max_seconds or SECONDS,
         rate=measured_rate(dtype, device, seconds=0.3).flops_per_second,
         memory=memory_of(device) / 2,
     )

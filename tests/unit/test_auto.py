@@ -128,8 +128,6 @@ def test_a_built_in_text_is_counted() -> None:
 def test_what_it_does_not_serve() -> None:
     with pytest.raises(ConfigError, match="for pairs begin with translate"):
         measure(preset("translate").replace(data=PairsData()))
-    with pytest.raises(ConfigError, match=r"set train\.max_seconds"):
-        measure(preset("lecture"))
     with pytest.raises(DataError, match="there is no such file"):
         resolve_run(["auto", "data.path=/nowhere.txt"], None)
 

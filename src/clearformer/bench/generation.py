@@ -32,7 +32,7 @@ def bench_generation(
     dtype: str,
     limits: Limits,
     told: Callable[[str, float], None] = lambda *_: None,
-    compiled: bool = True,
+    compiled: bool = False,
 ) -> list[Comparison]:
     """Greedy tokens a second, a comparison for each number of streams; prompts are random tokens.
 

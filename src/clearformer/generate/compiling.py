@@ -19,39 +19,40 @@ from clearformer.model.hooks import hook_points
 logger = logging.getLogger(__name__)
 
 Step = Callable[..., Tensor]
-"""`forward` of a decoder or `decode` of an encoder-decoder, the model before their arguments."""
+"""A function as `read_tokens` is."""
 
 
-def plain_step(model: Decoder | EncoderDecoder) -> Step:
-    """What reads new tokens, as it is written."""
-    return Decoder.forward if isinstance(model, Decoder) else EncoderDecoder.decode
+def read_tokens(model: Decoder | EncoderDecoder, *arguments: Any, **settings: Any) -> Tensor:
+    """The scores after new tokens; the arguments are those of the model, or of an encoder-decoder's `decode`."""
+    if isinstance(model, Decoder):
+        return model(*arguments, **settings)
+    return model.decode(*arguments, **settings)
 
 
 def compiled_step(model: Decoder | EncoderDecoder) -> Step:
-    """The same, compiled when it is first called; as it is written, where somebody looks inside.
+    """`read_tokens`, compiled when it is first called; as it is written, where somebody looks inside.
 
     Models of one configuration share it, for their weights are among what it is given.
     """
-    plain = plain_step(model)
     if any(point.watched for point in hook_points(model).values()):
-        return plain
+        return read_tokens
     weight = model.embed.weight
-    return _compiled(plain, weight.device.type == "cpu", (model.config, weight.dtype, weight.device))
+    return _compiled(weight.device.type == "cpu", (model.config, weight.dtype, weight.device))
 
 
 @cache
-def _compiled(plain: Step, on_cpu: bool, _granted: tuple[Hashable, ...]) -> Step:
+def _compiled(on_cpu: bool, _granted: tuple[Hashable, ...]) -> Step:
     """One compiled function for all models of which the same may be taken for granted."""
     # By default what multiplies a matrix is worked out anew for each of its rows where that looks cheap, and a norm
     # before 50,000 rows is not.
     options: dict[str, Any] = {"realize_opcount_threshold": 5} if on_cpu else {}
     options["size_asserts"] = False  # of every weight at every token
     if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
-        return _or_plain(torch.compile(plain, options=options), plain)
+        return _or_plain(torch.compile(read_tokens, options=options), read_tokens)
     # To look whether some hundred modules have changed takes longer than a small model's step. They have not, but for
     # what is taken for granted, and whether somebody looks inside.
     options["guard_filter_fn"] = torch.compiler.skip_guard_on_all_nn_modules_unsafe
-    return _or_plain(torch.compile(plain, isolate_recompiles=True, options=options), plain)
+    return _or_plain(torch.compile(read_tokens, isolate_recompiles=True, options=options), read_tokens)
 
 
 def _or_plain(compiled: Step, plain: Step) -> Step:

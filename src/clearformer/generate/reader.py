@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from clearformer.errors import UserError
-from clearformer.generate.compiling import Step, compiled_step, plain_step
+from clearformer.generate.compiling import Step, compiled_step, read_tokens
 from clearformer.model import Cache, Decoder, EncoderDecoder, Memory
 
 FILLER = 0  # a token that stands where a shorter text has none; what it is makes no difference
@@ -36,7 +36,7 @@ class Reader:
     ) -> None:
         self._model = model
         self._use_cache = use_cache
-        self._step = compiled_step(model) if compiled else plain_step(model)
+        self._step = compiled_step(model) if compiled else read_tokens
         self._cache: Cache | None = None
         self._memory = read_sources(model, sources)
 
@@ -57,12 +57,12 @@ class Reader:
     def begin(self, texts: Sequence[Sequence[int]]) -> Float[Tensor, "B V"]:
         """Read the texts as far as the model's positions reach; see `context_start`."""
         self._cache = self._model.new_cache() if self._use_cache else None
-        limit, plain = self._model.config.max_seq_len, plain_step(self._model)
+        limit = self._model.config.max_seq_len
         read = [tuple(text[context_start(len(text), limit) :]) for text in texts]
         if self._memory is not None:
-            return self._last_logits(plain, *left_padded(read, device_of(self._model)))
+            return self._last_logits(read_tokens, *left_padded(read, device_of(self._model)))
         different = {text: i for i, text in enumerate(dict.fromkeys(read))}
-        logits = self._last_logits(plain, *left_padded(list(different), device_of(self._model)))
+        logits = self._last_logits(read_tokens, *left_padded(list(different), device_of(self._model)))
         if len(different) == len(read):
             return logits
         rows = torch.tensor([different[text] for text in read], device=logits.device)

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from clearformer.generate.compiling import _compiled, _or_plain, compiled_step, plain_step
+from clearformer.generate.compiling import _compiled, _or_plain, compiled_step, read_tokens
 from clearformer.model import Decoder, ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
@@ -35,7 +35,7 @@ def test_who_looks_inside_gets_the_plain_step() -> None:
     with model.hooked({"blocks.0.hook_resid_post": seen.append}):
         step = compiled_step(model)
 
-    assert step is plain_step(model)
+    assert step is read_tokens
     assert compiled_step(model) is not step
 
 
@@ -79,6 +79,6 @@ def test_torch_without_isolated_compiling_checks_everything() -> None:
         return step
 
     with patch("torch.compile", compile_of_an_older_torch):
-        _compiled.__wrapped__(plain_step(Decoder(CONFIG)), on_cpu=True, _granted=())
+        _compiled.__wrapped__(on_cpu=True, _granted=())
 
     assert "guard_filter_fn" not in found
