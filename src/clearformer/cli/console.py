@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from clearformer.train.checkpoint import Progress as RunProgress
 from clearformer.train.config import RunConfig
-from clearformer.train.report import Reporter
+from clearformer.train.report import Reporter, held_out
 
 SHOWN_FROM_CHARS = 10_000_000  # shorter texts are prepared before one could read of it
 
@@ -52,7 +52,7 @@ class ConsoleReporter(Reporter):
         if "val_loss" in metrics:
             self.console.print(
                 f"{progress.step:>7} {progress.seconds:>8.1f} {metrics['loss']:>8.4f} "
-                f"{metrics['val_loss']:>9.4f} {metrics['tokens_per_second']:>9,.0f}",
+                f"{held_out(metrics):>9} {metrics['tokens_per_second']:>9,.0f}",
                 markup=False,
             )
         if metrics and self.console.is_terminal:
@@ -83,9 +83,9 @@ class ConsoleReporter(Reporter):
         return (progress.seconds / whole if whole else 0.0), left
 
     def describe(self, progress: RunProgress, left: float) -> str:
-        held_out = f"  held-out {self.last['val_loss']:.4f}" if "val_loss" in self.last else ""
+        loss = f"  held-out {held_out(self.last)}" if "val_loss" in self.last else ""
         return (
-            f"step {progress.step}  loss {self.last['loss']:.4f}{held_out}  "
+            f"step {progress.step}  loss {self.last['loss']:.4f}{loss}  "
             f"{self.last['tokens_per_second']:,.0f} tokens/s  {clock(left)} left"
         )
 

@@ -37,7 +37,7 @@ def describe(folder: Any) -> dict[str, Any]:
     config = folder.read_config()
     lines = read_metrics(folder.metrics_file)
     last = lines[-1] if lines else {}
-    held_out = [line["val_loss"] for line in lines if "val_loss" in line]
+    held_out = [line["val_loss"] for line in lines if "val_loss" in line and line.get("val_share", 1) == 1]
     return {
         "name": folder.path.name,
         "data": config.data.label,

@@ -9,7 +9,7 @@ from clearformer.train.config import RunConfig
 
 def held_out(metrics: Mapping[str, Any]) -> str:
     """The held-out loss of a line of metrics, for people; ~ before one of a part of the split alone."""
-    return f"{'~' if metrics['val_share'] < 1 else ''}{metrics['val_loss']:.4f}"
+    return f"{'~' if metrics.get('val_share', 1) < 1 else ''}{metrics['val_loss']:.4f}"
 
 
 class Reporter:
