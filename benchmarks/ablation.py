@@ -52,7 +52,7 @@ def main() -> None:
     shape = shape_of_auto(options.seconds)
     jobs = [(what, seed) for seed in range(1, options.seeds + 1) for what in WITHOUT]
     with tempfile.TemporaryDirectory() as runs, ThreadPoolExecutor(options.jobs) as pool:
-        losses = list(pool.map(lambda job: trained(*job, shape, Path(runs)), jobs))
+        losses = list(pool.map(lambda job: trained(job[0], job[1], shape, Path(runs)), jobs))
     found: dict[str, list[float]] = {what: [] for what in WITHOUT}
     for (what, _), loss in zip(jobs, losses, strict=True):
         found[what].append(loss)

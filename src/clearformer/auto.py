@@ -173,7 +173,7 @@ def choose(situation: Situation) -> Choice:
             lr=LR,
             optimizer=Muon(adam_lr=ADAM_LR),
             schedule=WarmupStableDecay(decay=0.8),
-            eval_every=max(50, round(n_steps / 10, -1)),
+            eval_every=max(50, 10 * round(n_steps / 100)),
         ),
     )
     return Choice(run, reasons_of(situation, flops, run, n_parameters, wanted, read, passes))

@@ -47,16 +47,19 @@ def _compiled(on_cpu: bool, _granted: tuple[Hashable, ...]) -> Step:
     # before 50,000 rows is not.
     options: dict[str, Any] = {"realize_opcount_threshold": 5} if on_cpu else {}
     options["size_asserts"] = False  # of every weight at every token
-    if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
-        return _or_plain(torch.compile(read_tokens, options=options), read_tokens)
+    compiler: Any = torch.compile  # whose stubs lack what the newest has
+    if "isolate_recompiles" not in inspect.signature(compiler).parameters:
+        return _or_plain(compiler(read_tokens, options=options), read_tokens)
     # To look whether some hundred modules have changed takes longer than a small model's step. They have not, but for
     # what is taken for granted, and whether somebody looks inside.
     options["guard_filter_fn"] = torch.compiler.skip_guard_on_all_nn_modules_unsafe
-    return _or_plain(torch.compile(read_tokens, isolate_recompiles=True, options=options), read_tokens)
+    return _or_plain(compiler(read_tokens, isolate_recompiles=True, options=options), read_tokens)
 
 
 def _or_plain(compiled: Step, plain: Step) -> Step:
     """The compiled step; from where compiling fails on, the plain one."""
+    from torch._dynamo.exc import TorchDynamoException  # takes seconds to import
+
     in_use = compiled
 
     def step(*arguments: Any, **settings: Any) -> Tensor:
@@ -65,7 +68,7 @@ def _or_plain(compiled: Step, plain: Step) -> Step:
             return plain(*arguments, **settings)
         try:
             return compiled(*arguments, **settings)
-        except torch._dynamo.exc.TorchDynamoException as error:  # no C++ compiler, or one that is too old
+        except TorchDynamoException as error:  # no C++ compiler, or one that is too old
             in_use = plain
             reason = " ".join(str(error).split("\n")[:2]) or type(error).__name__
             logger.warning("compiling failed, going on without it: %s", reason)

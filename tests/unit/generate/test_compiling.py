@@ -53,11 +53,13 @@ def test_another_type_or_configuration_has_a_step_of_its_own() -> None:
 
 
 def test_where_compiling_fails_the_plain_step_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    from torch._dynamo.exc import BackendCompilerFailed
+
     calls = []
 
     def fails(*_: Any) -> torch.Tensor:
         calls.append(1)
-        raise torch._dynamo.exc.BackendCompilerFailed(plain, RuntimeError("no C++ compiler"), None)
+        raise BackendCompilerFailed(plain, RuntimeError("no C++ compiler"), None)
 
     def plain(x: torch.Tensor) -> torch.Tensor:
         return x + 1
