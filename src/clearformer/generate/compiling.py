@@ -4,16 +4,15 @@ Compiling takes half a minute or more the first time, and some seconds where tor
 process in its cache; benchmarks/RESULTS.md has what a token gains by it.
 """
 
-import inspect
 import logging
 from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from clearformer.model import Decoder, EncoderDecoder
+from clearformer.model.compiling import compile_step
 from clearformer.model.hooks import hook_points
 
 logger = logging.getLogger(__name__)
@@ -47,13 +46,7 @@ def _compiled(on_cpu: bool, _granted: tuple[Hashable, ...]) -> Step:
     # before 50,000 rows is not.
     options: dict[str, Any] = {"realize_opcount_threshold": 5} if on_cpu else {}
     options["size_asserts"] = False  # of every weight at every token
-    compiler: Any = torch.compile  # whose stubs lack what the newest has
-    if "isolate_recompiles" not in inspect.signature(compiler).parameters:
-        return _or_plain(compiler(read_tokens, options=options), read_tokens)
-    # To look whether some hundred modules have changed takes longer than a small model's step. They have not, but for
-    # what is taken for granted, and whether somebody looks inside.
-    options["guard_filter_fn"] = torch.compiler.skip_guard_on_all_nn_modules_unsafe
-    return _or_plain(compiler(read_tokens, isolate_recompiles=True, options=options), read_tokens)
+    return _or_plain(compile_step(read_tokens, options=options), read_tokens)
 
 
 def _or_plain(compiled: Step, plain: Step) -> Step:

@@ -23,6 +23,7 @@ from clearformer.model.block import Block, Memory
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
 from clearformer.model.dropout import dropout
+from clearformer.model.embedding import EmbeddingLayer
 from clearformer.model.hooks import HookPoint, Look, hook_points, hooked
 from clearformer.model.linear import LinearLayer, linear
 from clearformer.model.masks import Mask
@@ -73,7 +74,7 @@ class Transformer(nn.Module, ABC):
         if config.vocab_size is None:
             raise ConfigError("model.vocab_size is not set; a model needs the number of its tokens")
         self.config = config
-        self.embed = nn.Embedding(config.vocab_size, config.d_model)
+        self.embed = EmbeddingLayer(config.vocab_size, config.d_model)
         self.head: LinearLayer | None = None
         self.head_bias: nn.Parameter | None = None
 

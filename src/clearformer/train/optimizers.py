@@ -4,7 +4,6 @@ A spec builds a list of torch optimisers that are stepped together; each paramet
 learning rate at the schedule's factor 1.
 """
 
-import inspect
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
@@ -96,10 +95,11 @@ def decay_groups(parameters: Iterable[nn.Parameter], lr: float, weight_decay: fl
     ]
 
 
-class FusedAdam(torch.optim.Adam):
-    """torch's Adam by its fused kernel; `decoupled` weight decay makes it AdamW.
+class FusedAdam(Optimizer):
+    """Adam by torch's fused kernel; `decoupled` weight decay makes it AdamW.
 
-    A run that compiles nothing need not wait for the compiler: see `leave_compiler_out`.
+    Calls the kernel itself: torch's optimiser takes 0.4 ms to get there, a small model's step 12. A run that compiles
+    nothing need not wait for the compiler: see `leave_compiler_out`.
     """
 
     def __init__(
@@ -110,11 +110,44 @@ class FusedAdam(torch.optim.Adam):
         decoupled: bool = False,
     ) -> None:
         leave_compiler_out()
-        super().__init__(groups, betas=betas, eps=eps, fused=True, decoupled_weight_decay=decoupled)
+        super().__init__(groups, {"betas": betas, "eps": eps, "weight_decay": 0.0})
+        self.kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        inspect.unwrap(torch.optim.Adam.step)(self, closure)
+        for group in self.param_groups:
+            parameters = [p for p in group["params"] if p.grad is not None]
+            if parameters:
+                self._step_together(parameters, group)
+
+    def _step_together(self, parameters: list[nn.Parameter], group: dict[str, Any]) -> None:
+        states = [self.state[p] or self._begin(p) for p in parameters]
+        steps = [state["step"] for state in states]
+        torch._foreach_add_(steps, 1)
+        self.kernel(
+            parameters,
+            [p.grad for p in parameters],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            steps,
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def _begin(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """Both averages at 0; the number of steps is a tensor because the kernel wants one."""
+        self.state[parameter] = {
+            "step": torch.zeros((), device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+        return self.state[parameter]
 
 
 def leave_compiler_out() -> None:
