@@ -53,8 +53,9 @@ for name, (model, prompts, options) in cases.items():
     if name.startswith("another"):  # C++ takes its time: of the rest only the tracing and the guards
         print("graphs", torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0)
         whole = torch.compile
-        torch.compile = lambda step, isolate_recompiles, options: whole(
+        torch.compile = lambda step, isolate_recompiles, dynamic, options: whole(
             step,
+            dynamic=dynamic,
             isolate_recompiles=isolate_recompiles,
             backend="aot_eager",
             options={"guard_filter_fn": options["guard_filter_fn"]},

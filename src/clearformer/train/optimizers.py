@@ -55,13 +55,13 @@ class Muon(Spec):
     Attributes:
         momentum: Of the moving average that is made orthogonal (Nesterov's form).
         weight_decay: Of the matrices, apart from the gradient; the rest has none.
-        iterations: Newton-Schulz iterations for each step.
+        iterations: Newton-Schulz iterations for each step (`orthogonalize`).
     """
 
     kind: Literal["muon"] = "muon"
     momentum: Beta = 0.95
     weight_decay: NonNegativeFloat = 0.0
-    iterations: PositiveInt = 5
+    iterations: PositiveInt = 3
     adam_lr: PositiveFloat = 3e-3
     betas: tuple[Beta, Beta] = (0.9, 0.95)
     eps: PositiveFloat = 1e-10
@@ -218,19 +218,33 @@ def by_shape(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
 
 
 def orthogonalize(matrices: Float[Tensor, "N R C"], iterations: int) -> Float[Tensor, "N R C"]:
-    """U V^T of each matrix's U S V^T, nearly: singular values are brought to about 1 by Newton-Schulz.
+    """U V^T of each matrix's U S V^T, nearly: Newton-Schulz iterations X <- a X + (b G + c G G) X with G = X X^T.
 
-    The quintic's coefficients are Jordan's, chosen for a steep slope at 0: five steps take any singular value
-    between 0.01 and 1 to between 0.7 and 1.2. In bfloat16, which is accurate enough for that. Sums are taken by the
+    Each iteration has the coefficients that are best after those before it, singular values being between 0.001 and 1
+    (Amsel et al. 2025, The Polar Express). In bfloat16, which is accurate enough for that. Sums are taken by the
     products' own kernels, which halves the time of 16 matrices of 192 x 192 (5.1 for 13.1 ms on two cores).
     """
-    a, b, c = 3.4445, -4.7750, 2.0315
     x = matrices.bfloat16()
     wide = x.shape[-2] <= x.shape[-1]
     x = x if wide else x.mT.contiguous()
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
-    for _ in range(iterations):
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) * SAFETY + 1e-7)
+    for i in range(iterations):
+        a, b, c = POLAR_EXPRESS[min(i, len(POLAR_EXPRESS) - 1)]
+        a, b, c = a / SAFETY, b / SAFETY**3, c / SAFETY**5
         gram = torch.bmm(x, x.mT)
-        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)  # b G + c G G
-        x = torch.baddbmm(x, polynomial, x, beta=a)  # a X + (b G + c G G) X
+        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        x = torch.baddbmm(x, polynomial, x, beta=a)
     return x if wide else x.mT
+
+
+# The paper's coefficients, from its algorithm for singular values from 0.001 on; the last is for all that follow.
+POLAR_EXPRESS = (
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+    (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+    (1.875, -1.25, 0.375),
+)
+SAFETY = 1.01  # a singular value that bfloat16 rounds to more than 1 must not grow

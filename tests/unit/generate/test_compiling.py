@@ -76,7 +76,7 @@ def test_where_compiling_fails_the_plain_step_goes_on(caplog: pytest.LogCaptureF
 def test_torch_without_isolated_compiling_checks_everything() -> None:
     found: dict[str, Any] = {}
 
-    def compile_of_an_older_torch(step: Any, options: dict[str, Any]) -> Any:
+    def compile_of_an_older_torch(step: Any, dynamic: bool | None, options: dict[str, Any]) -> Any:
         found.update(options)
         return step
 

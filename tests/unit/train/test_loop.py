@@ -303,7 +303,7 @@ def test_the_nearer_limit_ends_the_run(
 
 @pytest.mark.usefixtures("clock")
 def test_compiling_takes_none_of_the_runs_time(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
+    monkeypatch.setattr("clearformer.train.loop.compile_step", lambda function, dynamic: function)
     reporter = At()
 
     outcome = trained(
@@ -442,7 +442,7 @@ def test_a_compiled_step_is_used_and_changes_nothing(
 
         return compiled
 
-    monkeypatch.setattr(torch, "compile", compile_)
+    monkeypatch.setattr("clearformer.train.loop.compile_step", compile_)
 
     assert same_weights(trained("a", "train.compile=true"), trained("b"))
     assert calls == 1 + 13  # once to compile it
@@ -457,7 +457,7 @@ def test_where_compiling_fails_the_run_goes_on_and_says_so(
 
         return compiled
 
-    monkeypatch.setattr(torch, "compile", broken)
+    monkeypatch.setattr("clearformer.train.loop.compile_step", broken)
     reporter = At()
 
     assert same_weights(trained("a", "train.compile=true", reporter=reporter), trained("b"))

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from clearformer.train.optimizers import (
+    POLAR_EXPRESS,
+    SAFETY,
     Adam,
     AdamW,
     FusedAdam,
@@ -92,7 +94,7 @@ def test_muon_trains_the_matrices_of_the_blocks_and_adamw_the_rest() -> None:
         "blocks.1.0.weight",
     }
     assert isinstance(adamw, FusedAdam)
-    assert adamw.defaults["decoupled_weight_decay"]
+    assert adamw.kernel is torch._fused_adamw_
     assert muon.param_groups[0]["peak_lr"] == 0.02
     assert adamw.param_groups[0]["peak_lr"] == 0.003
     assert adamw.param_groups[0]["weight_decay"] == 0.0
@@ -102,7 +104,7 @@ def test_without_blocks_muon_is_adamw_alone() -> None:
     [optimizer] = Muon().build(nn.Linear(3, 5), lr=0.02)
 
     assert isinstance(optimizer, FusedAdam)
-    assert optimizer.defaults["decoupled_weight_decay"]
+    assert optimizer.kernel is torch._fused_adamw_
 
 
 def test_adamws_first_step_by_hand() -> None:
@@ -189,20 +191,46 @@ def test_orthogonalize_leaves_zeros_alone() -> None:
     assert not orthogonalize(torch.zeros(1, 3, 5), iterations=5).any()
 
 
+def polar(s: Tensor, iterations: int) -> Tensor:
+    """What becomes of singular values."""
+    s = s / SAFETY
+    for a, b, c in POLAR_EXPRESS[:iterations]:
+        s = a * (s / SAFETY) + b * (s / SAFETY) ** 3 + c * (s / SAFETY) ** 5
+    return s
+
+
+@pytest.mark.parametrize(
+    ("iterations", "lowest", "highest"), [(1, 0.008, 2.0), (3, 0.12, 1.9), (5, 0.8, 1.2), (7, 0.999, 1.001)]
+)
+def test_each_iteration_brings_all_singular_values_from_a_thousandth_on_nearer_to_one(
+    iterations: int, lowest: float, highest: float
+) -> None:
+    values = polar(torch.linspace(0.001, 1, 1000, dtype=torch.float64), iterations)
+
+    assert lowest < values.min()
+    assert values.max() < highest
+
+
+def test_later_iterations_are_all_the_last_one() -> None:
+    matrix = matrix_with([1.0, 0.5, 0.1], 5, 3).float()
+
+    values = torch.linalg.svdvals(orthogonalize(matrix[None], iterations=12)[0].float())
+
+    torch.testing.assert_close(values, torch.ones(3), atol=0.02, rtol=0)
+
+
 def nearest_orthogonal(matrix: Tensor) -> Tensor:
-    """Newton-Schulz's polynomial on the exact singular values, in float64."""
+    """The iterations on the exact singular values, in float64."""
     u, s, vt = torch.linalg.svd(matrix.double(), full_matrices=False)
     s = s / s.norm()
-    for _ in range(5):
-        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
-    return u @ s.diag() @ vt
+    return u @ polar(s, iterations=6).diag() @ vt
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
 def test_muons_steps_by_hand(shape: tuple[int, int]) -> None:
     """Two steps in float64 from the paper's formulas, the second of them with momentum."""
     parameter = nn.Parameter(torch.randn(shape))
-    optimizer = MuonOptimizer([parameter], lr=0.1, momentum=0.9, weight_decay=0.2, iterations=5)
+    optimizer = MuonOptimizer([parameter], lr=0.1, momentum=0.9, weight_decay=0.2, iterations=6)
     weight, average = parameter.detach().double(), torch.zeros(shape, dtype=torch.float64)
     for _ in range(2):
         gradient = torch.randn(shape)
@@ -220,17 +248,20 @@ def test_muons_steps_by_hand(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("shape", [(11, 5), (5, 11), (7, 7)])
 def test_muon_is_torchs(shape: tuple[int, int]) -> None:
+    """Of the first iteration: torch's others have the same coefficients as its first."""
     ours, theirs = nn.Parameter(torch.randn(shape)), nn.Parameter(torch.empty(shape))
     theirs.data.copy_(ours.data)
+    a, b, c = POLAR_EXPRESS[0]
     optimizers = (
-        MuonOptimizer([ours], lr=0.1, momentum=0.95, weight_decay=0.1, iterations=5),
+        MuonOptimizer([ours], lr=0.1, momentum=0.95, weight_decay=0.1, iterations=1),
         torch.optim.Muon(
             [theirs],
             lr=0.1,
             momentum=0.95,
             weight_decay=0.1,
             nesterov=True,
-            ns_steps=5,
+            ns_coefficients=(a / SAFETY**2, b / SAFETY**6, c / SAFETY**10),
+            ns_steps=1,
             adjust_lr_fn="original",
         ),
     )
