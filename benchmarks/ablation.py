@@ -10,9 +10,7 @@ on this machine for that time, its shape written into every run. Prints one JSON
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +19,7 @@ from typing import Any
 
 from clearformer.presets import resolve_run
 from clearformer.train.config import RunConfig
+from runs import run_and_evaluate
 
 # Without each: what stands in its place is GPT-2's choice, or none. No other setting is tuned to that; AdamW's rate is
 # twice nanoGPT's, for half its steps.
@@ -76,24 +75,17 @@ def shape_of_auto(seconds: float) -> list[str]:
         f"model.attention.n_heads={model.attention.heads(model.d_model)[0]}",
         f"model.dropout={model.dropout}",
         f"train.batch_size={train.batch_size}",
+        f"train.lr={train.lr}",
+        f"train.optimizer.adam_lr={getattr(train.optimizer, 'adam_lr', train.lr)}",
         f"train.max_seconds={seconds}",
     ]
 
 
 def trained(what: str, seed: int, shape: list[str], runs: Path) -> float:
     """The held-out loss of one run."""
-    name = f"{list(WITHOUT).index(what)}-{seed}"
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CLEARFORMER_RUNS": str(runs)}
-    command = [sys.executable, "-m", "clearformer"]
     settings = ["data.name=shakespeare", f"seed={seed}", "train.compile=true", "train.dtype=bfloat16", *shape]
-    training = [*command, "train", "quick", *settings, *WITHOUT[what], "--run", name]
-    done = subprocess.run(training, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{what}, seed {seed}: {done.stderr.strip().splitlines()[-1]}")
-    told = subprocess.run(
-        [*command, "eval", name, "--json"], env=environment, capture_output=True, text=True, check=True
-    )
-    loss = json.loads(told.stdout)["loss"]
+    name = f"{list(WITHOUT).index(what)}-{seed}"
+    loss = run_and_evaluate(["quick", *settings, *WITHOUT[what]], name, runs, n_threads=1)["loss"]
     print(f"  without {what}, seed {seed}: {loss:.4f}", file=sys.stderr)
     return loss
 

@@ -38,7 +38,9 @@ UTILISATION = 0.4  # of the rate of large products, by the products of a small c
 REFERENCE_FLOPS = 2e13
 REFERENCE_PARAMETERS = 2e6
 REFERENCE_BATCH_TOKENS = 2048
-LR, ADAM_LR = 0.016, 0.002
+REFERENCE_LR = 0.02
+ADAM_SHARE = 1 / 8  # of the matrices' rate, for the rest
+LEAST_LR, MOST_LR = 0.008, 0.04
 
 HEAD = 64
 MOST_HEADS = 64
@@ -145,6 +147,7 @@ def choose(situation: Situation) -> Choice:
         6.6 * n_parameters
     )  # 6 a parameter (Kaplan et al. 2020, 2.1), and a tenth for attention and head
     batch_tokens = batch_for(growth, read, context)
+    lr = lr_for(growth)
     passes = read / n_tokens
     dropout = dropout_for(passes)
     accumulate = parts_for(batch_tokens, context, n_layers * d_model, situation.memory)
@@ -170,8 +173,8 @@ def choose(situation: Situation) -> Choice:
             accumulate=accumulate,
             max_seconds=situation.seconds,
             max_steps=max_steps,
-            lr=LR,
-            optimizer=Muon(adam_lr=ADAM_LR),
+            lr=lr,
+            optimizer=Muon(adam_lr=lr * ADAM_SHARE),
             schedule=WarmupStableDecay(decay=0.8),
             eval_every=max(50, 10 * round(n_steps / 100)),
         ),
@@ -210,16 +213,21 @@ def block_parameters(d_model: int, n_layers: int) -> int:
 
 def context_for(flops: float, n_tokens: float) -> int:
     """A longer one where there is time to learn to use it, and text to fill it."""
-    for context, least in ((1024, 1e17), (512, 1e15), (256, 3e13)):
+    for context, least in ((1024, 1e17), (512, 1e15), (256, 3e13), (128, 3e12)):
         if flops >= least and n_tokens >= 400 * context:
             return context
-    return 128
+    return 64
 
 
 def batch_for(growth: float, read: float, context: int) -> int:
     """Tokens in a step: with more FLOPs as their cube root, but some hundred steps; whole texts, a power of two."""
     wanted = min(REFERENCE_BATCH_TOKENS * max(1.0, growth) ** (1 / 3), read / LEAST_STEPS)
     return max(context, 2 ** math.floor(math.log2(max(wanted, 1)) + 0.2))
+
+
+def lr_for(growth: float) -> float:
+    """A higher one where there are few steps to get anywhere: as the fourth root of the FLOPs falls."""
+    return float(f"{min(MOST_LR, max(LEAST_LR, REFERENCE_LR * growth**-0.25)):.2g}")
 
 
 def dropout_for(passes: float) -> float:
@@ -256,6 +264,7 @@ def reasons_of(
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {limit}",
         f"tokens are {run.tokenizer.kind}s of {situation.n_bytes / 1e6:.3g} MB; steps of {train.batch_size} x "
         f"{model.max_seq_len} of them, about {read / train.batch_size / model.max_seq_len:,.0f} steps",
+        f"matrices' learning rate {train.lr:g}: the shorter the run, the higher",
         f"about {passes:.1f} passes over the text: dropout {model.dropout:g}",
     ]
     if train.max_steps is not None:

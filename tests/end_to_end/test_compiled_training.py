@@ -39,6 +39,7 @@ def weights_after(*settings):
 for shape, settings in {
     "small": ["model.d_model=8", "model.n_layers=1"],
     "deeper": ["model.d_model=8", "model.n_layers=2"],  # the same but for what the guards leave out
+    "dropout": ["model.d_model=8", "model.n_layers=1", "model.dropout=0.5"],
     "muon": ["model.d_model=8", "model.n_layers=1", "train.optimizer=muon"],
 }.items():
     name = f"{shape} compiled"
@@ -61,8 +62,9 @@ def test_compiled_steps_are_the_plain_ones(tmp_path: Path) -> None:
     assert [(shape, same) for shape, _, same in results] == [
         ("small", "same"),
         ("deeper", "same"),
+        ("dropout", "same"),
         ("muon", "same"),
     ]
     assert int(results[1][1]) > int(results[0][1])  # more layers, more weights
-    assert sum("compiled compiled" in line for line in told) == 3
+    assert sum("compiled compiled" in line for line in told) == 4
     assert not any("failed" in line for line in told)

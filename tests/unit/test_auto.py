@@ -52,6 +52,15 @@ def test_what_comes_out_is_a_run_that_fits(given: Situation) -> None:
     assert reads / batch_tokens(run) > 100  # steps enough to learn anything
 
 
+def test_the_learning_rate_falls_with_the_time_between_two_bounds() -> None:
+    rates = [choose(situation(seconds=s)).run.train.lr for s in (1, 20, 60, 300, 86_400, 864_000)]
+
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == auto.MOST_LR
+    assert rates[1] > rates[2] > rates[3] > rates[4]
+    assert rates[-1] == auto.LEAST_LR
+
+
 def test_more_time_makes_a_larger_model_until_the_text_allows_no_more() -> None:
     sizes = [n_parameters(choose(situation(seconds=s)).run) for s in (20, 60, 300, 3600, 86_400)]
 

@@ -1,5 +1,7 @@
 import logging
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -8,10 +10,12 @@ from clearformer.errors import ConfigError
 from clearformer.train import device as module
 from clearformer.train.device import (
     autocast,
+    keep_freed_memory,
     make_deterministic,
     resolve_compile,
     resolve_device,
     resolve_dtype,
+    seed_kernels,
     synchronize,
 )
 
@@ -144,3 +148,51 @@ def test_deterministic_kernels_are_used_until_it_is_undone(monkeypatch: pytest.M
 
 def test_a_cpu_needs_no_waiting_for() -> None:
     synchronize(CPU)
+
+
+# --- memory and seeds -------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc's allocator is told")
+def test_freed_memory_is_taken_up_again_without_a_page_fault() -> None:
+    script = """
+import resource, torch
+from clearformer.train.device import keep_freed_memory
+
+def faults(n_steps):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(n_steps):
+        tensors = [torch.ones(300_000) for _ in range(40)]  # 48 MB
+        del tensors
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults(2)
+without = faults(5)
+keep_freed_memory()
+faults(2)
+print(without, faults(5))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    without, kept = map(int, done.stdout.split())
+
+    assert kept < without / 10
+
+
+def test_another_allocator_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())  # as on a system without mallopt
+
+    with caplog.at_level("INFO"):
+        keep_freed_memory()
+
+    assert "not glibc's" in caplog.text
+
+
+def test_kernels_draw_from_the_seed() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+
+    seed_kernels(torch.device("cpu"), 5)
+
+    assert torch.equal(torch.rand(3), expected)
