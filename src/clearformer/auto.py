@@ -46,7 +46,7 @@ HEAD = 64
 MOST_HEADS = 64
 LEAST_STEPS = 300
 PARAMETERS_PER_TOKEN = 12  # more of them than this for each token of the text only learn it by heart
-FEW_PASSES, MOST_PASSES = 4, 100
+FRESH_PASSES, MOST_PASSES = 3, 100
 GZIP_RATIO = 3  # of a text's size to that of its .gz
 
 
@@ -143,15 +143,14 @@ def choose(situation: Situation) -> Choice:
     d_model, n_layers = shape_of(wanted)
     n_parameters = block_parameters(d_model, n_layers)
     context = context_for(flops, n_tokens)
-    read = flops / (
-        6.6 * n_parameters
-    )  # 6 a parameter (Kaplan et al. 2020, 2.1), and a tenth for attention and head
+    # 6 FLOPs a parameter and token (Kaplan et al. 2020, 2.1), and a tenth for attention and head.
+    read = flops / (6.6 * n_parameters)
     batch_tokens = batch_for(growth, read, context)
     lr = lr_for(growth)
-    passes = read / n_tokens
+    passes = min(read / n_tokens, MOST_PASSES)
     dropout = dropout_for(passes)
     accumulate = parts_for(batch_tokens, context, n_layers * d_model, situation.memory)
-    max_steps = round(MOST_PASSES * n_tokens / batch_tokens) if passes > MOST_PASSES else None
+    max_steps = round(MOST_PASSES * n_tokens / batch_tokens) if passes == MOST_PASSES else None
     n_steps = max_steps or round(read / batch_tokens)
     run = RunConfig(
         model=ModelConfig(
@@ -192,9 +191,8 @@ def choose_tokenizer(n_bytes: int, flops: float) -> tuple[CharTokenizerSpec | BP
 def parameters_for(growth: float, n_tokens: float, memory: float) -> float:
     """As the square root of the FLOPs (Hoffmann et al. 2022), as far as text and memory allow."""
     by_time = REFERENCE_PARAMETERS * math.sqrt(growth)
-    return min(
-        by_time, PARAMETERS_PER_TOKEN * n_tokens, memory / 20
-    )  # weights, gradients, optimiser: 16 bytes
+    by_memory = memory / 20  # weights, gradients and the optimiser's state take 16 bytes
+    return min(by_time, PARAMETERS_PER_TOKEN * n_tokens, by_memory)
 
 
 def shape_of(n_parameters: float) -> tuple[int, int]:
@@ -222,7 +220,7 @@ def context_for(flops: float, n_tokens: float) -> int:
 def batch_for(growth: float, read: float, context: int) -> int:
     """Tokens in a step: with more FLOPs as their cube root, but some hundred steps; whole texts, a power of two."""
     wanted = min(REFERENCE_BATCH_TOKENS * max(1.0, growth) ** (1 / 3), read / LEAST_STEPS)
-    return max(context, 2 ** math.floor(math.log2(max(wanted, 1)) + 0.2))
+    return max(context, 2 ** math.floor(math.log2(max(wanted, 1)) + 0.3))
 
 
 def lr_for(growth: float) -> float:
@@ -231,8 +229,8 @@ def lr_for(growth: float) -> float:
 
 
 def dropout_for(passes: float) -> float:
-    """None for the first four passes over the text, then a tenth with each doubling."""
-    return round(min(0.3, 0.1 * math.log2(max(passes, FEW_PASSES) / FEW_PASSES)), 2)
+    """None for the first three passes over the text, then 0.03 with each doubling."""
+    return round(0.03 * math.log2(max(passes, FRESH_PASSES) / FRESH_PASSES), 2)
 
 
 def parts_for(batch_tokens: int, context: int, width_times_layers: int, memory: float) -> int:

@@ -45,7 +45,7 @@ def test_what_comes_out_is_a_run_that_fits(given: Situation) -> None:
 
     assert run.train.max_seconds == given.seconds
     assert run.train.batch_size % run.train.accumulate == 0
-    assert 0 <= run.model.dropout <= 0.3
+    assert 0 <= run.model.dropout <= 0.15
     assert run.model.max_seq_len * 10 < given.n_bytes
     assert 16 * n_parameters(run) < given.memory
     reads = given.seconds * given.rate * auto.UTILISATION / (6 * n_parameters(run))
@@ -88,7 +88,7 @@ def test_many_passes_over_a_small_text_call_for_dropout_and_an_end() -> None:
 
     assert large.model.dropout == 0
     assert large.train.max_steps is None
-    assert small.model.dropout == 0.3
+    assert small.model.dropout == 0.15
     assert small.train.max_steps is not None
     assert small.train.max_steps * batch_tokens(small) == pytest.approx(auto.MOST_PASSES * SMALL, rel=0.01)
 
@@ -113,7 +113,7 @@ def test_every_decision_has_its_reason() -> None:
     assert "300 s at 0.4 of 780 GFLOP/s" in told
     assert f"{choice.run.model.n_layers} layers of width {choice.run.model.d_model}" in told
     assert "the text or the memory for no more" in told
-    assert "passes over the text: dropout 0.3" in told
+    assert "100.0 passes over the text: dropout 0.15" in told
     assert "100 passes are enough" in told
 
 

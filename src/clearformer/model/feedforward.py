@@ -5,8 +5,9 @@ Shapes: B batch, T positions, D d_model, F d_ff.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from pydantic import Field, PositiveInt
@@ -43,7 +44,7 @@ class ReLU(_TwoLayers):
     kind: Literal["relu"] = "relu"
 
     def build(self, d_model: int) -> nn.Module:
-        return FeedForward(d_model, self.width(d_model), self.bias, F.relu)
+        return FeedForward(d_model, self.width(d_model), self.bias, relu)
 
 
 class GELU(_TwoLayers):
@@ -113,6 +114,32 @@ class GEGLU(_Gated):
 FeedForwardSpec = Annotated[
     NoFeedForward | ReLU | GELU | SiLU | ReLU2 | SwiGLU | GEGLU, Field(discriminator="kind")
 ]
+
+
+def relu(x: Tensor) -> Tensor:
+    """max(0, x)."""
+    if torch.compiler.is_compiling() and x.device.type == "cpu" and torch.is_grad_enabled():
+        return ReLUBySign.apply(x)  # type: ignore[return-value]
+    return F.relu(x)
+
+
+class ReLUBySign(torch.autograd.Function):
+    """The same, its gradient by the sign of what it gave.
+
+    The compiler keeps for torch's own a truth value of each number, which takes it ten times as long as the rest: of
+    8,192 tokens through 4 layers of d_ff 1,024 in bfloat16 a step takes 233 ms this way, and that way 386.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+        y = F.relu(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        (y,) = ctx.saved_tensors
+        return grad * y.sign()
 
 
 def relu2(x: Tensor) -> Tensor:
