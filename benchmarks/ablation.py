@@ -17,9 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from training_runs import run_and_evaluate
+
 from clearformer.presets import resolve_run
 from clearformer.train.config import RunConfig
-from runs import run_and_evaluate
 
 # Without each: what stands in its place is GPT-2's choice, or none. No other setting is tuned to that; AdamW's rate is
 # twice nanoGPT's, for half its steps.

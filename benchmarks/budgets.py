@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from runs import last_metrics, run_and_evaluate
+from training_runs import last_metrics, run_and_evaluate
 
 # Layers and width beside those that `auto` takes: shallower, deeper, narrower, wider.
 BY_HAND = {

@@ -111,7 +111,8 @@ class FusedAdam(Optimizer):
     ) -> None:
         leave_compiler_out()
         super().__init__(groups, {"betas": betas, "eps": eps, "weight_decay": 0.0})
-        self.kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
+        # The public optimisers' own kernels, which torch's stubs do not export.
+        self.kernel: Any = torch._fused_adamw_ if decoupled else torch._fused_adam_  # type: ignore[attr-defined]
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -123,7 +124,7 @@ class FusedAdam(Optimizer):
     def _step_together(self, parameters: list[nn.Parameter], group: dict[str, Any]) -> None:
         states = [self.state[p] or self._begin(p) for p in parameters]
         steps = [state["step"] for state in states]
-        torch._foreach_add_(steps, 1)
+        torch._foreach_add_(steps, 1)  # type: ignore[attr-defined]
         self.kernel(
             parameters,
             [p.grad for p in parameters],

@@ -94,7 +94,7 @@ def test_muon_trains_the_matrices_of_the_blocks_and_adamw_the_rest() -> None:
         "blocks.1.0.weight",
     }
     assert isinstance(adamw, FusedAdam)
-    assert adamw.kernel is torch._fused_adamw_
+    assert adamw.kernel.__name__ == "_fused_adamw_"
     assert muon.param_groups[0]["peak_lr"] == 0.02
     assert adamw.param_groups[0]["peak_lr"] == 0.003
     assert adamw.param_groups[0]["weight_decay"] == 0.0
@@ -104,7 +104,7 @@ def test_without_blocks_muon_is_adamw_alone() -> None:
     [optimizer] = Muon().build(nn.Linear(3, 5), lr=0.02)
 
     assert isinstance(optimizer, FusedAdam)
-    assert optimizer.kernel is torch._fused_adamw_
+    assert optimizer.kernel.__name__ == "_fused_adamw_"
 
 
 def test_adamws_first_step_by_hand() -> None:
