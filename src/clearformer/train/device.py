@@ -111,8 +111,8 @@ def keep_freed_memory() -> None:
 
     By default the pages of large tensors go back to the system, which clears them before it gives them out again at
     the next step: 1,800 page faults a step for 768 tokens through nanoGPT's small model, and a fifth of its time. The
-    price is that the process stays as large as it once was, and a peak an eighth higher (5.0 for 4.5 GB with minigpt and
-    32 texts a step).
+    price is that the process stays as large as it once was, and a peak an eighth higher (5.0 for 4.5 GB with minigpt
+    and 32 texts a step).
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
