@@ -40,7 +40,7 @@ for shape, settings in {
     "small": ["model.d_model=8", "model.n_layers=1"],
     "deeper": ["model.d_model=8", "model.n_layers=2"],  # the same but for what the guards leave out
     "dropout": ["model.d_model=8", "model.n_layers=1", "model.dropout=0.5"],
-    "muon": ["model.d_model=8", "model.n_layers=1", "train.optimizer=muon"],
+    "relu": ["model.d_model=8", "model.n_layers=1", "model.ffn=relu", "train.optimizer=muon"],
 }.items():
     name = f"{shape} compiled"
     compiled = weights_after("train.compile=true", *settings)
@@ -63,7 +63,7 @@ def test_compiled_steps_are_the_plain_ones(tmp_path: Path) -> None:
         ("small", "same"),
         ("deeper", "same"),
         ("dropout", "same"),
-        ("muon", "same"),
+        ("relu", "same"),
     ]
     assert int(results[1][1]) > int(results[0][1])  # more layers, more weights
     assert sum("compiled compiled" in line for line in told) == 4

@@ -280,8 +280,7 @@ class Training:
             loss = self.compute_loss(*self.part_of_batch(step, part)) / self.settings.accumulate
             loss.backward()
             total += loss.detach()
-        if self.processes.count > 1:
-            self.processes.average([p.grad for p in self.parameters if p.grad is not None] + [total])
+        self.processes.average([p.grad for p in self.parameters if p.grad is not None] + [total])
         return total
 
     def dropout_seed(self, step: int) -> int:

@@ -424,6 +424,20 @@ def test_the_average_of_the_weights_is_what_is_kept(trained: Trained, run_folder
         assert torch.equal(kept.optimizer[name + ".weight_now"], raw[-1][name])
 
 
+# --- memory -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_on_a_cpu_keeps_the_memory_that_its_steps_free(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    monkeypatch.setattr("clearformer.train.loop.keep_freed_memory", lambda: calls.append(True))
+
+    trained("a", "train.device=cpu", "train.compile=false")
+
+    assert calls == [True]
+
+
 # --- compilation ------------------------------------------------------------------------------------------
 
 
