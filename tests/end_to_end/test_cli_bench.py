@@ -65,6 +65,15 @@ def test_generation_for_a_program(four_runs: Path, capsys: pytest.CaptureFixture
     assert [side["name"].split()[0] for side in comparison["sides"]] == ["clearformer", "transformers"]
 
 
+def test_generation_by_a_preset_with_changes(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["model.d_model=16", "model.n_layers=1", "model.attention.n_heads=2"]
+    options = ["--tokens", "4", "--streams", "1", "--rounds", "1", "--json", "--no-compile"]
+    assert main(["bench", "generate", "minigpt", *changes, *options]) == 0
+    [comparison] = json.loads(capsys.readouterr().out)["comparisons"]
+    # 65 tokens and 1,024 positions of width 16 and one block, in float32: hundredfold less than minigpt's 19 MB
+    assert comparison["weights_read_per_second"] / comparison["sides"][0]["median"] < 2e5
+
+
 def test_tokenising_a_file(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = four_runs / "text.txt"
     assert main(["bench", "tokenize", str(file), "--rounds", "1", "--against", "tokenizers", "--json"]) == 0
@@ -87,6 +96,8 @@ def test_loading_a_run(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> N
     ("arguments", "message"),
     [
         (("generate", "pairs"), "bench generate compares decoders, and pairs is none"),
+        (("generate", "text", "model.n_layers=2"), "model.n_layers=2: text is a run"),
+        (("generate", "minigpt", "model.n_layer=2"), "model.n_layer"),
         (("generate", "nowhere"), "there is no run 'nowhere'"),
         (("generate", "minigpt", "--dtype", "int8"), "--dtype int8: give float32 or bfloat16"),
         (("train", "quick", "--against", "keras"), "this is compared with nanogpt, transformers, litgpt"),

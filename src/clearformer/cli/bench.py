@@ -57,9 +57,13 @@ def train(
 
 @app.command()
 def generate(
-    model: Annotated[
-        str, typer.Argument(metavar="[RUN|PRESET]", help="A run, or a preset, whose weights are then random.")
-    ] = "minigpt",
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN|PRESET [KEY=VALUE]...]",
+            help="A run; or a preset and its changes, whose weights are then random. Default: minigpt.",
+        ),
+    ] = None,
     against: Against = None,
     rounds: Rounds = 5,
     tokens: Annotated[int, typer.Option(min=1, help="Tokens to add to each text.")] = 100,
@@ -84,7 +88,7 @@ def generate(
 
     if dtype not in ("float32", "bfloat16"):
         raise ConfigError(f"--dtype {dtype}: give float32 or bfloat16")
-    decoder = decoder_of(model).to(resolve_device(device)).eval()
+    decoder = decoder_of(arguments or ["minigpt"]).to(resolve_device(device)).eval()
     limits = limits_of(resolve_device(device))
     found = bench_generation(
         decoder, against or [], rounds, tokens, streams or [1, 16], dtype, limits, tell, compiled
@@ -129,21 +133,24 @@ def tokenize(
 # --- what is measured -------------------------------------------------------------------------------------
 
 
-def decoder_of(name: str) -> Any:
-    """A run's model, or a preset's with random weights.
+def decoder_of(arguments: list[str]) -> Any:
+    """A run's model, or that of a preset and its changes with random weights.
 
     Raises:
-        UserError: it is neither, or no decoder.
+        UserError: it is neither, or no decoder; or a run was to be changed.
     """
     from clearformer.errors import UserError
     from clearformer.model import Decoder, build
-    from clearformer.presets import PRESETS, preset
+    from clearformer.presets import PRESETS, resolve_run
     from clearformer.run import load as load_run
 
-    if name not in PRESETS:
-        model = load_run(name, device="cpu").model
+    name, *changes = arguments
+    if name in PRESETS or "=" in name:
+        model = build(with_vocabulary(resolve_run(arguments, None)).model)
+    elif changes:
+        raise UserError(f"{changes[0]}: {name} is a run, whose model is what it is; change a preset instead")
     else:
-        model = build(with_vocabulary(preset(name)).model)
+        model = load_run(name, device="cpu").model
     if not isinstance(model, Decoder):
         raise UserError(f"bench generate compares decoders, and {name} is none; take minigpt or gpt2")
     return model

@@ -143,7 +143,8 @@ def beam_search(
         return []
     found: list[list[Hypothesis]] = [[] for _ in prompts]
     with evaluating(model), torch.inference_mode():
-        beams = _Beams(Reader(model, sources), prompts, limits, search, eos_id, device_of(model))
+        reader = Reader(model, log_probabilities, sources)
+        beams = _Beams(reader, prompts, limits, search, eos_id, device_of(model))
         while beams.rows:
             for row, hypotheses in beams.step(beams.read()):
                 found[row] = hypotheses[:n_best]
@@ -166,7 +167,7 @@ class _Beams:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: Reader[Float[Tensor, "BK V"]],
         prompts: Sequence[Sequence[int] | np.ndarray],
         limits: Sequence[int],
         search: BeamSearch,
@@ -188,18 +189,18 @@ class _Beams:
         self.closed_tokens = self.tokens.expand(-1, search.beams, -1)
 
     def read(self) -> Float[Tensor, "BK V"]:
-        """Scores of the token after each beam."""
+        """Log-probabilities of the token after each beam."""
         lengths = [len(self.prompts[row]) + self.n_new for row in self.rows]
         if self.reader.can_go_on(lengths):
             return self.reader.go_on(self.tokens[:, :, self.n_new - 1].flatten())
         beams = zip(self.rows, self.tokens[:, :, : self.n_new].tolist(), strict=True)
         return self.reader.begin([self.prompts[row] + new for row, texts in beams for new in texts])
 
-    def step(self, logits: Float[Tensor, "BK V"]) -> list[tuple[int, list[Hypothesis]]]:
+    def step(self, of_next: Float[Tensor, "BK V"]) -> list[tuple[int, list[Hypothesis]]]:
         """Continue every beam by a token; returns the rows that are done, with what they found."""
         self.n_new += 1
         n_beams = self.logprobs.shape[1]
-        logprobs, parents, newest = self._candidates(logits)
+        logprobs, parents, newest = self._candidates(of_next)
         tokens = gather(self.tokens, parents)
         tokens[:, :, self.n_new - 1] = newest
         ends = (self.limits == self.n_new).unsqueeze(1) | (newest == self.eos_id)
@@ -217,16 +218,16 @@ class _Beams:
         return found
 
     def _candidates(
-        self, logits: Float[Tensor, "BK V"]
+        self, of_next: Float[Tensor, "BK V"]
     ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B C"], Int[Tensor, "B C"]]:
         """The likeliest continuations of each row: log-probabilities, the beams they continue, newest tokens.
 
         Twice as many as beams: should K of them end, K others go on.
         """
         n_rows, n_beams = self.logprobs.shape
-        continued = self.logprobs.unsqueeze(2) + logits.log_softmax(-1).view(n_rows, n_beams, -1)
+        continued = self.logprobs.unsqueeze(2) + of_next.view(n_rows, n_beams, -1)
         logprobs, places = best(continued.flatten(1), 2 * self.search.beams)
-        vocab_size = logits.shape[1]
+        vocab_size = of_next.shape[1]
         return logprobs, places // vocab_size, places % vocab_size
 
     def _set_aside(
@@ -287,6 +288,11 @@ class _Beams:
             self.logprobs, self.tokens = self.logprobs[rows], self.tokens[rows]
             self.closed_scores, self.closed_logprobs = self.closed_scores[rows], self.closed_logprobs[rows]
             self.closed_lengths, self.closed_tokens = self.closed_lengths[rows], self.closed_tokens[rows]
+
+
+def log_probabilities(logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
+    """Of every token, in nats."""
+    return logits.log_softmax(-1)
 
 
 def best(scores: Float[Tensor, "B N"], k: int) -> tuple[Float[Tensor, "B K"], Int[Tensor, "B K"]]:

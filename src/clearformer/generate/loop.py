@@ -8,11 +8,11 @@ Shapes: B the texts that still go on, V vocabulary.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearformer.errors import NonFiniteError, UserError
@@ -95,13 +95,12 @@ def generate_tokens(
     if not rows:
         return
     with evaluating(model):
-        reader = Reader(model, sources, use_cache, compiled)
+        reader = Reader(model, scored, sources, use_cache, compiled)
         for n_new in range(1, max_new_tokens + 1):
             if not rows:
                 return
             reading = [texts[row] for row in rows]
-            logits = reader.next_logits(reading)
-            tokens, logprobs = _choose(logits, reading, sampling, [streams[row] for row in rows])
+            tokens, logprobs = _choose(reader.next(reading), reading, sampling, [streams[row] for row in rows])
             going_on = []
             for i, (row, token, logprob) in enumerate(zip(rows, tokens, logprobs, strict=True)):
                 texts[row].append(token)
@@ -130,21 +129,45 @@ def collect(new_tokens: Iterable[NewToken], n_rows: int) -> list[Completion]:
 # --- choosing ---------------------------------------------------------------------------------------------
 
 
-@torch.inference_mode()
+class Scores(NamedTuple):
+    """The model's scores of the next tokens.
+
+    Attributes:
+        logits: Of every token [B V].
+        totals: The logarithms of their exponentials' sums [B].
+        highest: Each text's highest score [B].
+        likeliest: The token that has it [B].
+    """
+
+    logits: Float[Tensor, "B V"]
+    totals: Float[Tensor, " B"]
+    highest: Float[Tensor, " B"]
+    likeliest: Int[Tensor, " B"]
+
+
+def scored(logits: Float[Tensor, "B V"]) -> Scores:
+    """What is chosen by, of the logits."""
+    highest, likeliest = logits.max(-1)
+    return Scores(logits, logits.logsumexp(-1), highest, likeliest)
+
+
 def _choose(
-    logits: Float[Tensor, "B V"],
+    scores: Scores,
     texts: Sequence[Sequence[int]],
     sampling: Sampling,
     streams: Sequence[np.random.Generator],
 ) -> tuple[list[int], list[float]]:
     """A token for each text, and its log-probability by the model."""
-    totals = logits.logsumexp(-1).tolist()
+    totals = scores.totals.tolist()
     if not all(map(math.isfinite, totals)):  # as they are not where a score is NaN or +inf
         raise NonFiniteError(NOT_FINITE)
-    adjusted = sampling.adjust(logits, texts)
-    tokens = adjusted.argmax(-1) if sampling.greedy else draw(adjusted, streams).to(logits.device)
-    scores = logits.gather(1, tokens.unsqueeze(1)).squeeze(1).tolist()
-    return tokens.tolist(), [score - total for score, total in zip(scores, totals, strict=True)]
+    tokens, of_tokens = scores.likeliest, scores.highest
+    if not sampling.takes_likeliest:
+        adjusted = sampling.adjust(scores.logits, texts)
+        tokens = adjusted.argmax(-1) if sampling.greedy else draw(adjusted, streams).to(adjusted.device)
+        of_tokens = scores.logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
+    logprobs = [score - total for score, total in zip(of_tokens.tolist(), totals, strict=True)]
+    return tokens.tolist(), logprobs
 
 
 def _finish_reason(is_eos: bool, stops: bool, is_last: bool) -> FinishReason | None:

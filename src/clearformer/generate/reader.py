@@ -9,13 +9,14 @@ Shapes: B texts, T positions, S positions of a source, V vocabulary.
 
 import math
 from collections.abc import Sequence
+from typing import Generic
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from clearformer.errors import UserError
-from clearformer.generate.compiling import Step, compiled_step, read_tokens
+from clearformer.generate.compiling import LEAST_ROOM, Found, Step, Then, compiled_step, read_tokens
 from clearformer.model import Cache, Decoder, EncoderDecoder, Memory
 
 FILLER = 0  # a token that stands where a shorter text has none; what it is makes no difference
@@ -24,26 +25,28 @@ Writes = Decoder | EncoderDecoder
 """A model that writes texts, token after token."""
 
 
-class Reader:
-    """Scores of the next token of some texts, each one token longer at every call."""
+class Reader(Generic[Found]):
+    """What is found of the next token's scores of some texts, each one token longer at every call."""
 
     def __init__(
         self,
         model: Writes,
+        then: Then[Found],
         sources: Sequence[Sequence[int]] | None = None,
         use_cache: bool = True,
         compiled: bool = False,
     ) -> None:
-        self._model = model
-        self._use_cache = use_cache
-        self._step = compiled_step(model) if compiled else read_tokens
+        self._model, self._then = model, then
+        self._device = model.embed.weight.device
+        self._use_cache, self._compiled = use_cache, compiled
+        self._step: Step[Found] = read_tokens
         self._cache: Cache | None = None
         self._memory = read_sources(model, sources)
 
-    def next_logits(self, texts: Sequence[Sequence[int]]) -> Float[Tensor, "B V"]:
-        """Scores of the token after each text."""
+    def next(self, texts: Sequence[Sequence[int]]) -> Found:
+        """What is found of the scores of the token after each text."""
         if self.can_go_on([len(text) for text in texts]):
-            return self.go_on(torch.tensor([text[-1] for text in texts], device=device_of(self._model)))
+            return self.go_on(torch.tensor([text[-1] for text in texts], device=self._device))
         return self.begin(texts)
 
     def can_go_on(self, lengths: Sequence[int]) -> bool:
@@ -54,25 +57,30 @@ class Reader:
         )
 
     @torch.inference_mode()
-    def begin(self, texts: Sequence[Sequence[int]]) -> Float[Tensor, "B V"]:
+    def begin(self, texts: Sequence[Sequence[int]]) -> Found:
         """Read the texts as far as the model's positions reach; see `context_start`."""
         self._cache = self._model.new_cache() if self._use_cache else None
+        if self._compiled:
+            self._step = compiled_step(self._model, len(texts))
         limit = self._model.config.max_seq_len
         read = [tuple(text[context_start(len(text), limit) :]) for text in texts]
         if self._memory is not None:
-            return self._last_logits(read_tokens, *left_padded(read, device_of(self._model)))
+            return self._read(read_tokens, self._then, *left_padded(read, self._device))
         different = {text: i for i, text in enumerate(dict.fromkeys(read))}
-        logits = self._last_logits(read_tokens, *left_padded(list(different), device_of(self._model)))
+        rows = torch.tensor([different[text] for text in read], device=self._device)
+        tokens, padding = left_padded(list(different), self._device)
         if len(different) == len(read):
-            return logits
-        rows = torch.tensor([different[text] for text in read], device=logits.device)
+            return self._read(read_tokens, self._then, tokens, padding)
+        found = self._read(read_tokens, lambda logits: self._then(logits[rows]), tokens, padding)
         self.keep(rows)
-        return logits[rows]
+        return found
 
     @torch.inference_mode()
-    def go_on(self, newest: Int[Tensor, " B"]) -> Float[Tensor, "B V"]:
+    def go_on(self, newest: Int[Tensor, " B"]) -> Found:
         """Read one token more of each text."""
-        return self._last_logits(self._step, newest.unsqueeze(1))
+        if self._compiled and self._cache is not None:
+            self._cache.make_room(max(self._cache.length + 1, LEAST_ROOM))
+        return self._read(self._step, self._then, newest.unsqueeze(1))
 
     @torch.inference_mode()
     def keep(self, rows: Int[Tensor, " N"]) -> None:
@@ -82,12 +90,15 @@ class Reader:
         if self._memory is not None:
             self._memory = self._memory.select(rows)
 
-    def _last_logits(
-        self, step: Step, tokens: Int[Tensor, "B T"], padding: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B V"]:
+    def _read(
+        self,
+        step: Step[Found],
+        then: Then[Found],
+        tokens: Int[Tensor, "B T"],
+        padding: Bool[Tensor, "B T"] | None = None,
+    ) -> Found:
         read = (tokens,) if self._memory is None else (tokens, self._memory)
-        logits = step(self._model, *read, padding, self._cache, last_only=True)
-        return logits[:, -1].float()
+        return step(self._model, then, *read, padding, self._cache)
 
 
 @torch.inference_mode()

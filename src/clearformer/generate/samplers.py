@@ -55,6 +55,11 @@ class Sampling(Spec):
         """Whether the likeliest token is chosen and nothing is drawn."""
         return self.temperature == 0
 
+    @property
+    def takes_likeliest(self) -> bool:
+        """Whether that is the token the model itself finds likeliest."""
+        return self.greedy and self.repetition_penalty == 1.0
+
     def adjust(
         self, logits: Float[Tensor, "B V"], previous_tokens: Sequence[Sequence[int]]
     ) -> Float[Tensor, "B V"]:

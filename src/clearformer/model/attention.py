@@ -42,18 +42,41 @@ def attention_scores(
     q: Float[Tensor, "B H T Dh"],
     k: Float[Tensor, "B H S Dh"],
     scale: float,
-    attend: Bool[Tensor, "#B 1 T S"],
+    attend: Bool[Tensor, "#B 1 T S"] | None = None,
     bias: Float[Tensor, "*#B H T S"] | None = None,
 ) -> Float[Tensor, "B H T S"]:
-    """Q K^T * scale + bias, with the lowest finite number where `attend` is False.
+    """Q K^T * scale + bias, with the lowest finite number where `attend` is False (None: nowhere).
 
     Finite, so that a row that may read nothing (a padding token's) stays a number; its weight elsewhere is
     exactly 0 all the same, because exp underflows.
     """
-    scores = q @ k.transpose(-2, -1) * scale
+    scores = query_key_products(q, k) * scale
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
-    return scores.masked_fill(~attend, torch.finfo(scores.dtype).min)
+    return scores if attend is None else scores.masked_fill(~attend, torch.finfo(scores.dtype).min)
+
+
+def query_key_products(
+    q: Float[Tensor, "B H T Dh"], k: Float[Tensor, "B H S Dh"]
+) -> Float[Tensor, "B H T S"]:
+    """Q K^T."""
+    return (q * k).sum(-1).unsqueeze(2) if takes_sums(q) else q @ k.transpose(-2, -1)
+
+
+def pattern_value_product(
+    pattern: Float[Tensor, "B H T S"], v: Float[Tensor, "B H S Dv"]
+) -> Float[Tensor, "B H T Dv"]:
+    """The values' sums by the pattern's weights."""
+    return (pattern.mT * v).sum(2, keepdim=True) if takes_sums(pattern) else pattern @ v
+
+
+def takes_sums(x: Float[Tensor, "B H T _"]) -> bool:
+    """Whether products are written as sums: of a single new token, compiled for a CPU.
+
+    The compiler reads keys and values for them where they lie in the cache. For its products it copies all of them at
+    every token: of 16 texts that takes a quarter of minigpt's step.
+    """
+    return torch.compiler.is_compiling() and x.device.type == "cpu" and x.shape[2] == 1
 
 
 def fused_attention(
@@ -94,12 +117,12 @@ def formula_is_faster(
     """Whether the plain formula beats the fused kernel: on a CPU, short texts in bfloat16, and with dropout all.
 
     In bfloat16 the fused kernel's backward takes most of a step (benchmarks/RESULTS.md has the figures by length),
-    and with dropout torch has none for CPUs: it takes the formula too, with its slower dropout. A single new token's
-    formula, compiled, is a part of the loops around it.
+    and with dropout torch has none for CPUs: it takes the formula too, with its slower dropout. Taken as sums, the
+    formula becomes a part of the loops around it.
     """
     if q.device.type != "cpu":
         return False
-    if torch.compiler.is_compiling() and q.shape[2] == 1:
+    if takes_sums(q):
         return True
     return p_dropout > 0 or (q.dtype == torch.bfloat16 and q.shape[2] > 1 and k.shape[2] <= 512)
 
@@ -189,7 +212,7 @@ class Attention(nn.Module, ABC):
     ) -> Float[Tensor, "B H T Dv"]:
         """softmax(scores) V: in the open when somebody looks or it is faster so, else fused."""
         if cache is not None:
-            k, v = cache.append(k, v)
+            k, v = cache.append(mask.k_pos.shape[-1] - k.shape[2], k, v)
         watched = self.hook_attn_scores.watched or self.hook_pattern.watched
         if not watched and bias is None:
             k, v, mask = within_reach(k, v, mask, self.window)
@@ -202,9 +225,10 @@ class Attention(nn.Module, ABC):
         if not watched and not formula_is_faster(q, k, p_dropout):
             return fused_attention(q, k, v, self.scale, mask, self.window, bias, p_dropout)
         k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
-        scores = attention_scores(q, k, self.scale, mask.attend(self.window), bias)
+        attend = None if mask.reads_everything(self.window) else mask.attend(self.window)
+        scores = attention_scores(q, k, self.scale, attend, bias)
         pattern = self.hook_pattern(self.hook_attn_scores(scores).softmax(dim=-1))
-        return dropout(pattern, p_dropout) @ v
+        return pattern_value_product(dropout(pattern, p_dropout), v)
 
 
 class LastModule(nn.Module):

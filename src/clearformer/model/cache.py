@@ -14,29 +14,43 @@ from torch import Tensor
 class LayerCache(ABC):
     """What one layer keeps."""
 
+    def make_room(self, n_before: int, n: int) -> None:
+        """Let `n` positions fit beside each other, `n_before` of which are kept already."""
+
     @abstractmethod
     def select(self, rows: Int[Tensor, " N"]) -> None:
         """Keep the given rows of the batch, in that order (repeats allowed)."""
 
 
 class KeyValueCache(LayerCache):
-    """Keys and values of every position so far, in buffers that grow by doubling."""
+    """Keys and values of every position so far, in buffers that grow by doubling.
+
+    How many positions that is, the model's `Cache` counts for all layers at once.
+    """
 
     def __init__(self) -> None:
-        self.length = 0
         self._keys: Tensor | None = None  # [B K capacity Dh]
         self._values: Tensor | None = None
 
     def append(
-        self, keys: Float[Tensor, "B K T Dh"], values: Float[Tensor, "B K T Dv"]
+        self, n_before: int, keys: Float[Tensor, "B K T Dh"], values: Float[Tensor, "B K T Dv"]
     ) -> tuple[Float[Tensor, "B K S Dh"], Float[Tensor, "B K S Dv"]]:
-        """Add the keys and values of T new positions; returns those of all S."""
-        start, self.length = self.length, self.length + keys.shape[2]
-        self._keys = _with_room(self._keys, keys, start, self.length)
-        self._values = _with_room(self._values, values, start, self.length)
-        self._keys[:, :, start : self.length] = keys
-        self._values[:, :, start : self.length] = values
-        return self._keys[:, :, : self.length], self._values[:, :, : self.length]
+        """Add the keys and values of T new positions to those of `n_before`; returns those of all S."""
+        n = n_before + keys.shape[2]
+        if self._keys is None or self._values is None:
+            self._keys, self._values = _buffer_like(keys, n), _buffer_like(values, n)
+        self.make_room(n_before, n)
+        self._keys[:, :, n_before:n] = keys
+        self._values[:, :, n_before:n] = values
+        return self._keys[:, :, :n], self._values[:, :, :n]
+
+    def make_room(self, n_before: int, n: int) -> None:
+        if self._keys is None or self._values is None or n <= self._keys.shape[2]:
+            return
+        old, capacity = slice(n_before), max(2 * n_before, n)
+        keys, values = _buffer_like(self._keys, capacity), _buffer_like(self._values, capacity)
+        keys[:, :, old], values[:, :, old] = self._keys[:, :, old], self._values[:, :, old]
+        self._keys, self._values = keys, values
 
     def select(self, rows: Int[Tensor, " N"]) -> None:
         if self._keys is not None and self._values is not None:
@@ -94,6 +108,9 @@ class BlockCache(LayerCache):
     def __init__(self, attn: LayerCache, cross: MemoryCache | None = None) -> None:
         self.attn, self.cross = attn, cross
 
+    def make_room(self, n_before: int, n: int) -> None:
+        self.attn.make_room(n_before, n)
+
     def select(self, rows: Int[Tensor, " N"]) -> None:
         self.attn.select(rows)
         if self.cross is not None:
@@ -117,6 +134,15 @@ class Cache:
         new = known.new_ones(len(known), n_new) if padding is None else padding
         return torch.cat([old, new], dim=1)
 
+    def make_room(self, n: int) -> None:
+        """Let `n` positions fit in every layer, which each sees to by itself where this was not called.
+
+        For those who compile what reads the next ones: it would have to be compiled once more for the steps on which
+        buffers grow.
+        """
+        for layer in self.layers:
+            layer.make_room(self.length, n)
+
     def extend(self, n_new: int, padding: Bool[Tensor, "B S"] | None) -> None:
         """Count T new positions in, with the padding of all S."""
         self.length += n_new
@@ -130,12 +156,6 @@ class Cache:
             self.padding = self.padding[rows]
 
 
-def _with_room(buffer: Tensor | None, new: Tensor, used: int, needed: int) -> Tensor:
-    """The buffer itself where `needed` positions fit, else a larger one that holds the `used` ones."""
-    if buffer is not None and needed <= buffer.shape[2]:
-        return buffer
-    capacity = max(2 * used, needed)
-    larger = new.new_empty(*new.shape[:2], capacity, new.shape[3])
-    if buffer is not None:
-        larger[:, :, :used] = buffer[:, :, :used]
-    return larger
+def _buffer_like(x: Float[Tensor, "B K _ D"], capacity: int) -> Float[Tensor, "B K C D"]:
+    """Room for as many positions, with nothing in it yet."""
+    return x.new_empty(*x.shape[:2], capacity, x.shape[3])

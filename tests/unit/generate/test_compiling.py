@@ -33,23 +33,31 @@ def test_who_looks_inside_gets_the_plain_step() -> None:
     seen = []
 
     with model.hooked({"blocks.0.hook_resid_post": seen.append}):
-        step = compiled_step(model)
+        step = compiled_step(model, 1)
 
     assert step is read_tokens
-    assert compiled_step(model) is not step
+    assert compiled_step(model, 1) is not step
 
 
 def test_models_of_one_configuration_share_a_step() -> None:
-    assert compiled_step(Decoder(CONFIG)) is compiled_step(Decoder(CONFIG))
+    assert compiled_step(Decoder(CONFIG), 2) is compiled_step(Decoder(CONFIG), 3)
 
 
 def test_another_type_or_configuration_has_a_step_of_its_own() -> None:
     steps = {
-        compiled_step(model)
+        compiled_step(model, 1)
         for model in (Decoder(CONFIG), Decoder(CONFIG).double(), Decoder(CONFIG.replace(n_layers=2)))
     }
 
     assert len(steps) == 3
+
+
+def test_a_small_model_s_single_text_has_a_step_of_its_own() -> None:
+    model = Decoder(CONFIG)
+
+    assert compiled_step(model, 1) is not compiled_step(model, 2)
+    with patch("clearformer.generate.compiling.SMALL_MODEL", 0):
+        assert compiled_step(model, 1) is compiled_step(model, 2)
 
 
 def test_where_compiling_fails_the_plain_step_goes_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -81,6 +89,6 @@ def test_torch_without_isolated_compiling_checks_everything() -> None:
         return step
 
     with patch("torch.compile", compile_of_an_older_torch):
-        _compiled.__wrapped__(on_cpu=True, _granted=())
+        _compiled.__wrapped__(on_cpu=True, in_cpp=False, _granted=())
 
     assert "guard_filter_fn" not in found

@@ -39,6 +39,10 @@ def translator() -> EncoderDecoder:
     return EncoderDecoder(config("encoder-decoder")).double().eval()
 
 
+def as_they_are(logits: Tensor) -> Tensor:
+    return logits
+
+
 def alone(model: Decoder | EncoderDecoder, text: list[int], source: list[int] | None = None) -> Tensor:
     """The scores after a text, of a whole forward pass without a cache."""
     with torch.no_grad():
@@ -49,10 +53,10 @@ def alone(model: Decoder | EncoderDecoder, text: list[int], source: list[int] | 
 
 def test_each_text_has_its_own_scores_at_first_and_afterwards(decoder: Decoder) -> None:
     texts = [[1, 2, 3], [4, 5], [1, 2, 3]]
-    reader = Reader(decoder)
+    reader = Reader(decoder, as_they_are)
 
     for newest in ([6, 7, 8], [2, 2, 9], None):
-        logits = reader.next_logits(texts)
+        logits = reader.next(texts)
         for row, text in enumerate(texts):
             torch.testing.assert_close(logits[row], alone(decoder, text))
         texts = [[*text, token] for text, token in zip(texts, newest, strict=True)] if newest else texts
@@ -60,10 +64,10 @@ def test_each_text_has_its_own_scores_at_first_and_afterwards(decoder: Decoder) 
 
 def test_each_text_is_read_with_its_own_source(translator: EncoderDecoder) -> None:
     texts = [[1], [1], [1]]
-    reader = Reader(translator, SOURCES)
+    reader = Reader(translator, as_they_are, SOURCES)
 
     for newest in ([6, 7, 8], [2, 2, 9], None):
-        logits = reader.next_logits(texts)
+        logits = reader.next(texts)
         for row, (text, source) in enumerate(zip(texts, SOURCES, strict=True)):
             torch.testing.assert_close(logits[row], alone(translator, text, source))
         texts = [[*text, token] for text, token in zip(texts, newest, strict=True)] if newest else texts
@@ -71,32 +75,32 @@ def test_each_text_is_read_with_its_own_source(translator: EncoderDecoder) -> No
 
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_texts_that_are_kept_keep_their_sources(translator: EncoderDecoder, use_cache: bool) -> None:
-    reader = Reader(translator, SOURCES, use_cache)
-    reader.next_logits([[1], [2], [3]])
+    reader = Reader(translator, as_they_are, SOURCES, use_cache)
+    reader.next([[1], [2], [3]])
 
     reader.keep(torch.tensor([2, 0, 0]))
 
-    logits = reader.next_logits([[3, 4], [1, 5], [1, 6]])
+    logits = reader.next([[3, 4], [1, 5], [1, 6]])
     for row, (text, i) in enumerate((([3, 4], 2), ([1, 5], 0), ([1, 6], 0))):
         torch.testing.assert_close(logits[row], alone(translator, text, SOURCES[i]))
 
 
 def test_the_cache_is_of_use_until_the_context_moves(decoder: Decoder) -> None:
-    reader = Reader(decoder)
+    reader = Reader(decoder, as_they_are)
     assert not reader.can_go_on([2])  # nothing is read yet
     reader.begin([[1, 2]])
 
     assert reader.can_go_on([M])
     assert not reader.can_go_on([M + 1])
     assert not reader.can_go_on([3, M + 1])
-    assert not Reader(decoder, use_cache=False).can_go_on([3])
+    assert not Reader(decoder, as_they_are, use_cache=False).can_go_on([3])
 
 
 def test_sources_are_for_those_who_read_them(decoder: Decoder, translator: EncoderDecoder) -> None:
     with pytest.raises(UserError, match="a decoder reads no sources"):
-        Reader(decoder, SOURCES)
+        Reader(decoder, as_they_are, SOURCES)
     with pytest.raises(UserError, match="writes of a source"):
-        Reader(translator)
+        Reader(translator, as_they_are)
 
 
 def test_left_padded_texts_end_together() -> None:

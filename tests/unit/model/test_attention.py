@@ -159,6 +159,25 @@ def test_with_dropout_the_plain_formula_is_taken_on_a_cpu() -> None:
     assert formula_is_faster(q, q, p_dropout=0.1)
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_new_token_s_products_as_sums_are_the_formula_s(padded: bool) -> None:
+    torch.manual_seed(0)
+    spec, n = MultiHead(n_heads=4, n_kv_heads=2), 7
+    module = spec.build(8, 0.0).double()
+    x, memory = torch.randn(3, 1, 8, dtype=torch.float64), torch.randn(3, n, 8, dtype=torch.float64)
+    padding = torch.arange(n) >= torch.tensor([[0], [2], [5]]) if padded else None
+    q, (k, v) = module.queries(x), module.keys_values(memory)
+    inputs = [part.transpose(1, 2) for part in (q, k, v)]
+    mask = Mask(torch.tensor([n - 1]), torch.arange(n), causal=True, padding=padding)
+
+    expected = module.mix(*inputs, mask, None, None)
+    with patch("torch.compiler.is_compiling", return_value=True):
+        found = module.mix(*inputs, mask, None, None)
+
+    assert attention_module.takes_sums(inputs[0]) is False
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
 def test_a_query_that_may_read_nothing_stays_a_number() -> None:
     """As a padding token's does; in both forms, with a bias and without, forwards and backwards."""
     nothing = Mask(

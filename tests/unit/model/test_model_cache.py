@@ -17,30 +17,49 @@ def test_keys_and_values_are_kept_in_order_as_the_cache_grows() -> None:
     cache, keys, values = KeyValueCache(), torch.randn(B, K, 17, DH), torch.randn(B, K, 17, DV)
     n = 0
     for size in (1, 1, 2, 5, 1, 7):
-        kept = cache.append(keys[:, :, n : n + size], values[:, :, n : n + size])
+        kept = cache.append(n, keys[:, :, n : n + size], values[:, :, n : n + size])
         n += size
         assert torch.equal(kept[0], keys[:, :, :n])
         assert torch.equal(kept[1], values[:, :, :n])
-    assert cache.length == n == 17
+    assert n == 17
 
 
 def test_a_cache_makes_room_by_doubling() -> None:
     """So that a text of n tokens is copied log n times, and not n times."""
     cache, moves, place = KeyValueCache(), 0, 0
-    for _ in range(100):
-        keys, _values = cache.append(torch.zeros(B, K, 1, DH), torch.zeros(B, K, 1, DV))
+    for n in range(100):
+        keys, _values = cache.append(n, torch.zeros(B, K, 1, DH), torch.zeros(B, K, 1, DV))
         moves += keys.data_ptr() != place
         place = keys.data_ptr()
     assert moves <= 8
 
 
+def test_a_cache_with_room_stays_where_it_is() -> None:
+    layers, x = [KeyValueCache(), KeyValueCache()], torch.randn(B, K, 3, DH)
+    cache, places = Cache([BlockCache(layer) for layer in layers]), []
+    for layer in layers:
+        layer.append(0, x, x)
+    cache.extend(3, None)
+
+    cache.make_room(100)
+    for n in range(3, 100):
+        for layer in layers:
+            keys, values = layer.append(n, x[:, :, :1], x[:, :, :1])
+            assert torch.equal(keys[:, :, :3], x)
+            places.append((keys.data_ptr(), values.data_ptr()))
+
+    assert len(set(places)) == len(layers)
+    cache.make_room(50)  # there is more already
+    assert layers[0].append(99, x[:, :, :1], x[:, :, :1])[0].data_ptr() == places[0][0]
+
+
 def test_rows_are_kept_in_the_order_asked_for() -> None:
     cache, keys, values = KeyValueCache(), torch.randn(B, K, 3, DH), torch.randn(B, K, 3, DV)
-    cache.append(keys[:, :, :2], values[:, :, :2])
+    cache.append(0, keys[:, :, :2], values[:, :, :2])
     rows = torch.tensor([1, 1, 0])
 
     cache.select(rows)
-    kept = cache.append(keys[rows][:, :, 2:], values[rows][:, :, 2:])
+    kept = cache.append(2, keys[rows][:, :, 2:], values[rows][:, :, 2:])
 
     assert torch.equal(kept[0], keys[rows])
     assert torch.equal(kept[1], values[rows])
@@ -80,13 +99,13 @@ def test_a_block_s_cache_selects_in_both_its_parts() -> None:
     assert isinstance(block.attn, KeyValueCache)
     assert block.cross is not None
     keys, values = torch.randn(B, K, 3, DH), torch.randn(B, K, 3, DV)
-    block.attn.append(keys[:, :, :2], values[:, :, :2])
+    block.attn.append(0, keys[:, :, :2], values[:, :, :2])
     block.cross.once(lambda: (keys, values))
     rows = torch.tensor([1, 0, 1])
 
     block.select(rows)
 
-    own = block.attn.append(keys[rows][:, :, 2:], values[rows][:, :, 2:])
+    own = block.attn.append(2, keys[rows][:, :, 2:], values[rows][:, :, 2:])
     read = block.cross.once(lambda: (keys, values))
     for found, expected in zip([*own, *read], [keys, values] * 2, strict=True):
         assert torch.equal(found, expected[rows])

@@ -198,7 +198,7 @@ def test_new_tokens_read_the_end_of_a_cache_as_the_masked_formula_does(
     n = n_before + n_new
     attention, (q, k, v) = attention_with(window), heads(n)
     cache = KeyValueCache()
-    cache.append(k[:, :, :n_before], v[:, :, :n_before])
+    cache.append(0, k[:, :, :n_before], v[:, :, :n_before])
     mask = Mask(torch.arange(n_before, n), torch.arange(n), causal=True)
     new = slice(n_before, None)
 
