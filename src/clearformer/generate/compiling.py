@@ -40,7 +40,7 @@ Step = Callable[..., Found]
 def read_tokens(
     model: Decoder | EncoderDecoder, then: Then[Found], *arguments: Any, **settings: Any
 ) -> Found:
-    """What is found of the scores after new tokens; the arguments are the model's, or an encoder-decoder's `decode`'s."""
+    """What is found of the scores after new tokens; the arguments are the model's, or those of `decode`."""
     read = model if isinstance(model, Decoder) else model.decode
     return then(read(*arguments, **settings, last_only=True)[:, -1].float())
 

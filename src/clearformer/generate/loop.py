@@ -100,7 +100,9 @@ def generate_tokens(
             if not rows:
                 return
             reading = [texts[row] for row in rows]
-            tokens, logprobs = _choose(reader.next(reading), reading, sampling, [streams[row] for row in rows])
+            tokens, logprobs = _choose(
+                reader.next(reading), reading, sampling, [streams[row] for row in rows]
+            )
             going_on = []
             for i, (row, token, logprob) in enumerate(zip(rows, tokens, logprobs, strict=True)):
                 texts[row].append(token)

@@ -14,7 +14,7 @@ from torch import Tensor
 class LayerCache(ABC):
     """What one layer keeps."""
 
-    def make_room(self, n_before: int, n: int) -> None:
+    def make_room(self, n_before: int, n: int) -> None:  # noqa: B027  (for most there is nothing to do)
         """Let `n` positions fit beside each other, `n_before` of which are kept already."""
 
     @abstractmethod

@@ -65,7 +65,7 @@ class TrainConfig(Spec):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     ema: float | None = Field(default=None, gt=0, lt=1)
     eval_every: PositiveInt = 250
-    eval_share: float | None = Field(default=0.01, gt=0, le=1)
+    eval_share: float | None = Field(default=0.005, gt=0, le=1)
     log_every: PositiveInt = 10
     checkpoint_every: PositiveInt | None = 1000
     keep: PositiveInt = 2

@@ -166,15 +166,15 @@ def test_a_new_token_s_products_as_sums_are_the_formula_s(padded: bool) -> None:
     module = spec.build(8, 0.0).double()
     x, memory = torch.randn(3, 1, 8, dtype=torch.float64), torch.randn(3, n, 8, dtype=torch.float64)
     padding = torch.arange(n) >= torch.tensor([[0], [2], [5]]) if padded else None
-    q, (k, v) = module.queries(x), module.keys_values(memory)
-    inputs = [part.transpose(1, 2) for part in (q, k, v)]
+    k, v = (part.transpose(1, 2) for part in module.keys_values(memory))
+    q = module.queries(x).transpose(1, 2)
     mask = Mask(torch.tensor([n - 1]), torch.arange(n), causal=True, padding=padding)
 
-    expected = module.mix(*inputs, mask, None, None)
+    expected = module.mix(q, k, v, mask, None, None)
     with patch("torch.compiler.is_compiling", return_value=True):
-        found = module.mix(*inputs, mask, None, None)
+        found = module.mix(q, k, v, mask, None, None)
 
-    assert attention_module.takes_sums(inputs[0]) is False
+    assert attention_module.takes_sums(q) is False
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
