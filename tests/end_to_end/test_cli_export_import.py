@@ -156,9 +156,19 @@ def test_an_imported_translator_translates(tmp_path: Path) -> None:
 
 
 def test_one_file_for_llama_cpp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    succeed("export", make("decoder"), tmp_path / "tiny.gguf")
+    run = make("decoder")
+    succeed("export", run, tmp_path / "tiny.gguf")
     assert (tmp_path / "tiny.gguf").read_bytes()[:4] == b"GGUF"
-    assert "GPT-2 for llama.cpp" in capsys.readouterr().out
+    assert "GPT-2 for llama.cpp, in float32" in capsys.readouterr().out
+    succeed("export", run, tmp_path / "half.gguf", "--dtype", "float16")
+    assert "GPT-2 for llama.cpp, in float16" in capsys.readouterr().out
+    assert (tmp_path / "half.gguf").stat().st_size < (tmp_path / "tiny.gguf").stat().st_size
+
+
+def test_a_folder_has_one_type(tmp_path: Path) -> None:
+    error = refusal("export", make("decoder"), tmp_path / "out", "--dtype", "float16")
+    assert "--dtype float16: a folder is written in float32" in str(error)
+    assert not (tmp_path / "out").exists()
 
 
 # --- what is refused --------------------------------------------------------------------------------------

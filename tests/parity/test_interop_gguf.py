@@ -78,6 +78,33 @@ def test_tensors_come_back_to_the_bit(name: str, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.gguf"]
 
 
+def test_matrices_in_half_precision_and_the_rest_as_it_is(tmp_path: Path) -> None:
+    run = run_of(MODELS["GPT-2"])
+    to_gguf(run, tmp_path / "whole.gguf")
+    to_gguf(run, tmp_path / "half.gguf", dtype="float16")
+
+    whole, half = (
+        {tensor.name: torch.from_numpy(tensor.data.copy()) for tensor in gguf.GGUFReader(file).tensors}
+        for file in (tmp_path / "whole.gguf", tmp_path / "half.gguf")
+    )
+
+    assert whole.keys() == half.keys()
+    for name, tensor in whole.items():
+        is_half = tensor.dim() == 2 and name != "position_embd.weight"
+        assert torch.equal(half[name], tensor.half() if is_half else tensor), name
+
+
+@torch.no_grad()
+def test_what_half_precision_cannot_hold_is_refused(tmp_path: Path) -> None:
+    run = run_of(MODELS["Llama"])
+    run.model.blocks[1].mlp.W_gate.weight[0, 0] = 1e5  # type: ignore[union-attr, index]
+    with pytest.raises(ClearformerError, match=r"float16: blk\.1\.ffn_gate\.weight has a weight of 100000"):
+        to_gguf(run, tmp_path / "large.gguf", dtype="float16")
+    with pytest.raises(ClearformerError, match=r"dtype int4: a \.gguf file is written in float32 or float16"):
+        to_gguf(run, tmp_path / "small.gguf", dtype="int4")
+    assert not list(tmp_path.iterdir())
+
+
 # transformers' own reader knows these sizes alone: it leaves the fields for others unread.
 READ_BY_TRANSFORMERS = {
     "GPT-2": MODELS["GPT-2"].replace(ffn=GELU(approximate="tanh"), max_seq_len=1024),

@@ -9,9 +9,10 @@ from torch import Tensor
 from clearformer.generate.loop import collect, generate_tokens
 from clearformer.generate.samplers import Sampling, random_stream
 from clearformer.model import ModelConfig, build
-from clearformer.model.attention import CHUNK, Linear, MultiHead
+from clearformer.model.attention import Linear, MultiHead
 from clearformer.model.hooks import hook_points
 from clearformer.model.init import Gaussian
+from clearformer.model.linear_attention import CHUNK
 from clearformer.model.positions import NoPositions, RoPE
 from clearformer.model.window import WindowBlocks
 

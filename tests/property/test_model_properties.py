@@ -25,6 +25,7 @@ from clearformer.config import Spec, slot_variants
 from clearformer.errors import ConfigError
 from clearformer.model import Decoder, ModelConfig
 from clearformer.model import attention as attention_module
+from clearformer.model import linear_attention as linear_attention_module
 from clearformer.model.attention import Attention, Dot, Linear, MultiHead, Shared
 from clearformer.model.block import Block
 from clearformer.model.cache import LinearCache
@@ -407,11 +408,11 @@ def test_the_token_a_window_back_is_not_read(window: int) -> None:
 @pytest.mark.parametrize("case", [name for name, c in CASES.items() if c.attention.kind == "linear"])
 @torch.no_grad()
 def test_linear_attention_parallel_is_chunked_is_recurrent(case: str) -> None:
-    model, n = model_of(case, max_seq_len=256), 2 * attention_module.CHUNK + 3
+    model, n = model_of(case, max_seq_len=256), 2 * linear_attention_module.CHUNK + 3
     tokens, cache = text(n), model.new_cache()
 
     chunked = model(tokens)
-    with patch.object(attention_module, "CHUNK", n):
+    with patch.object(linear_attention_module, "CHUNK", n):
         parallel = model(tokens)
     recurrent = torch.cat([model(token, cache=cache) for token in tokens.split(1, dim=1)], dim=1)
     with watched(model):
@@ -430,7 +431,7 @@ def test_linear_attention_remembers_in_bfloat16() -> None:
     memory = LinearCache()
 
     mixed = [
-        attention_module.causal_linear_attention(*token, memory)
+        linear_attention_module.causal_linear_attention(*token, memory)
         for token in zip(q.split(1, 2), k.split(1, 2), v.split(1, 2), strict=True)
     ]
 

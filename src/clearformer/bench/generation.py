@@ -1,10 +1,12 @@
-"""Generation: tokens a second of greedy continuations, single stream and several, beside transformers' `generate`."""
+"""Generation: tokens a second of greedy continuations, single stream and several, beside transformers and llama.cpp."""
 
 import copy
 import itertools
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,15 @@ import torch
 from clearformer.bench.machine import Limits
 from clearformer.bench.peers import absence, asked_for, in_transformers, with_version
 from clearformer.bench.rounds import OURS, Absent, Comparison, Contender, Figures, in_turn
-from clearformer.errors import UserError
+from clearformer.errors import ConfigError, UserError
 from clearformer.generate import Sampling, collect, generate_tokens, random_stream
+from clearformer.interop.gguf import write_gguf
+from clearformer.interop.writing import fit
 from clearformer.model import Decoder
 from clearformer.train.device import synchronize
+from clearformer.train.state import weights_of
 
-PEERS = ("transformers",)
+PEERS = ("transformers", "llama_cpp")
 GREEDY = Sampling(temperature=0)
 PROMPT_TOKENS = 8
 
@@ -58,12 +63,19 @@ def bench_generation(
         )
     asked = asked_for(against, PEERS)
     missing = [found for name, folder in asked.items() if (found := absence(name, folder))]
+    present = set(asked) - {absent.name for absent in missing}
     writers: list[_Writer] = [_Ours(model, n_new, dtype, compiled)]
-    if "transformers" in asked and not missing:
+    if "transformers" in present:
         writers.append(_Transformers(model, n_new, dtype))
     if compiled:
         writers.append(_Ours(model, n_new, dtype, compiled=False))
-    return [_compare(writers, missing, n, rounds, limits, told) for n in streams]
+    with tempfile.TemporaryDirectory() as folder:
+        if "llama_cpp" in present:
+            try:
+                writers.append(_LlamaCpp(model, n_new, dtype, Path(folder)))
+            except UserError as error:
+                missing.append(Absent("llama_cpp", str(error)))
+        return [_compare(writers, missing, n, rounds, limits, told) for n in streams]
 
 
 def _compare(
@@ -75,14 +87,18 @@ def _compare(
     told: Callable[[str, float], None],
 ) -> Comparison:
     ours = writers[0]
+    if n_streams > 1 and any(writer.single for writer in writers):
+        writers = [writer for writer in writers if not writer.single]
+        missing = [*missing, Absent("llama_cpp", "several streams at once are not in its Python interface")]
     prompts = random_prompts(ours.model.config.vocab_size or 1, n_streams)
     compiling = _seconds_of_compiling(ours, prompts)
     sides = [Contender(w.name, lambda w=w: w.tokens_per_second(prompts), w.note) for w in writers]
     figures = in_turn(sides, rounds, told)
     facts = {"dtype": ours.dtype, "n_new": ours.n_new, "streams": n_streams}
     facts |= compiling | _bandwidth(ours, figures[0], n_streams, limits)
-    if len(writers) > 1 and not writers[1].note:
-        facts["same_tokens"] = _agreement(*(writer.write(prompts) for writer in writers[:2]))
+    theirs = [writer for writer in writers if not isinstance(writer, _Ours) and not writer.note]
+    if theirs:
+        facts["same_tokens"] = _all_agree(ours.write(prompts), {w.name: w.write(prompts) for w in theirs})
     streams = "one stream" if n_streams == 1 else f"{n_streams} streams"
     return Comparison(f"greedy generation, {streams}", "tokens/s", True, figures, missing, facts)
 
@@ -107,6 +123,13 @@ def _bandwidth(ours: "_Writer", figures: Figures, n_streams: int, limits: Limits
     return {"weights_read_per_second": round(read), "of_measured_read_rate": round(read / limits.read, 4)}
 
 
+def _all_agree(ours: list[list[int]], others: dict[str, list[list[int]]]) -> str:
+    found = {name: _agreement(ours, theirs) for name, theirs in others.items()}
+    if set(found.values()) == {"yes"}:
+        return "yes"
+    return "; ".join(f"{name}: {how_far}" for name, how_far in found.items())
+
+
 def _agreement(ours: list[list[int]], theirs: list[list[int]]) -> str:
     """How far two sides' texts are the same."""
     for row, (a, b) in enumerate(zip(ours, theirs, strict=True)):
@@ -122,6 +145,7 @@ class _Writer(ABC):
     name: str
     note = ""
     compiled = False
+    single = False  # whether it continues one text at a time
 
     def __init__(self, model: Decoder, n_new: int, dtype: str) -> None:
         self.model, self.n_new, self.dtype = model, n_new, dtype
@@ -170,3 +194,37 @@ class _Transformers(_Writer):
                 pad_token_id=0,
             )
         return found[:, PROMPT_TOKENS:].tolist()
+
+
+class _LlamaCpp(_Writer):
+    """The same weights as a file of ids alone: in float16 beside bfloat16, which it has no fast products for.
+
+    Raises:
+        UserError: the model is none that such a file can hold, or what writes it is not installed.
+    """
+
+    single = True
+
+    def __init__(self, model: Decoder, n_new: int, dtype: str, folder: Path) -> None:
+        super().__init__(model, n_new, dtype)
+        stored = "float16" if dtype == "bfloat16" else dtype
+        self.name = f"{with_version('llama_cpp')}, {stored}"
+        if self.device.type != "cpu":
+            raise ConfigError("it is measured on a CPU alone")
+        file = folder / "model.gguf"
+        write_gguf(file, fit(model.config), weights_of(model), stored, "bench")
+        import llama_cpp
+
+        n_threads = torch.get_num_threads()
+        threads = {"n_threads": n_threads, "n_threads_batch": n_threads}
+        self.theirs: Any = llama_cpp.Llama(
+            str(file), n_ctx=model.config.max_seq_len, verbose=False, **threads
+        )
+
+    def write(self, prompts: list[list[int]]) -> list[list[int]]:
+        return [self._continued(prompt) for prompt in prompts]
+
+    def _continued(self, prompt: list[int]) -> list[int]:
+        self.theirs.reset()
+        new = self.theirs.generate(prompt, temp=0.0, repeat_penalty=1.0, reset=False)
+        return list(itertools.islice(new, self.n_new))

@@ -23,6 +23,7 @@ from clearformer.model.positions import Learned
 from clearformer.train.state import weights_of
 
 FOLDERS = {"nanogpt": "train.py"}  # those in a checkout, known by this file; the others are packages
+DISTRIBUTIONS = {"llama_cpp": "llama-cpp-python"}  # packages that are installed by another name
 
 
 def asked_for(against: list[str], known: tuple[str, ...]) -> dict[str, str | None]:
@@ -55,12 +56,15 @@ def absence(name: str, folder: str | None = None) -> Absent | None:
         return Absent(name, f"no folder was given: --against {name}=FOLDER, a checkout of it")
     if importlib.util.find_spec(name) is not None:
         return None
-    return Absent(name, f"not installed: {Path(sys.executable).name} -m pip install {name}")
+    return Absent(
+        name, f"not installed: {Path(sys.executable).name} -m pip install {DISTRIBUTIONS.get(name, name)}"
+    )
 
 
 def with_version(name: str) -> str:
     """A package's name and version."""
-    return f"{name} {metadata.version(name)}"
+    distribution = DISTRIBUTIONS.get(name, name)
+    return f"{distribution} {metadata.version(distribution)}"
 
 
 # --- one of our models in transformers --------------------------------------------------------------------

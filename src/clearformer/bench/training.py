@@ -213,7 +213,10 @@ def _nanogpt(match: _Match) -> list[Contender]:
     data = write_for_nanogpt(match.ours.task, match.scratch / "nanogpt-data")
     settings = nanogpt_settings(match.ours.config, match.ours.device)
     settings |= {"dataset": data, "max_iters": WARM_UP + match.steps}
-    note = "" if is_nanogpt(match.ours.config.model) else "its own model, of the same sizes"
+    notes = [] if is_nanogpt(match.ours.config.model) else ["its own model, of the same sizes"]
+    if match.ours.device.type == "cpu" and match.ours.config.train.dtype != "float32":
+        notes.append("in float32, as its train.py does on a CPU whatever its dtype")
+    note = "; ".join(notes)
     folder = Path(match.folder)
 
     def tokens_per_second(compiled: bool) -> float:

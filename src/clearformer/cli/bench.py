@@ -77,10 +77,10 @@ def generate(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Tokens a second of greedy generation, against transformers' generate with its cache.
+    """Tokens a second of greedy generation, against transformers' generate with its cache, and llama_cpp.
 
-    Both sides have the same weights wherever transformers has the architecture; whether the tokens are the same is
-    printed.
+    All have the same weights wherever they have the architecture; whether the tokens are the same is printed. llama.cpp
+    has float16 where the others have bfloat16, and one stream alone.
     """
     from clearformer.bench.generation import bench_generation
     from clearformer.errors import ConfigError

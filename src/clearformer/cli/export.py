@@ -12,6 +12,9 @@ def command(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
     target: Annotated[str, typer.Argument(metavar="DIR", help="A new folder, or a new file NAME.gguf.")],
     checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
+    dtype: Annotated[
+        str, typer.Option(help="Of a .gguf file's matrices: float32 or float16. A folder is in float32.")
+    ] = "float32",
 ) -> None:
     """Write a run as a folder that transformers loads, with no code of ours: model, tokenizer and model card.
 
@@ -21,10 +24,16 @@ def command(
     if target.endswith(".gguf"):
         from clearformer.interop.gguf import to_gguf
 
-        typer.echo(
-            f"{target}: {to_gguf(run, target, checkpoint).architecture.title} for llama.cpp, in float32"
-        )
+        fitted = to_gguf(run, target, checkpoint, dtype)
+        typer.echo(f"{target}: {fitted.architecture.title} for llama.cpp, in {dtype}")
         return
+    if dtype != "float32":
+        from clearformer.errors import ConfigError
+
+        raise ConfigError(
+            f"--dtype {dtype}: a folder is written in float32, and transformers casts what it loads "
+            f"(from_pretrained(..., dtype=torch.{dtype}))"
+        )
     from clearformer.interop import to_hf
     from clearformer.interop.card import auto_class
 

@@ -24,6 +24,10 @@ from clearformer.text import Tokenizer
 from clearformer.train.state import weights_of
 
 NORMAL, CONTROL = 1, 3  # of tokenizer.ggml.token_type
+FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
+IN_FLOAT32 = {
+    "position_embd.weight"
+}  # with all that is no matrix: llama.cpp adds and multiplies by these in float32
 
 
 # --- how tensors lie there --------------------------------------------------------------------------------
@@ -118,16 +122,20 @@ KINDS = {
 # --- the file ---------------------------------------------------------------------------------------------
 
 
-def to_gguf(run: Run | str | Path, file: str | Path, checkpoint: str = "latest") -> Fit:
-    """Write a run as one GGUF file with its model, in float32, and its tokeniser.
+def to_gguf(
+    run: Run | str | Path, file: str | Path, checkpoint: str = "latest", dtype: str = "float32"
+) -> Fit:
+    """Write a run as one GGUF file with its model and its tokeniser.
 
     Args:
         run: A run that was loaded, or one's name or folder.
         file: A file that does not exist.
         checkpoint: Of a run that is not loaded yet: `latest`, `best` or a step's number.
+        dtype: Of the matrices: float32 or float16.
 
     Raises:
         ConfigError: the model is none of the kinds that are written; the first setting that does not fit is named.
+            Or there is no such type, or a weight is too large for it.
         TokenizerError: the tokeniser is no byte-level BPE with GPT-2's pre-tokens.
         RunError: there is no such run, or there is such a file.
         UserError: the gguf package is not installed.
@@ -135,18 +143,19 @@ def to_gguf(run: Run | str | Path, file: str | Path, checkpoint: str = "latest")
     """
     target = Path(file)
     gguf_package()  # what would fail later fails now
+    if dtype not in FILE_TYPES:
+        raise ConfigError(f"dtype {dtype}: a .gguf file is written in {' or '.join(FILE_TYPES)}")
     if target.exists():
         raise RunError(f"{target} exists; choose another name, or delete it")
     if not isinstance(run, Run):
         run = load(run, checkpoint, device="cpu")
-    fitted = fit(run.config.model)
-    kind = kind_of(fitted)
-    vocabulary = vocabulary_of(run.tokenizer)
+    fitted, vocabulary = fit(run.config.model), vocabulary_of(run.tokenizer)
+    kind_of(fitted)
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=UNFINISHED) as folder:
             unfinished = Path(folder) / target.name
-            _write(unfinished, kind, fitted, weights_of(run.model), vocabulary, run)
+            write_gguf(unfinished, fitted, weights_of(run.model), dtype, run.folder.path.name, vocabulary)
             unfinished.rename(target)
     return fitted
 
@@ -191,7 +200,7 @@ def _does_not_fit(setting: str, ours: Any, title: str, theirs: Any) -> ConfigErr
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Tokens, their types and the merges, as GGUF has them.
+    """Tokens, their types, the merges and the special ones' ids, as GGUF has them.
 
     Raises:
         TokenizerError: it is no byte-level BPE with GPT-2's pre-tokens.
@@ -206,43 +215,67 @@ def vocabulary_of(tokenizer: Tokenizer) -> dict[str, Any]:
             f"alone; export to a folder instead"
         )
     special = set(tokenizer.specials)
+    ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id, "pad": tokenizer.pad_id, "unk": tokenizer.unk_id}
     return {
         "tokens": list(tokenizer.spellings),
         "types": [CONTROL if spelling in special else NORMAL for spelling in tokenizer.spellings],
         "merges": merges,
+        "ids": {role: token for role, token in ids.items() if token is not None},
     }
 
 
-def _write(
+def write_gguf(
     path: Path,
-    kind: Kind,
     fitted: Fit,
     weights: Mapping[str, Tensor],
-    vocabulary: Mapping[str, Any],
-    run: Run,
+    dtype: str,
+    name: str,
+    vocabulary: Mapping[str, Any] | None = None,
 ) -> None:
+    """Write a model into a file; without what `vocabulary_of` tells, one that reads and writes ids alone.
+
+    Raises:
+        ConfigError: see `to_gguf`.
+    """
     gguf = gguf_package()
-    config, tokenizer = fitted.config, run.tokenizer
+    kind = kind_of(fitted)
     writer = gguf.GGUFWriter(path, kind.name)
-    writer.add_name(run.folder.path.name)
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
-    _add_sizes(writer, config)
+    writer.add_name(name)
+    writer.add_file_type(getattr(gguf.LlamaFileType, FILE_TYPES[dtype]))
+    _add_sizes(writer, fitted.config)
+    _add_vocabulary(writer, vocabulary)
+    for key, tensor in gguf_tensors(kind, fitted.config, weights).items():
+        writer.add_tensor(key, _stored(key, tensor, dtype).numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _stored(key: str, tensor: Tensor, dtype: str) -> Tensor:
+    if tensor.dim() < 2 or key in IN_FLOAT32:
+        return tensor
+    stored = tensor.to(getattr(torch, dtype))
+    if not stored.isfinite().all():
+        largest = tensor.abs().max().item()
+        raise ConfigError(
+            f"dtype {dtype}: {key} has a weight of {largest:g}, beyond its largest; take float32"
+        )
+    return stored
+
+
+def _add_vocabulary(writer: Any, vocabulary: Mapping[str, Any] | None) -> None:
+    if vocabulary is None:
+        writer.add_tokenizer_model("no_vocab")
+        return
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(vocabulary["tokens"])
     writer.add_token_types(vocabulary["types"])
     writer.add_token_merges(vocabulary["merges"])
-    writer.add_add_bos_token(tokenizer.bos_id is not None)
-    ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id, "pad": tokenizer.pad_id, "unk": tokenizer.unk_id}
-    for role, token in ids.items():
-        if token is not None:
-            getattr(writer, f"add_{role}_token_id")(token)
-    for name, tensor in gguf_tensors(kind, config, weights).items():
-        writer.add_tensor(name, tensor.numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    writer.add_add_bos_token("bos" in vocabulary["ids"])
+    for role, token in vocabulary["ids"].items():
+        getattr(writer, f"add_{role}_token_id")(token)
 
 
 def gguf_tensors(kind: Kind, config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

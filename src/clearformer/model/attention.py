@@ -11,7 +11,6 @@ Shapes: B batch, T query positions, S key positions, D d_model, H heads, K key/v
 """
 
 from abc import ABC, abstractmethod
-from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -25,11 +24,19 @@ from clearformer.errors import ConfigError
 from clearformer.model.cache import KeyValueCache, LayerCache, LinearCache
 from clearformer.model.dropout import dropout
 from clearformer.model.hooks import HookPoint
-from clearformer.model.linear import LinearLayer
+from clearformer.model.linear import LinearLayer, joint_linear
+from clearformer.model.linear_attention import (
+    causal_linear_attention,
+    linear_attention,
+    linear_pattern,
+    positive,
+)
 from clearformer.model.masks import Mask
 from clearformer.model.norms import NoNorm, Norm
 from clearformer.model.positions import Positions
 from clearformer.model.window import window_blocks, within_reach
+
+SMALL_BATCH = 2**17  # numbers: about where one product for queries, keys and values begins to cost more than three
 
 Queries = Float[Tensor, "B T H Dh"]
 KeysValues = tuple[Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]
@@ -127,6 +134,16 @@ def formula_is_faster(
     return p_dropout > 0 or (q.dtype == torch.bfloat16 and q.shape[2] > 1 and k.shape[2] <= 512)
 
 
+def joins_products(x: Float[Tensor, "B T D"]) -> bool:
+    """Whether queries, keys and values are made by one product: in compiled training on a CPU, of small batches.
+
+    Products so small that calling them costs as much as they do. A step of 768 tokens of width 128 takes 0.95 of the
+    time (4 layers), one of 2,048 of width 192 a twentieth more, for there the parts must be copied out of the whole.
+    """
+    small = x.device.type == "cpu" and x.numel() <= SMALL_BATCH
+    return small and torch.compiler.is_compiling() and torch.is_grad_enabled()
+
+
 def share_heads(x: Float[Tensor, "B K S Dh"], n_heads: int) -> Float[Tensor, "B H S Dh"]:
     """Key/value heads repeated so that each query head has one."""
     return x.repeat_interleave(n_heads // x.shape[1], dim=1)
@@ -160,6 +177,10 @@ class Attention(nn.Module, ABC):
     def keys_values(self, x: Float[Tensor, "B S D"]) -> KeysValues:
         """Keys and values of what is read."""
 
+    def of_itself(self, x: Float[Tensor, "B T D"]) -> tuple[Queries, KeysValues]:
+        """Queries, keys and values of a text that reads itself."""
+        return self.queries(x), self.keys_values(x)
+
     def output(self, z: Float[Tensor, "B T HDh"]) -> Float[Tensor, "B T D"]:
         """What is written to the residual stream: the joined heads, unless a kind has an output matrix."""
         return z
@@ -186,14 +207,14 @@ class Attention(nn.Module, ABC):
                 cross-attention, a `MemoryCache`.
             memory: What is read, where that is not `x` itself (cross-attention, in which order has no part).
         """
-        q = self.hook_q(self.queries(x))
         if memory is None:
-            k, v = self.keys_values(x)
-            k, v = self.hook_k(k), self.hook_v(v)
+            q, (k, v) = self.of_itself(x)
+            q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)
             q = self.hook_rot_q(positions.rotate(q, mask.q_pos))
             k = self.hook_rot_k(positions.rotate(k, mask.q_pos))
             bias = positions.bias(mask.q_pos, mask.k_pos)
         else:
+            q = self.hook_q(self.queries(x))
             k, v = self.keys_values(memory) if cache is None else cache.once(lambda: self.keys_values(memory))
             k, v = self.hook_k(k), self.hook_v(v)
             bias, cache = None, None
@@ -315,6 +336,13 @@ class ProjectedHeads(Attention):
         k = self.k_norm(split_heads(self.W_K(x), self.n_kv_heads))
         return k, split_heads(self.W_V(x), self.n_kv_heads)
 
+    def of_itself(self, x: Float[Tensor, "B T D"]) -> tuple[Queries, KeysValues]:
+        if not joins_products(x) or not isinstance(self.W_V, LinearLayer):
+            return super().of_itself(x)
+        q, k, v = joint_linear(x, [self.W_Q, self.W_K, self.W_V])
+        q, k = self.q_norm(split_heads(q, self.n_heads)), self.k_norm(split_heads(k, self.n_kv_heads))
+        return q, (k, split_heads(v, self.n_kv_heads))
+
     def output(self, z: Float[Tensor, "B T HDh"]) -> Float[Tensor, "B T D"]:
         return self.W_O(z)
 
@@ -343,78 +371,10 @@ class LinearModule(ProjectedHeads):
             k = k * mask.padding[:, None, -k.shape[2] :, None]  # a padding token adds nothing to any sum
         if cache is None and (self.hook_attn_scores.watched or self.hook_pattern.watched):
             scores = self.hook_attn_scores(q @ k.transpose(-2, -1) * mask.attend(None))
-            return self.hook_pattern(scores / scores.sum(-1, keepdim=True).clamp_min(TINY)) @ v
+            return self.hook_pattern(linear_pattern(scores)) @ v
         if not mask.causal:
             return linear_attention(q, k, v)
         return causal_linear_attention(q, k, v, cache)
-
-
-# --- linear attention -------------------------------------------------------------------------------------
-
-TINY = 1e-6  # keeps the quotient of a position that may read nothing (padding) a number
-CHUNK = 64  # positions whose pairs are formed at once: quadratic within, linear across
-
-
-def positive(x: Tensor) -> Tensor:
-    """phi(x) = elu(x) + 1 (Katharopoulos et al. 2020, equation 7)."""
-    return F.elu(x) + 1
-
-
-def linear_attention(
-    q: Float[Tensor, "B H T Dh"], k: Float[Tensor, "B H S Dh"], v: Float[Tensor, "B H S Dv"]
-) -> Float[Tensor, "B H T Dv"]:
-    """phi(Q) (phi(K)^T V) / phi(Q) sum(phi(K)): everyone reads everyone, without the [T S] scores."""
-    total = q @ k.sum(2).unsqueeze(-1)  # [B H T 1]
-    return q @ (k.transpose(-2, -1) @ v) / total.clamp_min(TINY)
-
-
-def causal_linear_attention(
-    q: Float[Tensor, "B H T Dh"],
-    k: Float[Tensor, "B H T Dh"],
-    v: Float[Tensor, "B H T Dv"],
-    memory: LinearCache | None = None,
-) -> Float[Tensor, "B H T Dv"]:
-    """Linear attention in causal order, in chunks; `memory` holds the sums over all earlier positions.
-
-    With a chunk of one position this is the recurrent form, with a chunk of all T the parallel one; the paper
-    shows that they are equal. The products of all chunks are formed at once, and only their sums one after another:
-    for texts of 4,096 positions a layer of width 128 then takes 0.75 of the time in float32 and 0.4 in bfloat16.
-    """
-    n = q.shape[2]
-    q_c, k_c, v_c = in_chunks(q), in_chunks(k), in_chunks(v)  # [B H N C Dh]
-    scores = (q_c @ k_c.transpose(-2, -1)).tril()  # [B H N C C]
-    z, total = scores @ v_c, scores.sum(-1, keepdim=True)
-    if memory is not None or n > CHUNK:  # there is more than one chunk, here or in other calls
-        memory = LinearCache() if memory is None else memory
-        outer, keys = memory.sums(k, v)
-        outer, memory.outer = running_sums(outer, k_c.transpose(-2, -1) @ v_c)  # [B H N Dh Dv]
-        keys, memory.keys = running_sums(keys, k_c.sum(3))  # [B H N Dh]
-        z, total = z + q_c @ outer.to(q.dtype), total + q_c @ keys.to(q.dtype).unsqueeze(-1)
-    return (z / total.clamp_min(TINY)).flatten(2, 3)[:, :, :n]
-
-
-def in_chunks(x: Float[Tensor, "B H T Dh"]) -> Float[Tensor, "B H N C Dh"]:
-    """As few chunks as CHUNK allows, of one length: behind the last position is 0, which adds nothing to any sum."""
-    n_chunks, chunk = linear_chunks(x.shape[2])
-    n_missing = n_chunks * chunk - x.shape[2]
-    filled = F.pad(x, (0, 0, 0, n_missing)) if n_missing else x
-    return filled.unflatten(2, (n_chunks, chunk)).contiguous()  # laid out once, for several products
-
-
-def linear_chunks(n_positions: int) -> tuple[int, int]:
-    """Number and length of the chunks of a text."""
-    n_chunks = -(-n_positions // CHUNK)
-    return n_chunks, -(-n_positions // n_chunks)
-
-
-def running_sums(
-    first: Float[Tensor, "B H *D"], of_chunks: Float[Tensor, "B H N *D"]
-) -> tuple[Float[Tensor, "B H N *D"], Float[Tensor, "B H *D"]]:
-    """What stands in a sum before each chunk, and after the last; in the type of `first`."""
-    *before, after = accumulate(of_chunks.unbind(2), initial=first)
-    if len(before) == 1:  # as at every new token of a cached text, for which nothing is copied
-        return first.unsqueeze(2), after
-    return torch.stack(before, dim=2), after
 
 
 # --- the slot ---------------------------------------------------------------------------------------------

@@ -26,9 +26,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from clearformer.errors import ConfigError
-from clearformer.model.attention import Dot, Last, Linear, Mean, MultiHead, Shared, linear_chunks
+from clearformer.model.attention import Dot, Last, Linear, Mean, MultiHead, Shared
 from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
+from clearformer.model.linear_attention import linear_chunks
 from clearformer.model.norms import LayerNorm, NoNorm, Norm, RMSNorm
 from clearformer.model.positions import ALiBi, Learned, Relative, RoPE
 from clearformer.model.transformer import Transformer, build

@@ -1,7 +1,9 @@
-"""x W^T + b, and the same of a single vector by a loop that the compiler writes.
+"""x W^T + b; the same of several matrices at once, and of a single vector by a loop that the compiler writes.
 
 Shapes: I inputs, O outputs.
 """
+
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -38,3 +40,13 @@ class LinearLayer(nn.Linear):
 
     def forward(self, input: Float[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:  # noqa: A002  (torch's name)
         return linear(input, self.weight, self.bias)
+
+
+def joint_linear(
+    x: Float[Tensor, "*B I"], layers: Sequence[LinearLayer]
+) -> tuple[Float[Tensor, "*B _"], ...]:
+    """What each of some layers, all with a bias or all without, makes of x: by one product with their joined matrix."""
+    weight = torch.cat([layer.weight for layer in layers])
+    biases = [layer.bias for layer in layers if layer.bias is not None]
+    y = linear(x, weight, torch.cat(biases) if biases else None)
+    return y.split([layer.out_features for layer in layers], dim=-1)

@@ -1,14 +1,11 @@
 """Each kind of attention by its formula, on few numbers; larger ones are in the parity tests."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from clearformer.errors import ConfigError
@@ -22,15 +19,14 @@ from clearformer.model.attention import (
     MultiHead,
     Shared,
     attention_scores,
-    causal_linear_attention,
     formula_is_faster,
     fused_attention,
-    linear_chunks,
-    positive,
     share_heads,
+    takes_sums,
 )
-from clearformer.model.cache import LinearCache
+from clearformer.model.linear import joint_linear
 from clearformer.model.masks import Mask
+from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import Positions
 
 B, T, D = 2, 5, 7
@@ -133,6 +129,31 @@ def test_key_value_heads_may_be_fewer(n_heads: int, n_kv_heads: int | None, size
     assert attention.W_O.weight.shape == (D, 24)
 
 
+@pytest.mark.parametrize("kind", [MultiHead, Linear])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"n_kv_heads": 2, "qkv_bias": True}, {"value": False}, {"qk_norm": RMSNorm(), "d_head": 5}],
+)
+def test_queries_keys_and_values_by_one_product_are_those_by_three(
+    kind: Any, settings: dict[str, Any]
+) -> None:
+    module = kind(n_heads=4, **settings).build(12, 0.0).double()
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+
+    expected = module.of_itself(x)
+    with (
+        patch("torch.compiler.is_compiling", return_value=True),
+        patch.object(attention_module, "joint_linear", side_effect=joint_linear) as joint,
+    ):
+        found = module.of_itself(x)
+        with torch.no_grad():
+            module.of_itself(x)  # writing a text, the joined matrix would be made anew for every token
+
+    assert joint.call_count == settings.get("value", True)
+    for one, other in zip([found[0], *found[1]], [expected[0], *expected[1]], strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
+
+
 def test_neighbouring_query_heads_share_a_key_value_head() -> None:
     x = torch.arange(3)[None, :, None, None].expand(B, 3, T, 2).float()
     assert share_heads(x, 6)[0, :, 0, 0].tolist() == [0, 0, 1, 1, 2, 2]
@@ -174,7 +195,7 @@ def test_a_new_token_s_products_as_sums_are_the_formula_s(padded: bool) -> None:
     with patch("torch.compiler.is_compiling", return_value=True):
         found = module.mix(q, k, v, mask, None, None)
 
-    assert attention_module.takes_sums(q) is False
+    assert takes_sums(q) is False
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
@@ -251,63 +272,3 @@ def test_heads_and_their_size(spec: Dot | MultiHead, heads: tuple[int, int]) -> 
 def test_every_kind_that_forms_weights_is_one_formula() -> None:
     for spec in (Mean(), Dot(), Shared(), MultiHead(), Linear()):
         assert isinstance(spec.build(D, dropout=0.0), Attention)
-
-
-# --- linear attention -------------------------------------------------------------------------------------
-
-
-def linear_inputs(n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """phi of queries and of keys, and values of another size, in float64."""
-    q, k = (positive(torch.randn(2, 3, n, 5, dtype=torch.float64)) for _ in "qk")
-    v = torch.randn(2, 3, n, 7, dtype=torch.float64)
-    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_()
-
-
-def linear_formula(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """sum_s phi(q_t)^T phi(k_s) v_s / sum_s phi(q_t)^T phi(k_s), over s up to t (Katharopoulos et al. 2020, 9)."""
-    scores = (q @ k.transpose(-2, -1)).tril()
-    return scores @ v / scores.sum(-1, keepdim=True)
-
-
-def assert_equal_with_gradients(one: Tensor, other: Tensor, inputs: Sequence[Tensor]) -> None:
-    torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-    weight = torch.randn_like(one)
-    for a, b in zip(*(torch.autograd.grad(z, inputs, weight) for z in (one, other)), strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
-
-
-@settings(max_examples=30)
-@given(n=st.integers(1, 31), chunk=st.integers(1, 33))
-def test_linear_attention_in_chunks_is_its_formula(n: int, chunk: int) -> None:
-    inputs = linear_inputs(n)
-    with patch.object(attention_module, "CHUNK", chunk):
-        z = causal_linear_attention(*inputs)
-    assert_equal_with_gradients(z, linear_formula(*inputs), inputs)
-
-
-@pytest.mark.parametrize("n", [1, 63, 64, 65, 128, 131, 193])
-def test_linear_attention_in_chunks_of_the_usual_size_is_its_formula(n: int) -> None:
-    inputs = linear_inputs(n)
-    assert_equal_with_gradients(causal_linear_attention(*inputs), linear_formula(*inputs), inputs)
-
-
-@pytest.mark.parametrize("sizes", [[131], [130, 1], [1, 130], [64, 65, 1, 1], [1] * 67 + [64]])
-def test_linear_attention_goes_on_from_what_it_remembers(sizes: list[int]) -> None:
-    inputs, memory = linear_inputs(131), LinearCache()
-    parts = zip(*(x.split(sizes, dim=2) for x in inputs), strict=True)
-
-    z = torch.cat([causal_linear_attention(q, k, v, memory) for q, k, v in parts], dim=2)
-
-    assert_equal_with_gradients(z, linear_formula(*inputs), inputs)
-    _, k, v = inputs
-    assert memory.outer is not None
-    assert memory.keys is not None
-    torch.testing.assert_close(memory.outer, k.transpose(-2, -1) @ v, rtol=0, atol=1e-11)
-    torch.testing.assert_close(memory.keys, k.sum(2), rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize(
-    ("n", "chunks"), [(1, (1, 1)), (64, (1, 64)), (65, (2, 33)), (131, (3, 44)), (4096, (64, 64))]
-)
-def test_chunks_are_few_and_of_one_length(n: int, chunks: tuple[int, int]) -> None:
-    assert linear_chunks(n) == chunks

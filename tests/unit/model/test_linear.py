@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from clearformer.model.linear import LinearLayer, linear, matrix_vector
+from clearformer.model.linear import LinearLayer, joint_linear, linear, matrix_vector
 
 I, O = 7, 11  # noqa: E741  (inputs and outputs)
 
@@ -38,3 +38,12 @@ def test_uncompiled_it_is_torchs_own_to_the_bit() -> None:
 
     assert torch.equal(layer(x), F.linear(x, layer.weight, layer.bias))
     assert torch.equal(linear(x, layer.weight), F.linear(x, layer.weight))
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_several_matrices_at_once_are_each_by_itself(has_bias: bool) -> None:
+    layers = [LinearLayer(I, n, bias=has_bias, dtype=torch.float64) for n in (O, 3, 5)]
+    x = torch.randn(2, 4, I, dtype=torch.float64)
+
+    for found, layer in zip(joint_linear(x, layers), layers, strict=True):
+        torch.testing.assert_close(found, layer(x), rtol=0, atol=1e-14)
