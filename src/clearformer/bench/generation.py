@@ -213,7 +213,7 @@ class _LlamaCpp(_Writer):
             raise ConfigError("it is measured on a CPU alone")
         file = folder / "model.gguf"
         write_gguf(file, fit(model.config), weights_of(model), stored, "bench")
-        import llama_cpp
+        import llama_cpp  # type: ignore[import-not-found]
 
         n_threads = torch.get_num_threads()
         threads = {"n_threads": n_threads, "n_threads_batch": n_threads}

@@ -36,7 +36,9 @@ from clearformer.model.norms import NoNorm, Norm
 from clearformer.model.positions import Positions
 from clearformer.model.window import window_blocks, within_reach
 
-SMALL_BATCH = 2**17  # numbers: about where one product for queries, keys and values begins to cost more than three
+SMALL_BATCH = (
+    2**17
+)  # numbers: about where one product for queries, keys and values begins to cost more than three
 
 Queries = Float[Tensor, "B T H Dh"]
 KeysValues = tuple[Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]

@@ -46,7 +46,7 @@ def joint_linear(
     x: Float[Tensor, "*B I"], layers: Sequence[LinearLayer]
 ) -> tuple[Float[Tensor, "*B _"], ...]:
     """What each of some layers, all with a bias or all without, makes of x: by one product with their joined matrix."""
-    weight = torch.cat([layer.weight for layer in layers])
-    biases = [layer.bias for layer in layers if layer.bias is not None]
+    weight = torch.cat(tuple(layer.weight for layer in layers))
+    biases = tuple(layer.bias for layer in layers if layer.bias is not None)
     y = linear(x, weight, torch.cat(biases) if biases else None)
     return y.split([layer.out_features for layer in layers], dim=-1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from clearformer.bench import machine
+from clearformer.bench import generation, machine
 from clearformer.bench.generation import bench_generation
 from clearformer.bench.machine import Limits, measure_limits
 from clearformer.bench.rounds import Comparison
@@ -15,6 +15,7 @@ from clearformer.bench.tokenizing import bench_tokenizing
 from clearformer.bench.training import bench_training, is_nanogpt, nanogpt_settings
 from clearformer.errors import UserError
 from clearformer.model import Decoder
+from clearformer.model.feedforward import GELU
 from clearformer.presets import preset, resolve_run
 from clearformer.train.config import RunConfig
 
@@ -112,6 +113,26 @@ def test_translation_is_refused() -> None:
 def decoder(name: str, **settings: Any) -> Decoder:
     config = preset(name).model.replace(vocab_size=19, d_model=16, n_layers=2, max_seq_len=24, **settings)
     return Decoder(config).eval()
+
+
+def test_generation_beside_llama_cpp_gives_the_same_tokens() -> None:
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    model = decoder("minigpt", ffn=GELU(approximate="tanh"))
+    one, three = bench_generation(model, ["llama_cpp"], 1, 12, [1, 3], "float32", LIMITS)
+    assert names(one) == ["clearformer", "llama-cpp-python"]
+    assert one.facts["same_tokens"] == "yes"
+    assert names(three) == ["clearformer"]
+    assert "several streams at once" in three.to_json()["absent"]["llama_cpp"]
+
+
+def test_a_model_that_no_gguf_file_holds_takes_part_without_llama_cpp(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(generation, "absence", lambda name, folder: None)
+    monkeypatch.setattr(generation, "with_version", lambda name: name)
+    [one] = bench_generation(decoder("minigpt"), ["llama_cpp"], 1, 4, [1], "float32", LIMITS)
+    assert names(one) == ["clearformer"]
+    assert "model.ffn.approximate=none does not fit" in one.to_json()["absent"]["llama_cpp"]
 
 
 def test_generation_beside_transformers_gives_the_same_tokens() -> None:
