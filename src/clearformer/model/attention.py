@@ -36,9 +36,7 @@ from clearformer.model.norms import NoNorm, Norm
 from clearformer.model.positions import Positions
 from clearformer.model.window import window_blocks, within_reach
 
-SMALL_BATCH = (
-    2**17
-)  # numbers: about where one product for queries, keys and values begins to cost more than three
+SMALL_BATCH = 2**17  # numbers; between those of the two steps that `joins_products` tells of
 
 Queries = Float[Tensor, "B T H Dh"]
 KeysValues = tuple[Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]
@@ -139,8 +137,8 @@ def formula_is_faster(
 def joins_products(x: Float[Tensor, "B T D"]) -> bool:
     """Whether queries, keys and values are made by one product: in compiled training on a CPU, of small batches.
 
-    Products so small that calling them costs as much as they do. A step of 768 tokens of width 128 takes 0.95 of the
-    time (4 layers), one of 2,048 of width 192 a twentieth more, for there the parts must be copied out of the whole.
+    Calling products so small costs as much as they do. A step of 768 tokens of width 128 takes 0.95 of the time that way
+    (4 layers), but one of 8,192 of width 256 a tenth more, for the parts must be copied out of the whole.
     """
     small = x.device.type == "cpu" and x.numel() <= SMALL_BATCH
     return small and torch.compiler.is_compiling() and torch.is_grad_enabled()
