@@ -137,8 +137,8 @@ def formula_is_faster(
 def joins_products(x: Float[Tensor, "B T D"]) -> bool:
     """Whether queries, keys and values are made by one product: in compiled training on a CPU, of small batches.
 
-    Calling products so small costs as much as they do. A step of 768 tokens of width 128 takes 0.95 of the time that way
-    (4 layers), but one of 8,192 of width 256 a tenth more, for the parts must be copied out of the whole.
+    Calling products so small costs as much as they do. A step of 768 tokens of width 128 takes 0.95 of the time so (4
+    layers), but one of 8,192 of width 256 a tenth more, for the parts must be copied out of the whole.
     """
     small = x.device.type == "cpu" and x.numel() <= SMALL_BATCH
     return small and torch.compiler.is_compiling() and torch.is_grad_enabled()
