@@ -15,6 +15,7 @@ from clearformer.data.shards import Split
 from clearformer.errors import DataError
 
 ALL_ROWS = slice(None)
+DRAWN_AT_ONCE = 64  # steps: with what a step of training leaves in the processor's caches, each would take 0.2 ms alone
 IGNORED = -100  # a target that does not count, as in torch's cross-entropy: padding, or what was not masked
 
 
@@ -27,10 +28,16 @@ class RandomCrops:
         self._n_places = n_tokens - seq_len
         self._batch_size = batch_size
         self._seed = seed
+        self._drawn = lru_cache(maxsize=2)(self._draw)  # it only saves time
 
     def starts(self, step: int) -> np.ndarray:
         """The first token of each row of a step, [B] int64."""
-        return generator_at(self._seed, self.stream, step).integers(self._n_places, size=self._batch_size)
+        return self._drawn(step // DRAWN_AT_ONCE)[step % DRAWN_AT_ONCE]
+
+    def _draw(self, place: int) -> list[np.ndarray]:
+        steps = range(place * DRAWN_AT_ONCE, (place + 1) * DRAWN_AT_ONCE)
+        generators = (generator_at(self._seed, self.stream, step) for step in steps)
+        return [generator.integers(self._n_places, size=self._batch_size) for generator in generators]
 
 
 class ShuffledWindows:
