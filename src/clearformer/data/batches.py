@@ -15,7 +15,9 @@ from clearformer.data.shards import Split
 from clearformer.errors import DataError
 
 ALL_ROWS = slice(None)
-DRAWN_AT_ONCE = 64  # steps: with what a step of training leaves in the processor's caches, each would take 0.2 ms alone
+DRAWN_AT_ONCE = (
+    64  # steps: with what a step of training leaves in the processor's caches, each would take 0.2 ms alone
+)
 IGNORED = -100  # a target that does not count, as in torch's cross-entropy: padding, or what was not masked
 
 
