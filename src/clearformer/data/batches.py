@@ -16,7 +16,7 @@ from clearformer.errors import DataError
 
 ALL_ROWS = slice(None)
 DRAWN_AT_ONCE = (
-    64  # steps: with what a step of training leaves in the processor's caches, each would take 0.2 ms alone
+    64  # steps; alone, after a step of training has filled the processor's caches, each takes 0.2 ms
 )
 IGNORED = -100  # a target that does not count, as in torch's cross-entropy: padding, or what was not masked
 
