@@ -15,9 +15,8 @@ from clearformer.data.shards import Split
 from clearformer.errors import DataError
 
 ALL_ROWS = slice(None)
-DRAWN_AT_ONCE = (
-    64  # steps; alone, after a step of training has filled the processor's caches, each takes 0.2 ms
-)
+# Steps. Alone, after a step of training has filled the processor's caches with other things, each takes 0.2 ms.
+DRAWN_AT_ONCE = 64
 IGNORED = -100  # a target that does not count, as in torch's cross-entropy: padding, or what was not masked
 
 
