@@ -47,6 +47,8 @@ MOST_HEADS = 64
 LEAST_STEPS = 300
 PARAMETERS_PER_TOKEN = 12  # more of them than this for each token of the text only learn it by heart
 FRESH_PASSES, MOST_PASSES = 3, 100
+HELD_OUT, LEAST_HELD_OUT = 0.1, 200_000  # of the text; tokens, which tell a loss to two digits behind the point
+EVALUATION_SHARE = 0.02  # of the run's FLOPs, for reading all that is held out
 GZIP_RATIO = 3  # of a text's size to that of its .gz
 
 
@@ -167,6 +169,7 @@ def choose(situation: Situation) -> Choice:
             logit_soft_cap=15.0,
         ),
         tokenizer=tokenizer,
+        data=TextData(val_fraction=held_out_for(n_tokens, read)),
         train=TrainConfig(
             batch_size=batch_tokens // context,
             accumulate=accumulate,
@@ -233,6 +236,16 @@ def dropout_for(passes: float) -> float:
     return round(0.03 * math.log2(max(passes, FRESH_PASSES) / FRESH_PASSES), 2)
 
 
+def held_out_for(n_tokens: float, read: float) -> float:
+    """A tenth of the text; of a long one so much less that reading it takes little of the run.
+
+    A token that is read takes a third of the FLOPs of one that is trained on, and each is read twice (at the stride of
+    half a context).
+    """
+    most = max(LEAST_HELD_OUT, EVALUATION_SHARE * 3 / 2 * read)
+    return float(f"{min(HELD_OUT, most / n_tokens):.2g}")
+
+
 def parts_for(batch_tokens: int, context: int, width_times_layers: int, memory: float) -> int:
     """Parts of a batch that each fit into the memory: some forty numbers are kept for each place of the stream."""
     most_tokens = memory / 2 / (40 * 2 * width_times_layers)
@@ -265,6 +278,8 @@ def reasons_of(
         f"matrices' learning rate {train.lr:g}: the shorter the run, the higher",
         f"about {passes:.1f} passes over the text: dropout {model.dropout:g}",
     ]
+    if isinstance(run.data, TextData) and run.data.val_fraction < HELD_OUT:
+        reasons.append(f"held out: {run.data.val_fraction:g} of the text, which is soon read")
     if train.max_steps is not None:
         reasons.append(f"{MOST_PASSES} passes are enough: {train.max_steps} steps, and then it ends")
     return reasons

@@ -106,6 +106,21 @@ def test_a_batch_that_does_not_fit_is_taken_in_parts() -> None:
     assert choose(roomy).run.train.accumulate < choose(tight).run.train.accumulate
 
 
+@pytest.mark.parametrize("seconds", [20, 300, 86_400])
+def test_a_small_text_holds_out_a_tenth(seconds: float) -> None:
+    assert choose(situation(seconds=seconds)).run.data.val_fraction == 0.1
+
+
+def test_a_long_text_holds_out_what_is_soon_read() -> None:
+    """The whole of a tenth of 1 GB would take hours after 20 seconds of training."""
+    found = [choose(situation(GIGABYTE, seconds, CORES)) for seconds in (20, 86_400)]
+    shares = [choice.run.data.val_fraction for choice in found]
+
+    assert shares[0] == pytest.approx(auto.LEAST_HELD_OUT / GIGABYTE)
+    assert shares[0] < shares[1] < 0.1
+    assert any("held out: 0.0002 of the text" in reason for reason in found[0].reasons)
+
+
 def test_every_decision_has_its_reason() -> None:
     choice = choose(situation(SMALL))
     told = "\n".join(choice.reasons)
