@@ -47,10 +47,8 @@ MOST_HEADS = 64
 LEAST_STEPS = 300
 PARAMETERS_PER_TOKEN = 12  # more of them than this for each token of the text only learn it by heart
 FRESH_PASSES, MOST_PASSES = 3, 100
-HELD_OUT, LEAST_HELD_OUT = (
-    0.1,
-    200_000,
-)  # of the text; tokens, which tell a loss to two digits behind the point
+HELD_OUT = 0.1  # of the text
+LEAST_HELD_OUT = 200_000  # tokens, which tell a loss to two digits behind the point
 EVALUATION_SHARE = 0.02  # of the run's FLOPs, for reading all that is held out
 GZIP_RATIO = 3  # of a text's size to that of its .gz
 

@@ -159,6 +159,19 @@ def test_what_it_does_not_serve() -> None:
 # --- as a preset ------------------------------------------------------------------------------------------
 
 
+def test_what_is_held_out_is_chosen_unless_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "LEAST_HELD_OUT", 1000)
+    monkeypatch.setattr(auto, "EVALUATION_SHARE", 0.0)
+    text = tmp_path / "mine.txt"
+    text.write_text("to be or not to be, \n" * 5000)
+    arguments = ["auto", f"data.path={text}", "train.max_seconds=20", "train.device=cpu"]
+
+    assert resolve_run(arguments, None).data.val_fraction == pytest.approx(0.0095, rel=0.01)
+    assert resolve_run([*arguments, "data.val_fraction=0.2"], None).data.val_fraction == 0.2
+
+
 def test_settings_lie_over_what_was_chosen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = tmp_path / "mine.txt"
     text.write_text("to be or not to be\n" * 3000)

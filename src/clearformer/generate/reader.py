@@ -60,7 +60,9 @@ class Reader(Generic[Found]):
     def begin(self, texts: Sequence[Sequence[int]]) -> Found:
         """Read the texts as far as the model's positions reach; see `context_start`."""
         self._cache = self._model.new_cache() if self._use_cache else None
-        if self._compiled:
+        if (
+            self._compiled and self._step is read_tokens
+        ):  # once, however many texts are left when it begins anew
             self._step = compiled_step(self._model, len(texts))
         limit = self._model.config.max_seq_len
         read = [tuple(text[context_start(len(text), limit) :]) for text in texts]

@@ -25,9 +25,8 @@ from clearformer.train.state import weights_of
 
 NORMAL, CONTROL = 1, 3  # of tokenizer.ggml.token_type
 FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
-IN_FLOAT32 = {
-    "position_embd.weight"
-}  # with all that is no matrix: llama.cpp adds and multiplies by these in float32
+# With all that is no matrix: llama.cpp adds and multiplies by these in float32.
+IN_FLOAT32 = {"position_embd.weight"}
 
 
 # --- how tensors lie there --------------------------------------------------------------------------------

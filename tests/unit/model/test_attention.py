@@ -193,6 +193,7 @@ def test_a_new_token_s_products_as_sums_are_the_formula_s(padded: bool) -> None:
 
     expected = module.mix(q, k, v, mask, None, None)
     with patch("torch.compiler.is_compiling", return_value=True):
+        assert takes_sums(q)
         found = module.mix(q, k, v, mask, None, None)
 
     assert takes_sums(q) is False
