@@ -52,15 +52,21 @@ def attention_scores(
     attend: Bool[Tensor, "#B 1 T S"] | None = None,
     bias: Float[Tensor, "*#B H T S"] | None = None,
 ) -> Float[Tensor, "B H T S"]:
-    """Q K^T * scale + bias, with the lowest finite number where `attend` is False (None: nowhere).
-
-    Finite, so that a row that may read nothing (a padding token's) stays a number; its weight elsewhere is
-    exactly 0 all the same, because exp underflows.
-    """
+    """Q K^T * scale + bias + M; `attend` is where M is 0 (None: everywhere)."""
     scores = query_key_products(q, k) * scale
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
-    return scores if attend is None else scores.masked_fill(~attend, torch.finfo(scores.dtype).min)
+    return scores if attend is None else scores + mask_matrix(attend, scores.dtype)
+
+
+def mask_matrix(attend: Bool[Tensor, "#B 1 T S"], dtype: torch.dtype) -> Float[Tensor, "#B 1 T S"]:
+    """M: 0 where a query may read a key, and where not the lowest finite number, which swallows the score.
+
+    Finite, so that a row that may read nothing (a padding token's) stays a number; its weight elsewhere is
+    exactly 0 all the same, because exp underflows. Added and not filled in, because a compiler for CPUs takes longer
+    over truth values than over the scores (a third of a softmax is left without them) and needs them backwards too.
+    """
+    return torch.zeros_like(attend, dtype=dtype).masked_fill(~attend, torch.finfo(dtype).min)
 
 
 def query_key_products(
