@@ -43,8 +43,8 @@ class Progress:
         step: Steps done.
         seconds: Seconds of training (steps alone).
         tokens: Targets trained on.
-        val_loss: Of this state on the whole held-out split, in nats per token; None where there is no split, or only
-            a part of it was read (see `train.eval_share`).
+        val_loss: Of this state on what checkpoints are compared by, in nats per token: the held-out split, or always
+            the same part of it (see `train.eval_share`). None where there is no split, or it was not read then.
         best_step: The step with the lowest such loss so far, among those that became checkpoints.
         best_val_loss: That loss.
     """

@@ -40,9 +40,10 @@ class TrainConfig(Spec):
         clip: The largest norm of all gradients together; larger ones are scaled down to it.
         ema: The decay of a moving average of the weights, which is then what is evaluated and kept.
         eval_every: Steps between evaluations; with a checkpoint and after the last step there is always one.
-        eval_share: What the evaluations between checkpoints may cost, as a part of the FLOPs of the training between
-            two of them. So much of the held-out split they read: evenly spaced over it and always the same, or all of
-            it where that suffices. With a checkpoint and after the last step all of it is read; `none` does so always.
+        eval_share: What evaluations may cost, those between checkpoints and those with them, as a part of the FLOPs of
+            the training from one to the next. So much of the held-out split they read: evenly spaced over it and
+            always the same, or all of it where that suffices. After the last step all of it is read, and `none` reads
+            all of it always.
         checkpoint_every: Steps between checkpoints; `none` writes only the last.
         keep: How many checkpoints stay; the best one and the last stay besides.
         sample_every: Steps between samples printed on the way; `none` prints none.

@@ -188,7 +188,7 @@ class Training:
                     window = self.progress
                 if self.due(self.settings.eval_every) or self.due(self.settings.checkpoint_every):
                     line = line or self.describe_step(loss, norm, lr, since=window)
-                    line |= self.evaluate(whole=self.due(self.settings.checkpoint_every))
+                    line |= self.evaluate()
                 if line and self.metrics:
                     self.metrics.append(line)
                 if line and board:
@@ -361,42 +361,61 @@ class Training:
             "tokens_per_second": round((self.progress.tokens - since.tokens) / max(seconds, 1e-9), 1),
         }
 
-    def evaluate(self, whole: bool) -> dict[str, float]:
-        """Read the held-out split, all of it or as much as on the way; returns what a metrics line says of it.
+    def evaluate(self) -> dict[str, float]:
+        """Read as much of the held-out split as is due; returns what a metrics line says of it.
 
-        Only losses of the whole are compared: with one another, to find the best checkpoint.
+        Checkpoints are compared by the same rows of it each time, the last one too; then the rest is read as well.
 
         Raises:
             NonFiniteError: the last update has spoilt the weights.
         """
-        n_rows = None if whole else self.rows_on_the_way()
-        measured = self.task.evaluate(self.weights_to_use, getattr(torch, self.settings.dtype), n_rows)
-        if measured is None:
+        if not self.task.n_held_out:
             return {}
+        if not self.due(self.settings.checkpoint_every):
+            n_rows = self.rows_within_share(self.settings.eval_every)
+            return self.describe_evaluation(self.measure(n_rows), n_rows)
+        n_rows = self.rows_within_share(self.settings.checkpoint_every)
+        measured = self.measure(n_rows)
+        self.progress = replace(self.progress, val_loss=measured.loss)
+        if self.finished() and n_rows is not None:
+            n_rows, measured = None, self.measure(None)
+        if n_rows is None:
+            self.evaluation = measured
+        return self.describe_evaluation(measured, n_rows)
+
+    def measure(self, n_rows: int | None) -> Measured:
+        """Read so many rows of the held-out split, or all of them.
+
+        Raises:
+            NonFiniteError: the loss is not finite.
+        """
+        measured = self.task.evaluate(self.weights_to_use, getattr(torch, self.settings.dtype), n_rows)
+        assert measured is not None
         if not math.isfinite(measured.loss):
             step = self.progress.step
             self.refuse_nonfinite(step, "held-out loss", self.find_nonfinite(step))
-        if whole:
-            self.evaluation = measured
-            self.progress = replace(self.progress, val_loss=measured.loss)
+        return measured
+
+    def describe_evaluation(self, measured: Measured, n_rows: int | None) -> dict[str, float]:
+        """What a line in metrics.jsonl says of an evaluation."""
         share = 1.0 if n_rows is None else n_rows / self.task.n_held_out
         return {"val_loss": measured.loss, "val_share": share} | self.task.metrics(measured)
 
-    def rows_on_the_way(self) -> int | None:
-        """How much of the held-out split an evaluation between two checkpoints reads; None is all of it.
+    def rows_within_share(self, n_steps: int | None) -> int | None:
+        """How much of the held-out split an evaluation after every `n_steps` reads; None is all of it.
 
-        As many rows as keep its forward passes at `train.eval_share` of the FLOPs of the steps since the last one.
+        As many rows as keep its forward passes at `train.eval_share` of those steps' FLOPs.
         """
-        if self.settings.eval_share is None:
+        if self.settings.eval_share is None or n_steps is None:
             return None
-        steps = self.settings.eval_share * FORWARD_PASSES_IN_A_STEP * self.settings.eval_every
+        steps = self.settings.eval_share * FORWARD_PASSES_IN_A_STEP * n_steps
         n_rows = max(1, round(steps * self.task.rows_per_step))
         return n_rows if n_rows < self.task.n_held_out else None
 
     def evaluate_if_stale(self) -> None:
         """Evaluate, unless the last evaluation was of this very state (a finished run that is resumed has none)."""
         if self.evaluation is None:
-            self.evaluate(whole=True)
+            self.evaluate()
 
     # --- checkpoints ----------------------------------------------------------------------------------------
 
@@ -432,7 +451,7 @@ class Training:
         prune(checkpoints, self.settings.keep, progress)
 
     def with_best(self, progress: Progress) -> Progress:
-        """The progress with this state as the best, where it is by its loss on the whole held-out split."""
+        """The progress with this state as the best, where it is by its loss on what checkpoints are compared by."""
         loss, best = progress.val_loss, progress.best_val_loss
         if loss is None or (best is not None and best <= loss):
             return progress

@@ -8,7 +8,9 @@ from clearformer.train.config import RunConfig
 
 
 def held_out(metrics: Mapping[str, Any]) -> str:
-    """The held-out loss of a line of metrics, for people; ~ before one of a part of the split alone."""
+    """The held-out loss of a line of metrics, for people: ~ before one of a part of the split alone, - for none."""
+    if metrics.get("val_loss") is None:
+        return "-"
     return f"{'~' if metrics.get('val_share', 1) < 1 else ''}{metrics['val_loss']:.4f}"
 
 

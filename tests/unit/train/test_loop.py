@@ -651,16 +651,16 @@ def test_a_checkpoint_of_another_model_is_refused(
         (128, 0.05, None),  # no fewer than there are
         (50, 1.0, None),
         (50, None, None),
+        (None, 0.01, None),  # only after the last step
     ],
 )
 def test_evaluations_on_the_way_cost_a_share_of_the_training(
-    begun: Callable[..., Training], every: int, share: float | None, n_rows: int | None
+    begun: Callable[..., Training], every: int | None, share: float | None, n_rows: int | None
 ) -> None:
-    settings = (f"train.eval_every={every}", f"train.eval_share={'none' if share is None else share}")
-    training = begun("a", *settings)
+    training = begun("a", f"train.eval_share={'none' if share is None else share}")
 
     assert training.task.n_held_out == 77
-    assert training.rows_on_the_way() == n_rows
+    assert training.rows_within_share(every) == n_rows
 
 
 @pytest.mark.parametrize("share", ["0", "-0.1", "1.01", "nan"])
@@ -674,16 +674,28 @@ def held_out(folder: RunFolder, what: str = "val_share") -> dict[int, float]:
     return {line["step"]: line[what] for line in read_metrics(folder.metrics_file) if what in line}
 
 
-def test_the_whole_is_read_with_a_checkpoint_and_at_the_end(trained: Trained, run_folder: Folders) -> None:
-    outcome = trained("a", "train.eval_every=3", "train.checkpoint_every=4")
-    trained("whole", "train.eval_every=3", "train.checkpoint_every=4", "train.eval_share=none")
+def test_the_whole_is_read_at_the_end(trained: Trained, run_folder: Folders) -> None:
+    settings = ("train.eval_every=3", "train.checkpoint_every=5")
+    outcome = trained("a", *settings, "train.eval_share=0.1")
+    trained("whole", *settings, "train.eval_share=none")
 
-    part = 1 / outcome.task.n_held_out
-    shares = {3: part, 4: 1.0, 6: part, 8: 1.0, 9: part, 12: 1.0, 13: 1.0}
+    n_rows = outcome.task.n_held_out
+    between, with_checkpoint = 4 / n_rows, 6 / n_rows  # of 3 x 3 and 3 x 5 steps' forward passes, 4 rows each
+    shares = {
+        3: between,
+        5: with_checkpoint,
+        6: between,
+        9: between,
+        10: with_checkpoint,
+        12: between,
+        13: 1.0,
+    }
     assert held_out(run_folder("a")) == shares
     assert held_out(run_folder("whole")) == dict.fromkeys(shares, 1.0)
     ours, theirs = (held_out(run_folder(name), "val_loss") for name in ("a", "whole"))
-    assert {step for step in shares if ours[step] == theirs[step]} == {4, 8, 12, 13}
+    assert {step for step in shares if ours[step] == theirs[step]} == {13}
+    assert outcome.evaluation is not None
+    assert outcome.evaluation.loss == ours[13]
 
 
 def test_an_evaluation_on_the_way_reads_the_same_rows_each_time(
@@ -710,28 +722,39 @@ def test_an_evaluation_on_the_way_reads_the_same_rows_each_time(
     assert len(read[3]) > 60 * 7
 
 
-def test_only_losses_of_the_whole_say_which_is_best(
+def test_checkpoints_are_compared_by_one_part_of_the_held_out_data(
     trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a part are far lower here."""
-    evaluate = language.evaluate_split
+    """Losses of other parts, which are far lower here and far higher, do not say which is the best."""
+    evaluate, losses = language.evaluate_split, iter([3.0, 2.0, 2.5])
+    of_parts = {4: 0.001, None: 9.0}  # between checkpoints, and of the whole
 
-    def lower_for_a_part(*args: Any, n_windows: int | None, **options: Any) -> Evaluation:
-        measured = evaluate(*args, n_windows=n_windows, **options)
-        return measured if n_windows is None else replace(measured, loss=0.001)
+    def measured(*args: Any, n_windows: int | None, **options: Any) -> Evaluation:
+        loss = next(losses) if n_windows == 6 else of_parts[n_windows]
+        return replace(evaluate(*args, n_windows=n_windows, **options), loss=loss)
 
-    monkeypatch.setattr(language, "evaluate_split", lower_for_a_part)
-    listener = At(10, interrupt)
+    monkeypatch.setattr(language, "evaluate_split", measured)
+
+    outcome = trained("a", "train.eval_every=3", "train.checkpoint_every=5", "train.eval_share=0.1")
+
+    lines = held_out(run_folder("a"), "val_loss")
+    assert lines == {3: 0.001, 5: 3.0, 6: 0.001, 9: 0.001, 10: 2.0, 12: 0.001, 13: 9.0}
+    progress = load_checkpoint(last_checkpoint(run_folder("a"))).progress
+    assert (progress.step, progress.val_loss) == (13, 2.5)
+    assert (progress.best_step, progress.best_val_loss) == (10, 2.0)
+    assert outcome.evaluation is not None
+    assert outcome.evaluation.loss == 9.0
+
+
+def test_a_state_between_checkpoints_is_not_compared(trained: Trained, run_folder: Folders) -> None:
+    listener = At(9, interrupt)
 
     with pytest.raises(Interrupted):
-        trained("a", "train.eval_every=5", "train.checkpoint_every=4", reporter=listener)
+        trained("a", "train.eval_every=3", "train.checkpoint_every=5", reporter=listener)
 
-    assert held_out(run_folder("a"), "val_loss")[10] == 0.001
     progress = load_checkpoint(last_checkpoint(run_folder("a"))).progress
-    assert (progress.step, progress.val_loss) == (10, None)
-    whole = {step: loss for step, loss in held_out(run_folder("a"), "val_loss").items() if step % 4 == 0}
-    assert progress.best_step == min(whole, key=whole.__getitem__)
-    assert progress.best_val_loss == min(whole.values())
+    assert 9 in held_out(run_folder("a"))
+    assert (progress.step, progress.val_loss, progress.best_step) == (9, None, 5)
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------
@@ -746,7 +769,7 @@ def test_the_last_and_the_best_are_kept(
         language, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=next(losses))
     )
 
-    trained("a", "train.checkpoint_every=3", "train.eval_every=1000", "train.keep=1")
+    trained("a", "train.checkpoint_every=3", "train.eval_every=1000", "train.eval_share=none", "train.keep=1")
 
     checkpoints = run_folder("a").checkpoints
     assert [step_of(folder) for folder in list_checkpoints(checkpoints)] == [13, 6]

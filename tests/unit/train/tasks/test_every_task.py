@@ -272,14 +272,19 @@ def test_without_held_out_data_there_are_no_rows(begun: Begun, task: str) -> Non
     training = begun("a", task, "data.val_fraction=0.0")
 
     assert training.task.n_held_out == 0
-    assert training.rows_on_the_way() is None
-    assert training.evaluate(whole=False) == {}
+    assert training.evaluate() == {}
+    assert training.evaluation is None
 
 
 @every_new_task
 def test_the_best_and_the_last_are_kept(trained: Trained, run_folder: Folders, task: str) -> None:
     """At this rate it soon becomes worse."""
-    settings = ("train.eval_every=2", "train.checkpoint_every=2", "train.keep=1", "train.schedule=constant")
+    settings = (
+        "train.checkpoint_every=2",
+        "train.eval_share=none",
+        "train.keep=1",
+        "train.schedule=constant",
+    )
     outcome = trained("a", task, *settings, "train.lr=0.5", "train.optimizer=adam", "train.max_steps=8")
 
     losses = {
