@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clearformer.errors import CheckpointError, RunError, did_you_mean
-from clearformer.model import Transformer, build
+from clearformer.model import Transformer, build_undrawn
 from clearformer.text import Tokenizer
-from clearformer.train.checkpoint import MODEL, best_step, list_checkpoints, step_of, verify
+from clearformer.train.checkpoint import MODEL, STATE, best_step, list_checkpoints, step_of, verify
 from clearformer.train.config import RunConfig
 from clearformer.train.device import resolve_device
 from clearformer.train.folder import RunFolder
@@ -107,7 +107,7 @@ def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "au
     path = find_checkpoint(folder, checkpoint)
     paths = [path] if average == 1 else last_checkpoints(folder, step_of(path), average)
     where = resolve_device(device)
-    model = build(config.model)
+    model = build_undrawn(config.model)
     try:
         model.load_state_dict(mean_weights(paths))
     except RuntimeError as error:
@@ -138,7 +138,7 @@ def mean_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def _verified_weights(checkpoint: Path) -> dict[str, Tensor]:
-    verify(checkpoint)
+    verify(checkpoint, MODEL, STATE)
     try:
         return load_file(checkpoint / MODEL)
     except SafetensorError as error:

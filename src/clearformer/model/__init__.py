@@ -3,6 +3,25 @@
 from clearformer.model.block import Memory
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
-from clearformer.model.transformer import Decoder, Encoder, EncoderDecoder, Transformer, build
+from clearformer.model.transformer import (
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    Transformer,
+    build,
+    build_on_meta,
+    build_undrawn,
+)
 
-__all__ = ["Cache", "Decoder", "Encoder", "EncoderDecoder", "Memory", "ModelConfig", "Transformer", "build"]
+__all__ = [
+    "Cache",
+    "Decoder",
+    "Encoder",
+    "EncoderDecoder",
+    "Memory",
+    "ModelConfig",
+    "Transformer",
+    "build",
+    "build_on_meta",
+    "build_undrawn",
+]

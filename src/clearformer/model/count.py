@@ -32,7 +32,7 @@ from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU
 from clearformer.model.linear_attention import linear_chunks
 from clearformer.model.norms import LayerNorm, NoNorm, Norm, RMSNorm
 from clearformer.model.positions import ALiBi, Learned, Relative, RoPE
-from clearformer.model.transformer import Transformer, build
+from clearformer.model.transformer import Transformer
 from clearformer.model.window import WindowBlocks
 
 COMPONENTS: tuple[str, ...] = ("embedding", "position", "attention", "ffn", "norms", "head")
@@ -219,12 +219,6 @@ def _norm_parameters(norm: Norm, size: int) -> int:
             return 2 * size if norm.bias else size
         case RMSNorm():
             return size if norm.learned else 0
-
-
-def build_on_meta(config: ModelConfig) -> Transformer:
-    """The model with the shapes of its weights but none of their memory."""
-    with torch.device("meta"):
-        return build(config)
 
 
 SUB_LAYERS = ("attn", "cross_attn", "mlp")

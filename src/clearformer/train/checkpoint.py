@@ -118,8 +118,8 @@ def describe(path: Path) -> dict[str, int | str]:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def verify(folder: Path) -> None:
-    """Compare a checkpoint's files with its manifest.
+def verify(folder: Path, *names: str) -> None:
+    """Compare a checkpoint's files with its manifest: all of them, or those that are named and read.
 
     Raises:
         CheckpointError: a file is missing or is not what was written; the message names it.
@@ -129,7 +129,8 @@ def verify(folder: Path) -> None:
         expected = {name: dict(manifest[name]) for name in (MODEL, OPTIMIZER, STATE)}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder}: damaged: {MANIFEST} is missing or no manifest ({error})") from None
-    for name, wanted in expected.items():
+    for name in names or expected:
+        wanted = expected[name]
         try:
             found = describe(folder / name)
         except OSError as error:

@@ -17,7 +17,6 @@ from clearformer.model.attention import Attention
 from clearformer.model.config import ModelConfig
 from clearformer.model.count import (
     LiveBytes,
-    build_on_meta,
     flops_by_count,
     flops_by_formula,
     head_matrix,
@@ -25,7 +24,7 @@ from clearformer.model.count import (
     parameters_by_count,
     parameters_by_formula,
 )
-from clearformer.model.transformer import build
+from clearformer.model.transformer import build, build_on_meta
 from clearformer.train.config import TrainConfig
 from clearformer.train.device import autocast, synchronize
 from clearformer.train.objective import next_token_loss, summed_loss, summed_loss_of_counted

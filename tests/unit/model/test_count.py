@@ -11,13 +11,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from clearformer.config import Spec, slot_variants
 from clearformer.errors import ConfigError
-from clearformer.model import ModelConfig, build
+from clearformer.model import ModelConfig, build, build_on_meta
 from clearformer.model.attention import Dot, Last, Linear, Mean, MultiHead, Shared
 from clearformer.model.count import (
     COMPONENTS,
     LiveBytes,
     activations_by_formula,
-    build_on_meta,
     flops_by_count,
     flops_by_formula,
     matrices_by_formula,

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from clearformer.errors import ConfigError, UserError
-from clearformer.model import Decoder, Encoder, EncoderDecoder, ModelConfig, build
+from clearformer.model import Decoder, Encoder, EncoderDecoder, ModelConfig, build, build_undrawn
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import ReLU
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import NoNorm
-from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE, Sinusoidal
+from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE, Sinusoidal
 
 B, T, V, D = 2, 5, 13, 22
 
@@ -337,3 +337,27 @@ def test_a_target_that_grew_too_long_leaves_the_cache_as_it_was() -> None:
     torch.testing.assert_close(
         model.decode(text[:, 6:], memory, cache=cache)[:, 0], model(source, text)[:, 6]
     )
+
+
+# --- without weights of its own ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("position", [NoPositions(), Sinusoidal(), Learned(), RoPE(), ALiBi(), Relative()])
+@pytest.mark.parametrize("family", ["decoder", "encoder", "encoder-decoder"])
+def test_an_undrawn_model_with_another_ones_weights_is_that_one(family: str, position: Any) -> None:
+    """Its constants too, which no file holds; and no random number is drawn for it."""
+    rotated = {"d_model": 24} if position.kind == "rope" else {}
+    one = perturbed(small(family=family, position=position, **rotated))
+    before = torch.get_rng_state()
+
+    other = build_undrawn(one.config)
+
+    assert torch.equal(torch.get_rng_state(), before)
+    other.load_state_dict(one.state_dict())
+    buffers = dict(one.named_buffers())
+    assert buffers.keys() == dict(other.named_buffers()).keys()
+    assert all(torch.equal(table, buffers[name]) for name, table in other.named_buffers())
+    assert all(p.requires_grad for p in other.parameters())
+    texts = (tokens(), tokens()) if family == "encoder-decoder" else (tokens(),)
+    with torch.inference_mode():
+        assert torch.equal(other.eval()(*texts), one.eval()(*texts))

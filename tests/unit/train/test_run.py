@@ -7,7 +7,7 @@ import torch
 
 from clearformer.errors import CheckpointError, ConfigError, RunError
 from clearformer.run import find_checkpoint, find_run, free_name, list_runs, load, new_run, runs_folder
-from clearformer.train.checkpoint import MODEL, STATE, step_of
+from clearformer.train.checkpoint import MODEL, OPTIMIZER, STATE, newest_whole, step_of
 from clearformer.train.folder import RunFolder
 from clearformer.train.loop import Outcome
 
@@ -185,6 +185,19 @@ def test_a_damaged_checkpoint_is_named(
     with pytest.raises(CheckpointError, match=rf"step-00000013/{name}: damaged") as caught:
         load("a", which, "cpu")
     assert caught.value.exit_status == 1
+
+
+def test_a_damaged_state_of_the_optimizer_keeps_nobody_from_the_model(
+    trained: Trained, run_folder: Callable[[str], RunFolder]
+) -> None:
+    """Who only opens the model does not read it, let alone work out its checksum; who goes on training does."""
+    trained("a")
+    folder = run_folder("a").checkpoints
+    (folder / "step-00000013" / OPTIMIZER).write_bytes(b"rubbish")
+
+    assert load("a").step == 13
+    with pytest.raises(CheckpointError, match=rf"step-00000013/{OPTIMIZER}: damaged"):
+        newest_whole(folder)
 
 
 def test_weights_of_another_model_are_named(trained: Trained, run_folder: Callable[[str], RunFolder]) -> None:

@@ -5,13 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from clearformer.config import Spec
 from clearformer.interop.fields import Fields
 from clearformer.interop.tensors import Place, Rule, places_of
-from clearformer.model import ModelConfig, build
+from clearformer.model import ModelConfig, build_on_meta
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import Family
 from clearformer.model.feedforward import GEGLU, GELU, FeedForwardSpec, ReLU, ReLU2, SiLU, SwiGLU
@@ -104,8 +103,7 @@ class Architecture(ABC):
 
 def meta_weights(config: ModelConfig) -> dict[str, Tensor]:
     """The names and shapes of a model's tensors, without their contents."""
-    with torch.device("meta"):
-        return build(config).state_dict()
+    return build_on_meta(config).state_dict()
 
 
 # --- what does not fit ------------------------------------------------------------------------------------
