@@ -2,7 +2,6 @@
 
 import math
 import re
-import statistics
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -112,10 +111,10 @@ def peak_rate(device: torch.device, dtype: str) -> float | None:
     return next(known, None)
 
 
-def measured_rate(dtype: str, device: torch.device, seconds: float = 1.0) -> Rate:
-    """The rate of products of large random matrices on this machine; the median over about `seconds`.
+def measured_rate(dtype: str, device: torch.device, seconds: float = 1.0, quantile: float = 0.5) -> Rate:
+    """The rate of products of large random matrices on this machine, by the median time or another quantile.
 
-    Random numbers, because a GPU multiplies zeros faster.
+    Takes about `seconds`. Random numbers, because a GPU multiplies zeros faster.
     """
     size = 8192 if device.type == "cuda" else 1024
     a, b = (torch.randn(size, size, device=device).to(getattr(torch, dtype)) for _ in range(2))
@@ -127,7 +126,7 @@ def measured_rate(dtype: str, device: torch.device, seconds: float = 1.0) -> Rat
         torch.mm(a, b)
         synchronize(device)
         times.append(time.perf_counter() - start)
-    rate = 2 * size**3 / statistics.median(times)
+    rate = 2 * size**3 / sorted(times)[int(quantile * len(times))]
     return Rate(f"this machine's {device.type}", dtype, rate, "measured", MEASURED_UTILISATION)
 
 

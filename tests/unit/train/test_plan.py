@@ -1,11 +1,14 @@
 """What a run is said to cost, against what it does cost."""
 
 import math
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+import clearformer.train.plan as plan_module
 from clearformer.errors import ConfigError
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -167,6 +170,28 @@ def test_a_measured_rate_is_that_of_products_on_this_machine() -> None:
     rate = measured_rate("float32", CPU, seconds=0.05)
     assert (rate.source, rate.dtype) == ("measured", "float32")
     assert 1e8 < rate.flops_per_second < 1e15
+
+
+def ticking(durations: list[int]) -> Iterator[int]:
+    """A clock that is asked for the end, then before, at the start and at the end of each product, and once more."""
+    now = 0
+    yield now
+    for duration in durations:
+        yield from (now, now, now + duration)
+        now += duration
+    yield now
+
+
+@pytest.mark.parametrize(("quantile", "seconds"), [(0.5, 6), (0.1, 2)])
+def test_a_measured_rate_is_of_a_quantile_of_the_times(
+    monkeypatch: pytest.MonkeyPatch, quantile: float, seconds: int
+) -> None:
+    clock = ticking([4, 10, 1, 7, 2, 9, 3, 8, 6, 5])
+    monkeypatch.setattr(plan_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+
+    rate = measured_rate("float32", CPU, seconds=55, quantile=quantile)
+
+    assert rate.flops_per_second == 2 * 1024**3 / seconds
 
 
 def test_mfu_is_the_part_of_the_peak_that_the_model_uses() -> None:
