@@ -152,14 +152,14 @@ def choose(situation: Situation) -> Choice:
     n_parameters = block_parameters(d_model, n_layers)
     context = context_for(flops, n_tokens)
     # 6 FLOPs a parameter and token (Kaplan et al. 2020, 2.1), and a tenth for attention and head.
-    read = flops / (6.6 * n_parameters)
+    read = min(flops / (6.6 * n_parameters), MOST_PASSES * n_tokens)
     batch_tokens = batch_for(growth, read, context)
     lr = lr_for(growth)
-    passes = min(read / n_tokens, MOST_PASSES)
+    passes = read / n_tokens
     dropout = dropout_for(passes)
     accumulate = parts_for(batch_tokens, context, n_layers * d_model, situation.memory)
-    max_steps = round(MOST_PASSES * n_tokens / batch_tokens) if passes == MOST_PASSES else None
-    n_steps = max_steps or round(read / batch_tokens)
+    n_steps = max(1, round(read / batch_tokens))
+    max_steps = n_steps if passes >= MOST_PASSES else None
     run = RunConfig(
         model=ModelConfig(
             d_model=d_model,

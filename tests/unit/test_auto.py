@@ -83,6 +83,17 @@ def test_a_faster_machine_is_as_more_time() -> None:
     assert batch_tokens(slow) == batch_tokens(fast)
 
 
+@pytest.mark.parametrize("n_bytes", [1, 2, 20, 700, 7_000])
+def test_the_smallest_texts_are_read_often_too_in_many_small_steps(n_bytes: int) -> None:
+    """What is too small for any run is refused when it is read, which says so."""
+    run = choose(situation(n_bytes, seconds=2)).run
+
+    assert run.train.max_steps is not None
+    if n_bytes >= 200:  # a step has a window of 64 at least
+        assert run.train.max_steps >= 270
+        assert run.train.max_steps * batch_tokens(run) == pytest.approx(auto.MOST_PASSES * n_bytes, rel=0.01)
+
+
 def test_many_passes_over_a_small_text_call_for_dropout_and_an_end() -> None:
     large, small = choose(situation(GIGABYTE)).run, choose(situation(SMALL)).run
 

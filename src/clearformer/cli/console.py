@@ -29,6 +29,7 @@ class ConsoleReporter(Reporter):
         )
         self.task = self.bar.add_task("", total=1.0)
         self.last: dict[str, Any] = {}
+        self.told_of_parts = False
 
     def say(self, message: str) -> None:
         self.console.print(message, markup=False)
@@ -55,6 +56,11 @@ class ConsoleReporter(Reporter):
                 f"{held_out(metrics):>9} {metrics['tokens_per_second']:>9,.0f}",
                 markup=False,
             )
+            if metrics["val_share"] < 1 and not self.told_of_parts:
+                self.told_of_parts = True
+                self.console.print(
+                    "        (~ of a part of the held-out data, the same each time; not of all)"
+                )
         if metrics and self.console.is_terminal:
             done, left = self.part_done(progress)
             self.bar.update(
