@@ -9,15 +9,39 @@ import tomllib
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Self, TypeVar, Union, get_args, get_origin
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from clearformer.errors import ConfigError, did_you_mean
 
 NONE = "none"  # TOML has no null: an absent value is written as this word where the field allows it
+
+
+def _not_empty(value: str) -> str:
+    if not value:
+        raise ValueError(
+            "nothing is given (is a variable of the shell unset?): give a value, or leave the setting out"
+        )
+    return value
+
+
+def _of_a_file(value: str) -> str:
+    if "\0" in value:
+        raise ValueError(f"{value!r} has a NUL character in it, which no name of a file has")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{value!a} is no name in UTF-8, which settings are kept in: rename it") from None
+    return value
+
+
+Name = Annotated[str, AfterValidator(_not_empty)]
+"""A setting that names something: nothing is no name."""
+PathName = Annotated[Name, AfterValidator(_of_a_file)]
+"""A setting that names a file or a folder; nothing would be the present folder."""
 
 
 class Spec(BaseModel):

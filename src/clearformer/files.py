@@ -1,4 +1,4 @@
-"""Writing to disk so that a thing is complete or is not there."""
+"""Paths as users write them, and writing to disk so that a thing is complete or is not there."""
 
 import os
 import secrets
@@ -12,6 +12,27 @@ from clearformer.errors import DiskError
 
 UNFINISHED = ".unfinished-"
 UNFINISHED_KEPT_SECONDS = 24 * 3600
+
+
+def user_path(name: str | Path) -> Path:
+    """A path as a user wrote it, `~` for home; the home of nobody known stays as it is written."""
+    return Path(os.path.expanduser(name))  # noqa: PTH111 (pathlib's raises where there is no such home)
+
+
+def whole_path(name: str | Path) -> Path:
+    """The same path from any folder, without links; one that leads in a circle stays as it is."""
+    return Path(os.path.realpath(user_path(name)))
+
+
+def data_folder() -> Path | None:
+    """The folder of known data that `$CLEARFORMER_DATA` names, `~` for home; None where it names none."""
+    own = os.environ.get("CLEARFORMER_DATA")
+    return user_path(own) if own else None
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file; a name that no file can have, such as one that is too long, is none."""
+    return os.path.isfile(path)  # noqa: PTH113 (pathlib's raises for such a name)
 
 
 @contextmanager

@@ -11,16 +11,12 @@ import typer
 from clearformer.data import (
     Data,
     Dataset,
-    LabelledData,
     PairDataset,
-    PairsData,
     PairSplit,
     Split,
-    TextData,
-    prepare,
-    prepare_pairs,
+    prepare_data,
 )
-from clearformer.data.labelled_preparing import LabelledDataset, LabelledSplit, prepare_labelled
+from clearformer.data.labelled_preparing import LabelledDataset, LabelledSplit
 from clearformer.data.pair_files import check_pair_contents
 from clearformer.data.preparing import Progress
 from clearformer.data.shards import check_contents
@@ -236,13 +232,13 @@ class ShownLabelled(Shown):
 
 def prepared(data: Data, tokenizer: TokenizerConfig, *, check: bool = False, progress: Progress) -> Shown:
     """The data prepared; with `check`, what is in the cache is read, and made again where it is damaged."""
-    match data:
-        case TextData():
-            return ShownText(prepare(data, tokenizer, check=check, progress=progress))
-        case PairsData():
-            return ShownPairs(prepare_pairs(data, tokenizer, check=check, progress=progress))
-        case LabelledData():
-            return ShownLabelled(prepare_labelled(data, tokenizer, progress=progress))
+    match prepare_data(data, tokenizer, check=check, progress=progress):
+        case Dataset() as text:
+            return ShownText(text)
+        case PairDataset() as pairs:
+            return ShownPairs(pairs)
+        case LabelledDataset() as texts:
+            return ShownLabelled(texts)
 
 
 def _count(number: int, noun: str) -> str:

@@ -2,7 +2,7 @@
 
 from clearformer.data.batches import Batches
 from clearformer.data.config import Data, PairsData, TextData
-from clearformer.data.kinds import BUILT_IN_BY_KIND, kind_of
+from clearformer.data.kinds import BUILT_IN_BY_KIND, Prepared, kind_of, prepare_data
 from clearformer.data.labelled import LabelledData
 from clearformer.data.pair_batches import PairBatch, PairBatches, batches_in_order
 from clearformer.data.pair_files import PairSplit
@@ -25,6 +25,7 @@ __all__ = [
     "PairDataset",
     "PairSplit",
     "PairsData",
+    "Prepared",
     "ShardError",
     "Split",
     "TextData",
@@ -33,5 +34,6 @@ __all__ = [
     "open_pairs",
     "open_source",
     "prepare",
+    "prepare_data",
     "prepare_pairs",
 ]

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clearformer.files import user_path
+
 
 def cache_folder() -> Path:
     """`$CLEARFORMER_CACHE`, else `clearformer` in `$XDG_CACHE_HOME`, else in `~/.cache`."""
     if own := os.environ.get("CLEARFORMER_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "clearformer"
+        return user_path(own)
+    return user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "clearformer"
 
 
 def key_of(settings: Mapping[str, Any]) -> str:

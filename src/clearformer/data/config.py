@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from clearformer.config import Spec
+from clearformer.config import Name, PathName, Spec
 from clearformer.data.labelled import LabelledData
 
 DEFAULT_TEXT = "pydoc"
@@ -28,9 +28,9 @@ class TextData(Spec):
     """
 
     kind: Literal["text"] = "text"
-    name: str | None = None
-    path: str | None = None
-    field: str = "text"
+    name: Name | None = None
+    path: PathName | None = None
+    field: Name = "text"
     order: Literal["random", "epochs"] = "random"
     val_fraction: float = Field(default=0.1, ge=0, lt=1)
     test_fraction: float = Field(default=0.0, ge=0, lt=1)
@@ -75,13 +75,13 @@ class PairsData(Spec):
     """
 
     kind: Literal["pairs"] = "pairs"
-    name: str | None = None
-    path: str | None = None
-    source: str | None = None
-    target: str | None = None
-    val_path: str | None = None
-    val_source: str | None = None
-    val_target: str | None = None
+    name: Name | None = None
+    path: PathName | None = None
+    source: PathName | None = None
+    target: PathName | None = None
+    val_path: PathName | None = None
+    val_source: PathName | None = None
+    val_target: PathName | None = None
     val_fraction: float | None = Field(default=None, ge=0, lt=1)
     test_fraction: float | None = Field(default=None, ge=0, lt=1)
     languages: str | None = Field(default=None, pattern=r"^[A-Za-z_]+-[A-Za-z_]+$")

@@ -1,14 +1,21 @@
-"""What there is built in of each kind of data, and which kind some settings mean."""
+"""What there is built in of each kind of data, which kind some settings mean, and preparing whatever kind it is."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from clearformer.config import Spec
-from clearformer.data.config import PairsData, TextData
+from clearformer.data.config import Data, PairsData, TextData
 from clearformer.data.labelled import LabelledData
+from clearformer.data.labelled_preparing import LabelledDataset, prepare_labelled
 from clearformer.data.labelled_sources import LABELLED_BUILT_IN
+from clearformer.data.pair_preparing import PairDataset, prepare_pairs
 from clearformer.data.pair_sources import BUILT_IN_PAIRS
+from clearformer.data.preparing import Dataset, Progress, prepare
 from clearformer.data.sources import BUILT_IN
+from clearformer.text import Tokenizer, TokenizerConfig
+
+Prepared = Dataset | PairDataset | LabelledDataset
+"""Data of some kind as tokens: `splits` by name, `tokenizer`, and `manifest` with the SHA-256 of all of the source."""
 
 
 class KnownByName(Protocol):
@@ -44,3 +51,34 @@ def kind_of(settings: Mapping[str, Any]) -> str | None:
             return kind
     fitting = [kind for kind, spec in KINDS.items() if set(settings) <= spec.model_fields.keys()]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def prepare_data(
+    data: Data,
+    tokenizer: TokenizerConfig | Tokenizer,
+    *,
+    max_tokens: int | None = None,
+    check: bool = False,
+    progress: Progress = lambda *_: None,
+) -> Prepared:
+    """Data of any kind as tokens, made now or found in the cache.
+
+    Args:
+        data: which, and how they are split.
+        tokenizer: how to make one, or one that is made.
+        max_tokens: the model's positions, into which both sides of a pair must fit; of other kinds it is not asked.
+        check: whether what is found in the cache is read and compared with its SHA-256; labelled texts always are.
+        progress: told how far it is.
+
+    Raises:
+        DataError: the data cannot be used as they are.
+        TokenizerError: a given tokeniser has no token for some of them, or lacks a special one.
+        DiskError: the cache cannot be written.
+    """
+    match data:
+        case TextData():
+            return prepare(data, tokenizer, check=check, progress=progress)
+        case PairsData():
+            return prepare_pairs(data, tokenizer, max_tokens, check=check, progress=progress)
+        case LabelledData():
+            return prepare_labelled(data, tokenizer, progress=progress)

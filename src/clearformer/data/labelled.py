@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from clearformer.config import Spec
+from clearformer.config import Name, PathName, Spec
 
 DEFAULT_LABELLED = "languages"
 DEFAULT_VAL_FRACTION = 0.1
@@ -31,14 +31,14 @@ class LabelledData(Spec):
     """
 
     kind: Literal["labelled"] = "labelled"
-    name: str | None = None
-    path: str | None = None
-    val_path: str | None = None
-    test_path: str | None = None
+    name: Name | None = None
+    path: PathName | None = None
+    val_path: PathName | None = None
+    test_path: PathName | None = None
     val_fraction: float | None = Field(default=None, ge=0, lt=1)
-    text_field: str = "text"
-    label_field: str = "label"
-    columns: str | None = None
+    text_field: Name = "text"
+    label_field: Name = "label"
+    columns: Name | None = None
     labels: tuple[str, ...] | None = None
     too_long: Literal["refuse", "truncate"] = "refuse"
 

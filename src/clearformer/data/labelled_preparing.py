@@ -31,7 +31,14 @@ from clearformer.data.shards import (
 )
 from clearformer.errors import TokenizerError
 from clearformer.files import discard, disk_errors, folder_made_whole, write_file
-from clearformer.text import CharTokenizerSpec, Tokenizer, TokenizerConfig, load_tokenizer, specials_of
+from clearformer.text import (
+    CharTokenizerSpec,
+    Tokenizer,
+    TokenizerConfig,
+    load_tokenizer,
+    located,
+    specials_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -239,7 +246,7 @@ class _Preparation:
             try:
                 writer.add(tokenizer.wrap(tokenizer.encode(text)))
             except TokenizerError as error:
-                raise TokenizerError(f"{self.source.where(name, each.line)}: {error}") from None
+                raise located(error, self.source.where(name, each.line)) from None
 
     def _manifest(
         self, tokenizer: Tokenizer, dtype: np.dtype, splits: dict[str, dict[str, Any]]

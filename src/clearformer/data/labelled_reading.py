@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from clearformer.errors import DataError, did_you_mean
 
 SUFFIXES = (".tsv", ".csv", *JSONL_SUFFIXES)
 CHANGE_FIELDS = "data.text_field=NAME and data.label_field=NAME say which are read"
+
+MOST_FIELD_CHARS = 2**31 - 1  # the most that every platform takes
 
 Row = tuple[int, list[str]]
 
@@ -81,13 +84,24 @@ def _csv_rows(path: Path) -> Iterator[Row]:
     while True:
         first_line = reader.line_num + 1
         try:
-            row = next(reader, None)
+            with _fields_of_any_length():
+                row = next(reader, None)
         except csv.Error as error:
             raise DataError(f"{path}, line {first_line}: no CSV ({error})") from None
         if row is None:
             return
         if any(cell.strip() for cell in row):
             yield first_line, row
+
+
+@contextmanager
+def _fields_of_any_length() -> Iterator[None]:
+    """Lets a field of a CSV be longer than the module allows, which is set for all of the program."""
+    allowed = csv.field_size_limit(MOST_FIELD_CHARS)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(allowed)
 
 
 def _from_rows(

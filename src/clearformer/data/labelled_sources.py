@@ -1,7 +1,6 @@
 """Where labelled texts come from: files of the user's, or one of the built-in sets; and which are held out."""
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -14,6 +13,7 @@ from clearformer.data.labelled import DEFAULT_LABELLED, LabelledData
 from clearformer.data.labelled_reading import LabelledText, read_labelled
 from clearformer.data.reading import existing_file
 from clearformer.errors import DataError, did_you_mean
+from clearformer.files import data_folder
 
 MOST_NAMED = 12  # of the labels, in a message
 
@@ -160,12 +160,12 @@ class _Files:
 
     def find(self) -> dict[str, Path] | None:
         """The file of each split, if all are on this machine."""
-        own = os.environ.get("CLEARFORMER_DATA")
-        if not own:
+        own = data_folder()
+        if own is None:
             return None
         found = {}
         for split, name in self.names.items():
-            paths = [Path(own).expanduser() / f"{name}{ending}" for ending in ("", ".gz")]
+            paths = [own / f"{name}{ending}" for ending in ("", ".gz")]
             path = next((path for path in paths if path.is_file()), None)
             if path is None:
                 return None

@@ -17,6 +17,7 @@ import numpy as np
 
 from clearformer.data.cache import cache_folder, key_of
 from clearformer.data.config import PairsData
+from clearformer.data.identity import assumption
 from clearformer.data.pair_batches import special_ids
 from clearformer.data.pair_files import (
     PAIRS_VERSION,
@@ -32,7 +33,14 @@ from clearformer.data.preparing import TOKENIZER_CHARS, Progress
 from clearformer.data.shards import ShardError, token_dtype, write_manifest
 from clearformer.errors import DataError, TokenizerError
 from clearformer.files import discard, disk_errors, folder_made_whole, write_file
-from clearformer.text import CharTokenizerSpec, Tokenizer, TokenizerConfig, load_tokenizer, specials_of
+from clearformer.text import (
+    CharTokenizerSpec,
+    Tokenizer,
+    TokenizerConfig,
+    load_tokenizer,
+    located,
+    specials_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +71,8 @@ def prepare_pairs(
 
     A tokeniser that is given as a spec is trained on both sides of the training pairs, with the special tokens of
     an encoder-decoder; a character vocabulary on those of all pairs, so that no held-out one holds an unknown
-    character. What is in the cache is used if the files (path, size and time of change), the splits and the
-    tokeniser are the same.
+    character. What is in the cache is used if the files (see `identity_of_files`), the splits and the tokeniser are
+    the same.
 
     Args:
         config: the pairs and their splits.
@@ -84,7 +92,11 @@ def prepare_pairs(
         tokenizer = preparation.trained(tokenizer)
     special_ids(tokenizer)
     folder = preparation.folder(tokenizer)
-    manifest = _found(folder, check) or preparation.make(tokenizer, folder)
+    manifest = _found(folder, check)
+    if manifest is None:
+        manifest = preparation.make(tokenizer, folder)
+    else:
+        preparation.tell_assumptions()
     splits = open_pair_splits(folder, manifest, preparation.source.place)
     if max_tokens is not None:
         for split in splits.values():
@@ -140,6 +152,13 @@ class _Preparation:
     def source_key(self) -> dict[str, Any]:
         """What the pairs of each split depend on."""
         return {"pairs": self.source.identity()}
+
+    def tell_assumptions(self) -> None:
+        """Says in the log what is taken for granted of pairs that are found prepared."""
+        files = self.source_key["pairs"].get("files", {})
+        for assumed in dict.fromkeys(map(assumption, files.values())):
+            if assumed:
+                logger.info("%s: %s", self.source.description, assumed)
 
     @cached_property
     def splits(self) -> dict[str, list[Pair]]:
@@ -202,7 +221,7 @@ class _Preparation:
                 sources.append(tokenizer.encode(pair.source).astype(dtype))
                 targets.append(tokenizer.encode(pair.target).astype(dtype))
             except TokenizerError as error:
-                raise TokenizerError(f"{self.source.place(name, pair.line)}: {error}") from None
+                raise located(error, self.source.place(name, pair.line)) from None
         return sources, targets
 
     def _short_enough(self, name: str, rows: tuple[list[np.ndarray], ...]) -> list[int]:

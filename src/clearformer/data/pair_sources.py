@@ -6,7 +6,6 @@ what to do about it (leave the pair out, or find the line that slipped) is for w
 
 import hashlib
 import importlib.util
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,10 @@ from typing import Any, NamedTuple
 from clearformer.data.cache import cache_folder
 from clearformer.data.config import DATES, DEFAULT_LANGUAGES, DEFAULT_SIZE, MULTI30K, PairsData
 from clearformer.data.holding_out import hold_out
+from clearformer.data.identity import identity_of_files
 from clearformer.data.reading import existing_file, read_lines
 from clearformer.errors import DataError, did_you_mean
+from clearformer.files import data_folder
 
 MULTI30K_ADDRESS = "https://github.com/multi30k/dataset"
 MULTI30K_LANGUAGES = ("en", "de", "fr")
@@ -73,12 +74,11 @@ class PairFiles(ABC):
         """Where a pair is, for a message."""
         return f"{' and '.join(map(str, self.paths))}, line {line}"
 
-    def identity(self) -> list[dict[str, Any]]:
+    def identity(self) -> dict[str, Any]:
         """What tells these files from any others; JSON-able."""
-        return [
-            {"path": str(path), "size": path.stat().st_size, "mtime_ns": path.stat().st_mtime_ns}
-            for path in self.paths
-        ]
+        return {"paths": list(map(str, self.paths))} | identity_of_files(
+            {str(path): path for path in self.paths}
+        )
 
 
 @dataclass(frozen=True)
@@ -258,9 +258,8 @@ def _open_dates(config: PairsData) -> PairSource:
 
 def multi30k_places() -> list[Path]:
     """The folders in which Multi30k is looked for, in order."""
-    own = os.environ.get("CLEARFORMER_DATA")
-    folders = [Path(own).expanduser()] if own else []
-    return [folder / MULTI30K for folder in [*folders, cache_folder() / "data"]]
+    folders = [data_folder(), cache_folder() / "data"]
+    return [folder / MULTI30K for folder in folders if folder is not None]
 
 
 def find_multi30k() -> Path | None:

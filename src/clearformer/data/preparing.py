@@ -8,7 +8,7 @@ characters: train first, then val, then test.
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import groupby
@@ -20,6 +20,7 @@ import numpy as np
 
 from clearformer.data.cache import cache_folder, key_of
 from clearformer.data.config import TextData
+from clearformer.data.identity import assumption
 from clearformer.data.shards import (
     FORMAT_VERSION,
     SHARD_TOKENS,
@@ -36,13 +37,21 @@ from clearformer.data.sources import Source, open_source
 from clearformer.data.splitting import Piece, split_into_pieces, split_stops
 from clearformer.errors import DataError, TokenizerError
 from clearformer.files import discard, disk_errors, folder_made_whole, write_file
-from clearformer.text import CharTokenizerSpec, Tokenizer, TokenizerConfig, load_tokenizer
+from clearformer.text import (
+    CharTokenizerSpec,
+    Tokenizer,
+    TokenizerConfig,
+    UnknownCharacterError,
+    load_tokenizer,
+)
 
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int | None], None]
 """Told what is being done, the characters done, and those in all where known."""
 
+# The first token of a split has none before it to be predicted from.
+LEAST_TOKENS = 2
 # What is worth learning shows in this much text; the rare words of more would fill the memory.
 TOKENIZER_CHARS = 200_000_000
 
@@ -71,7 +80,7 @@ def prepare(
 
     A tokeniser that is given as a spec is trained: a character vocabulary on the whole text, so that the
     held-out text holds no unknown character; every other on the training split alone. What is in the cache is
-    used if the source's files (path, size and time of change), the splits and the tokeniser are the same.
+    used if the source's files (see `identity_of_files`), the splits and the tokeniser are the same.
 
     Args:
         config: the text and its splits.
@@ -83,7 +92,7 @@ def prepare(
         shard_tokens: the most tokens in a file.
 
     Raises:
-        DataError: the text cannot be read, or a split of it would be empty.
+        DataError: the text cannot be read, or a split of it would have fewer than `LEAST_TOKENS`.
         TokenizerError: a given tokeniser has no token for some of the text.
         DiskError: the cache cannot be written.
     """
@@ -91,7 +100,11 @@ def prepare(
     if not isinstance(tokenizer, Tokenizer):
         tokenizer = preparation.trained(tokenizer, specials)
     folder = preparation.folder(tokenizer)
-    manifest = _found(folder, check) or preparation.make(tokenizer, folder, shard_tokens)
+    manifest = _found(folder, check)
+    if manifest is None:
+        manifest = preparation.make(tokenizer, folder, shard_tokens)
+    elif assumed := assumption(manifest["source"]):
+        logger.info("%s: %s", preparation.source.description, assumed)
     return Dataset(tokenizer, open_splits(folder, manifest), manifest, folder)
 
 
@@ -198,6 +211,7 @@ class _Preparation:
                 writer = ShardWriter(unfinished, name, dtype, shard_tokens)
                 first_char = sum(entry["n_chars"] for entry in splits.values())
                 splits[name] = self._encode(group, first_char, tokenizer, writer)
+                self._refuse_too_few_tokens(name, splits[name])
             self._refuse_changed_text(splits)
             write_manifest(unfinished, self._manifest(tokenizer, dtype, splits))
         return read_manifest(folder)
@@ -211,7 +225,7 @@ class _Preparation:
             for piece in pieces:
                 if piece.starts_document:
                     writer.add(before)
-                writer.add(self._ids(tokenizer, piece.text))
+                writer.add(self._ids(tokenizer, piece.text, first_char + n_chars))
                 if piece.ends_document:
                     writer.add(behind)
                 n_chars += len(piece.text)
@@ -225,11 +239,25 @@ class _Preparation:
             "shards": writer.shards,
         }
 
-    def _ids(self, tokenizer: Tokenizer, text: str) -> np.ndarray:
+    def _ids(self, tokenizer: Tokenizer, text: str, first_char: int) -> np.ndarray:
         try:
             return tokenizer.encode(text)
+        except UnknownCharacterError as error:
+            raise error.at(self.source.place(first_char + error.index)) from None
         except TokenizerError as error:
             raise TokenizerError(f"{self.source.description}: {error}") from None
+
+    def _refuse_too_few_tokens(self, name: str, entry: Mapping[str, Any]) -> None:
+        n_tokens = entry["n_tokens"]
+        if n_tokens < LEAST_TOKENS:
+            fix = "give a longer text"
+            if name != "train":
+                fix += f", or set another data.{name}_fraction (0 for no such split)"
+            raise DataError(
+                f"{self.source.description}: the {name} split has {_count(n_tokens, 'token')} "
+                f"({_count(entry['n_chars'], 'character')}), and needs {LEAST_TOKENS}: one to predict, and one to predict "
+                f"it from; {fix}"
+            )
 
     def _refuse_changed_text(self, splits: dict[str, dict[str, Any]]) -> None:
         same_length = sum(entry["n_chars"] for entry in splits.values()) == self.scan.n_chars
@@ -255,3 +283,7 @@ class _Preparation:
             | self.text_key
             | {"source": source, "splits": splits}
         )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -10,12 +10,13 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
 from clearformer.errors import DataError, did_you_mean
+from clearformer.files import whole_path
 
 BLOCK_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
@@ -39,10 +40,42 @@ def read_documents(path: Path, field: str) -> Iterator[Chunk]:
         DataError: the file cannot be read, is no UTF-8 text, or has a line that does not hold `field`.
     """
     with _opened(path) as file:
-        if path.name.lower().removesuffix(".gz").endswith(JSONL_SUFFIXES):
-            yield from _json_lines(path, file, field)
+        if _is_jsonl(path):
+            for _, document in _json_documents(path, file, field):
+                yield from _in_blocks(document)
         else:
             yield from _plain_text(path, file)
+
+
+def place_of_character(paths: Iterable[Path], field: str, index: int) -> str:
+    """Where a character of some files' documents stands, counted from 0 over all of them.
+
+    Of plain text its file, line and column; of JSONL its file and the line of its document.
+
+    Raises:
+        DataError: the files have fewer characters, or cannot be read.
+    """
+    for path in paths:
+        with _opened(path) as file:
+            if _is_jsonl(path):
+                for number, document in _json_documents(path, file, field):
+                    if index < len(document):
+                        return f"{path}, line {number}"
+                    index -= len(document)
+                continue
+            line = column = 1
+            for text, _ in _plain_text(path, file):
+                before = text[:index]
+                line += before.count("\n")
+                column = column + len(before) if "\n" not in before else len(before) - before.rfind("\n")
+                if index < len(text):
+                    return f"{path}, line {line}, column {column}"
+                index -= len(text)
+    raise DataError("the text has become shorter while it was being read; start again when it is complete")
+
+
+def _is_jsonl(path: Path) -> bool:
+    return path.name.lower().removesuffix(".gz").endswith(JSONL_SUFFIXES)
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -71,16 +104,25 @@ def existing_file(setting: str, name: str) -> Path:
     Raises:
         DataError: there is no such file; the nearest name beside it is told.
     """
-    path = Path(name).expanduser().resolve()
-    if path.is_dir():
-        raise DataError(f"data.{setting}={path} is a folder: give the file in it")
-    if not path.exists():
-        try:
-            hint = did_you_mean(path.name, [other.name for other in path.parent.iterdir()])
-        except OSError:
-            hint = ""
-        raise DataError(f"data.{setting}={path}: there is no such file{hint}")
+    path = whole_path(name)
+    try:
+        if path.is_dir():
+            raise DataError(f"data.{setting}={path} is a folder: give the file in it")
+        if not path.exists():
+            raise DataError(f"data.{setting}={path}: there is no such file{nearest_beside(path)}")
+        if not path.is_file():
+            raise DataError(f"data.{setting}={path} is no regular file: copy the text into one")
+    except OSError as error:
+        raise DataError(f"data.{setting}={path}: cannot be read: {error.strerror or error}") from None
     return path
+
+
+def nearest_beside(path: Path) -> str:
+    """`; did you mean X?` with the nearest name in the same folder, or nothing."""
+    try:
+        return did_you_mean(path.name, [other.name for other in path.parent.iterdir()])
+    except OSError:
+        return ""
 
 
 @contextmanager
@@ -124,7 +166,8 @@ def _plain_text(path: Path, file: BinaryIO) -> Iterator[Chunk]:
         yield Chunk("", ends_document=True)
 
 
-def _json_lines(path: Path, file: BinaryIO, field: str) -> Iterator[Chunk]:
+def _json_documents(path: Path, file: BinaryIO, field: str) -> Iterator[tuple[int, str]]:
+    """Each document with the number of its line."""
     offset = 0
     for number, line in enumerate(file, start=1):
         _refuse_binary(path, line, offset)
@@ -134,7 +177,7 @@ def _json_lines(path: Path, file: BinaryIO, field: str) -> Iterator[Chunk]:
             _refuse_encoding(path, error, number, offset + error.start)
         offset += len(line)
         if content.strip():
-            yield from _in_blocks(_text_field(f"{path}, line {number}", content.rstrip(), field))
+            yield number, _text_field(f"{path}, line {number}", content.rstrip(), field)
 
 
 def _in_blocks(document: str) -> Iterator[Chunk]:

@@ -127,7 +127,7 @@ class Split:
         self.n_bytes = n_bytes
         self._shards = list(shards)
         self._ends = np.cumsum([len(shard) for shard in self._shards], dtype=np.int64)
-        self.n_tokens = int(self._ends[-1])
+        self.n_tokens = int(self._ends[-1]) if self._shards else 0
 
     def __len__(self) -> int:
         return self.n_tokens

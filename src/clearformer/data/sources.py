@@ -11,13 +11,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from clearformer.data.cache import cache_folder
 from clearformer.data.config import DEFAULT_TEXT, TextData
-from clearformer.data.reading import JSONL_SUFFIXES, Chunk, read_documents
+from clearformer.data.identity import identity_of_files
+from clearformer.data.reading import (
+    JSONL_SUFFIXES,
+    Chunk,
+    nearest_beside,
+    place_of_character,
+    read_documents,
+)
 from clearformer.errors import DataError, did_you_mean
-from clearformer.files import write_file
+from clearformer.files import data_folder, whole_path, write_file
 
 # A folder's files are read by name; a file named by the user is read whatever its name.
 FOLDER_SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", *JSONL_SUFFIXES)
@@ -49,6 +56,10 @@ class Source(ABC):
     def documents(self) -> Iterator[Chunk]:
         """The text in order, anew on every call."""
 
+    @abstractmethod
+    def place(self, index: int) -> str:
+        """Where a character stands, counted from 0 over all documents, for a message; the text is read up to it."""
+
 
 @dataclass(frozen=True)
 class FileSource(Source):
@@ -79,25 +90,33 @@ class FileSource(Source):
 
     @cached_property
     def _visible_files(self) -> list[Path]:
-        found = (path for path in self.root.rglob("*") if path.is_file())
-        visible = (path.relative_to(self.root) for path in found)
-        names = sorted(path for path in visible if not any(part.startswith(".") for part in path.parts))
-        return [self.root / path for path in names]
+        names: list[Path] = []
+        for folder, subfolders, files in os.walk(self.root, onerror=_raise):
+            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+            visible = (Path(folder, name) for name in files if not name.startswith("."))
+            names += [path.relative_to(self.root) for path in visible if path.is_file()]
+        return [self.root / path for path in sorted(names)]
 
     def check(self) -> None:
         """Refuses what can be seen to be no text before it is read.
 
         Raises:
-            DataError: there is nothing at the path, or nothing in it that is read.
+            DataError: there is nothing at the path, or nothing in it that is read; or a folder in it cannot be read.
         """
         try:
             self._check()
         except OSError as error:
-            raise DataError(f"data.path={self.root}: cannot be read: {error.strerror or error}") from None
+            what = "" if error.filename in (None, str(self.root)) else f"{error.filename} in it "
+            fix = "; all of a folder is read: make that readable, or move it away" if what else ""
+            raise DataError(
+                f"data.path={self.root}: {what}cannot be read: {error.strerror or error}{fix}"
+            ) from None
 
     def _check(self) -> None:
         if not self.root.exists():
-            raise DataError(f"data.path={self.root}: there is no such file or folder{_near(self.root)}")
+            raise DataError(
+                f"data.path={self.root}: there is no such file or folder{nearest_beside(self.root)}"
+            )
         if not self.root.is_dir():
             if not self.root.is_file():
                 raise DataError(f"data.path={self.root} is no regular file: copy the text into one")
@@ -115,27 +134,15 @@ class FileSource(Source):
             )
 
     def identity(self) -> dict[str, Any]:
-        listing, size, newest = hashlib.sha256(), 0, 0
-        for path in self.files:
-            status = path.stat()
-            size += status.st_size
-            newest = max(newest, status.st_mtime_ns)
-            name = path.relative_to(self.root).as_posix()
-            listing.update(
-                f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "surrogateescape")
-            )
-        return {
-            "path": str(self.root),
-            "field": self.field,
-            "n_files": len(self.files),
-            "size": size,
-            "mtime_ns": newest,
-            "listing_sha256": listing.hexdigest(),
-        }
+        names = {path.relative_to(self.root).as_posix(): path for path in self.files}
+        return {"path": str(self.root), "field": self.field} | identity_of_files(names)
 
     def documents(self) -> Iterator[Chunk]:
         for path in self.files:
             yield from read_documents(path, self.field)
+
+    def place(self, index: int) -> str:
+        return place_of_character(self.files, self.field, index)
 
 
 class PydocSource(Source):
@@ -173,9 +180,21 @@ class PydocSource(Source):
         }
 
     def documents(self) -> Iterator[Chunk]:
+        for _, text in self._texts():
+            yield Chunk(text, ends_document=True)
+
+    def place(self, index: int) -> str:
+        for name, text in self._texts():
+            if index < len(text):
+                return f"{self.description}, topic {name!r}, line {text.count(chr(10), 0, index) + 1}"
+            index -= len(text)
+        raise IndexError(index)
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        """Each topic's name and text, in order."""
         names = topics_that_stand_alone(self._topics)
         for name in sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest()):
-            yield Chunk(self._topics[name] + TOPIC_GAP, ends_document=True)
+            yield name, self._topics[name] + TOPIC_GAP
 
 
 def topics_that_stand_alone(topics: dict[str, str]) -> list[str]:
@@ -202,9 +221,8 @@ def _prose_lines(text: str) -> list[str]:
 
 def shakespeare_places() -> list[Path]:
     """Where Tiny Shakespeare is looked for, in order; a download goes to the last."""
-    own = os.environ.get("CLEARFORMER_DATA")
-    folders = [Path(own).expanduser()] if own else []
-    return [folder / "shakespeare" / "input.txt" for folder in [*folders, cache_folder() / "data"]]
+    folders = [data_folder(), cache_folder() / "data"]
+    return [folder / "shakespeare" / "input.txt" for folder in folders if folder is not None]
 
 
 def find_shakespeare() -> Path | None:
@@ -286,7 +304,7 @@ def open_source(config: TextData) -> Source:
         DataError: there is no such name or file, or it holds no text.
     """
     if config.path is not None:
-        source = FileSource(Path(config.path).expanduser().resolve(), config.field)
+        source = FileSource(whole_path(config.path), config.field)
         source.check()
         return source
     name = config.name or DEFAULT_TEXT
@@ -300,9 +318,5 @@ def _is_text_name(path: Path) -> bool:
     return path.name.lower().removesuffix(".gz").endswith(FOLDER_SUFFIXES)
 
 
-def _near(path: Path) -> str:
-    folder = path.parent
-    try:
-        return did_you_mean(path.name, [other.name for other in folder.iterdir()])
-    except OSError:
-        return ""
+def _raise(error: OSError) -> NoReturn:
+    raise error

@@ -16,7 +16,7 @@ from clearformer.evaluate.baseline import Baseline, tfidf_baseline
 from clearformer.evaluate.classification import ClassificationReport, classification_report
 from clearformer.generate import autocast_to, evaluating
 from clearformer.model import Encoder, Transformer
-from clearformer.text import Tokenizer
+from clearformer.text import Tokenizer, located
 
 BATCH_SIZE = 64
 
@@ -195,7 +195,7 @@ def encode_texts(tokenizer: Tokenizer, texts: Sequence[str], place: Callable[[in
         try:
             rows.append(tokenizer.wrap(tokenizer.encode(content)) if content else np.empty(0, np.int32))
         except TokenizerError as error:
-            raise TokenizerError(f"{place(number)}: {error}") from None
+            raise located(error, place(number)) from None
     return rows
 
 

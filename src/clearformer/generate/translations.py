@@ -11,7 +11,7 @@ from clearformer.generate.beam import Hypothesis, beam_search, search_settings
 from clearformer.generate.mode import autocast_to
 from clearformer.generate.samples import Run
 from clearformer.model import EncoderDecoder
-from clearformer.text import Tokenizer
+from clearformer.text import Tokenizer, located
 
 LONGER_BY = 50  # new tokens beyond twice the source's; Vaswani et al. 2017, 6.1, allow 50 beyond its length
 BATCH_TOKENS = 1024
@@ -143,7 +143,7 @@ def encode_sources(
             ids = tokenizer.encode(sentence).tolist() if sentence.strip() else None
             sources.append([] if ids is None else [*tokenizer.before_source, *ids, eos])
         except TokenizerError as error:
-            raise TokenizerError(f"{place(number)}: {error}") from None
+            raise located(error, place(number)) from None
     too_long = [i for i, source in enumerate(sources) if len(source) > limit]
     if too_long:
         others = f" (and {len(too_long) - 1:,} more)" if len(too_long) > 1 else ""

@@ -9,7 +9,7 @@ from clearformer.text.gpt2 import GPT2TokenizerSpec
 from clearformer.text.imported import ImportedTokenizer
 from clearformer.text.load import load_tokenizer
 from clearformer.text.stream import StreamDecoder
-from clearformer.text.tokenizer import Tokenizer, specials_of
+from clearformer.text.tokenizer import Tokenizer, UnknownCharacterError, located, specials_of
 from clearformer.text.unigram import UnigramTokenizer, UnigramTokenizerSpec
 from clearformer.text.wordpiece import WordPieceTokenizer, WordPieceTokenizerSpec
 
@@ -28,10 +28,12 @@ __all__ = [
     "TokenizerConfig",
     "UnigramTokenizer",
     "UnigramTokenizerSpec",
+    "UnknownCharacterError",
     "WordPieceTokenizer",
     "WordPieceTokenizerSpec",
     "cut_of",
     "load_tokenizer",
+    "located",
     "merge_steps",
     "specials_of",
 ]

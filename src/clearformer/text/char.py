@@ -9,8 +9,8 @@ from clearformer.config import Spec
 from clearformer.errors import TokenizerError
 from clearformer.text.tokenizer import (
     OwnTokenizer,
+    UnknownCharacterError,
     code_points,
-    place,
     require_unicode,
     wanted_specials,
 )
@@ -52,13 +52,13 @@ class CharTokenizer(OwnTokenizer):
             raise self._unknown_character(text, int(np.argmin(ids)))
         return ids
 
-    def _unknown_character(self, text: str, index: int) -> TokenizerError:
-        character = text[index]
+    def _unknown_character(self, text: str, index: int) -> UnknownCharacterError:
         n_known = self.vocab_size - len(self.specials)
-        return TokenizerError(
-            f"{character!r} (U+{ord(character):04X}) at {place(text, index)} is not among this tokenizer's "
-            f"{n_known:,} characters: train with tokenizer.unk=true to read it as <unk>, "
-            f"or with tokenizer.kind=byte or bpe, which cover every text"
+        return UnknownCharacterError(
+            text,
+            index,
+            f"is not among this tokenizer's {n_known:,} characters: train with tokenizer.unk=true to read it as <unk>, "
+            f"or with tokenizer.kind=byte or bpe, which cover every text",
         )
 
 

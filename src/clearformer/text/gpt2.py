@@ -1,13 +1,13 @@
 """GPT-2's own vocabulary, read from its two files (lecture 000, section 7)."""
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from clearformer.config import Spec
+from clearformer.config import PathName, Spec
 from clearformer.errors import TokenizerError
+from clearformer.files import data_folder, is_file, user_path
 from clearformer.text.bpe import BPETokenizer
 from clearformer.text.tokenizer import END_OF_TEXT, Merge, wanted_specials
 
@@ -25,7 +25,7 @@ class GPT2TokenizerSpec(Spec):
     needs_corpus: ClassVar[bool] = False
 
     kind: Literal["gpt2"] = "gpt2"
-    path: str | None = None
+    path: PathName | None = None
 
     def train(self, texts: Iterable[str] = (), specials: Sequence[str] = ()) -> BPETokenizer:
         """The tokeniser from its files; no text is read. Once saved, `tokenizer.json` alone is enough.
@@ -50,12 +50,12 @@ class GPT2TokenizerSpec(Spec):
 
     def _folder(self) -> Path:
         if self.path is not None:
-            folder = Path(self.path)
-        elif data := os.environ.get("CLEARFORMER_DATA"):
-            folder = Path(data) / DEFAULT_FOLDER
+            folder = user_path(self.path)
+        elif data := data_folder():
+            folder = data / DEFAULT_FOLDER
         else:
             raise TokenizerError(f"it is not known where GPT-2's vocabulary lies: {_WAYS_OUT}")
-        if missing := [name for name in (VOCABULARY_FILE, MERGES_FILE) if not (folder / name).is_file()]:
+        if missing := [name for name in (VOCABULARY_FILE, MERGES_FILE) if not is_file(folder / name)]:
             raise TokenizerError(f"{folder} has no {missing[0]}: {_WAYS_OUT}")
         return folder
 

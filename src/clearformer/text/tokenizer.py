@@ -72,6 +72,34 @@ def specials_of(family: str) -> tuple[str, ...]:
     return SPECIALS_BY_FAMILY[family]
 
 
+class UnknownCharacterError(TokenizerError):
+    """A character of a text that the vocabulary lacks.
+
+    Attributes:
+        index: its place in the text that was to be encoded, from 0.
+    """
+
+    def __init__(self, text: str, index: int, why: str) -> None:
+        self.index = index
+        self._character, self._why = f"{text[index]!r} (U+{ord(text[index]):04X})", why
+        super().__init__(f"{self._character} at {place(text, index)} {why}")
+
+    def at(self, where: str) -> TokenizerError:
+        """The same, with the place of the character in the file which the text was taken from."""
+        return TokenizerError(f"{where}: {self._character} {self._why}")
+
+    def within(self, where: str) -> TokenizerError:
+        """The same, with the place of the whole text, such as a line of a file."""
+        return TokenizerError(f"{where}: {self._character}, character {self.index + 1:,} of it, {self._why}")
+
+
+def located(error: TokenizerError, where: str) -> TokenizerError:
+    """An error in a text that was taken from somewhere, such as a line of a file, with that place before it."""
+    if isinstance(error, UnknownCharacterError):
+        return error.within(where)
+    return TokenizerError(f"{where}: {error}")
+
+
 class Tokenizer(ABC):
     """A fixed vocabulary of tokens, each with an id, the bytes it stands for, and a spelling in `tokenizer.json`.
 

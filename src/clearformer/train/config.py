@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from clearformer.config import Spec
+from clearformer.config import PathName, Spec
 from clearformer.data import Data, TextData, kind_of
 from clearformer.errors import ConfigError
 from clearformer.model.config import ModelConfig
@@ -53,7 +53,7 @@ class TrainConfig(Spec):
     """
 
     objective: Objective = NextToken()
-    pretrained: str | None = None
+    pretrained: PathName | None = None
     batch_size: PositiveInt = DEFAULT_BATCH_SIZE
     accumulate: PositiveInt = 1
     max_steps: PositiveInt | None = None

@@ -1,0 +1,67 @@
+"""What tells files from any others: their contents where these are soon read, else their sizes and times of change."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clearformer.errors import DataError
+
+# Read in a fraction of a second; more would make every command on prepared data wait.
+COMPARED_BYTES = 100_000_000
+BY_CONTENTS, BY_TIMES = "contents", "sizes and times of change"
+
+
+def identity_of_files(files: Mapping[str, Path]) -> dict[str, Any]:
+    """What tells some files, by their names, from any others; JSON-able.
+
+    Of up to `COMPARED_BYTES` together it is the contents that count, and no time. Of more, it is sizes and times: a
+    file that was written anew with the same size and time passes for the one it was (see `assumption`).
+
+    Raises:
+        DataError: one of them cannot be read.
+    """
+    sizes_and_times = {name: _size_and_time(path) for name, path in files.items()}
+    total = sum(size for size, _ in sizes_and_times.values())
+    compared = BY_CONTENTS if total <= COMPARED_BYTES else BY_TIMES
+    listing = hashlib.sha256()
+    for name, path in files.items():
+        size, changed = sizes_and_times[name]
+        told = _sha256(path) if compared == BY_CONTENTS else str(changed)
+        listing.update(f"{name}\0{size}\0{told}\n".encode("utf-8", "surrogateescape"))
+    return {
+        "n_files": len(files),
+        "size": total,
+        "compared_by": compared,
+        "listing_sha256": listing.hexdigest(),
+    }
+
+
+def assumption(identity: Mapping[str, Any]) -> str:
+    """What is taken for granted where such files are found prepared; nothing where they were compared."""
+    if identity.get("compared_by") != BY_TIMES:
+        return ""
+    return (
+        f"taken as last prepared, because sizes and times of change are the same (over {COMPARED_BYTES / 1e6:,.0f} MB "
+        "contents are not compared); touch a file to have all read anew"
+    )
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return status.st_size, status.st_mtime_ns
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(f"{path}: cannot be read: {error.strerror or error}")
