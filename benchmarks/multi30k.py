@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from clearformer.data import PairsData, prepare_pairs
+from clearformer.data import PairDataset, PairsData
 from clearformer.data.pair_files import PairSplit
 from clearformer.evaluate.translation import TranslationScores, bleu, evaluate_translation
-from clearformer.run import Run, load
+from clearformer.run import Run, load, read_own_data
 from clearformer.train.checkpoint import list_checkpoints, step_of
 
 BEAMS = 5
@@ -36,9 +36,9 @@ FIGURES = ("bleu_moses", "bleu_lowercase", "bleu", "chrf")
 
 
 def test_split(run: Run) -> PairSplit:
-    data = run.config.data
-    assert isinstance(data, PairsData)
-    return prepare_pairs(data, run.tokenizer).splits["test"]
+    prepared = read_own_data(run).prepared
+    assert isinstance(prepared, PairDataset)
+    return prepared.splits["test"]
 
 
 def moses(text: str, language: str) -> str:

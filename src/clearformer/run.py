@@ -1,4 +1,4 @@
-"""Runs by their names or folders: finding, listing and loading them."""
+"""Runs by their names or folders: finding, listing and loading them, and reading what they were trained on."""
 
 import os
 import re
@@ -11,7 +11,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from clearformer.errors import CheckpointError, RunError, did_you_mean
+from clearformer.data import Prepared, prepare_data
+from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean
 from clearformer.files import is_file, user_path
 from clearformer.model import Transformer, build_undrawn
 from clearformer.text import Tokenizer
@@ -186,3 +187,41 @@ def find_checkpoint(folder: RunFolder, which: str) -> Path:
         f"--checkpoint: {folder.path} has no checkpoint {which!r}; there are latest, best and the steps "
         f"{', '.join(str(step) for step in sorted(steps))}"
     )
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """What a run was trained on, in its own tokens.
+
+    Attributes:
+        prepared: Its splits by name, and how they were made.
+        changed: Whether it is another text now than the run was trained on: then what is held out may have been
+            training text.
+    """
+
+    prepared: Prepared
+    changed: bool
+
+
+def read_own_data(run: Run, *, allow_changed: bool = False) -> OwnData:
+    """The data that a run was trained on, compared with what they were then.
+
+    Whatever measures a run on its own data reads them here.
+
+    Args:
+        run: Of any kind.
+        allow_changed: Whether data that have changed since are taken as they are, instead of refused.
+
+    Raises:
+        DataError: they have changed since, or cannot be read.
+        RunError: the run was imported and has none, or its env.json does not tell what they were.
+    """
+    run.folder.trained_on()  # refuses an imported run before data are read that are not its own
+    prepared = prepare_data(run.config.data, run.tokenizer, max_tokens=run.config.model.max_seq_len)
+    difference = run.folder.difference_of_text(prepared.manifest["source"]["sha256"])
+    if difference and not allow_changed:
+        raise DataError(
+            f"{difference}, so that held-out text may be training text: put back what was there, measure on other "
+            "data (--data FILE), or take them as they are (--changed-data)"
+        )
+    return OwnData(prepared, difference is not None)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from clearformer.cli.options import show_log
 from clearformer.cli.prepared import Shown, prepared
 from clearformer.config import Spec, parse_override, resolve
 from clearformer.data import BUILT_IN_BY_KIND, Data, TextData, kind_of
@@ -104,6 +105,7 @@ def inspect_command(overrides: Overrides = None, as_json: AsJson = False) -> Non
 
 
 def _prepared(overrides: list[str] | None, check: bool) -> Shown:
+    show_log()
     layers = [parse_override(override) for override in overrides or []]
     config = resolve(PrepareConfig, {"data": {"kind": _kind(layers)}}, *layers)
     with _progress_bar() as progress:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearformer.cli.options import was_given
+from clearformer.cli.options import show_log, was_given
 from clearformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,6 +41,12 @@ def command(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="train, val or test of the run's own data.")] = "val",
+    changed_data: Annotated[
+        bool,
+        typer.Option(
+            "--changed-data", help="Read the run's own data though they have changed since it was trained."
+        ),
+    ] = False,
     context: Annotated[
         int | None, typer.Option(min=1, help="Texts: tokens read at once (the model's length).")
     ] = None,
@@ -75,13 +81,16 @@ def command(
     from clearformer.evaluate.figures import confusion_matrix_figure, refuse_unknown_format
     from clearformer.run import find_run, load
 
+    show_log()
     refuse_what_does_not_apply(options, find_run(run).read_config())
     if data and was_given(options, "split"):
         raise UserError("--split: other data are read whole; leave out --split, or --data")
+    if data and changed_data:
+        raise UserError("--changed-data: it is about the run's own data; leave it out, or --data")
     if figure is not None:
         refuse_unknown_format(figure)
     trained = load(run, checkpoint, device, average)
-    settings = Settings(split, data or [], context, stride, beams, dtype_of(trained, dtype))
+    settings = Settings(split, data or [], changed_data, context, stride, beams, dtype_of(trained, dtype))
     measured = measure(trained, settings)
     typer.echo(json.dumps(measured.values) if as_json else measured.text)
     if figure is not None and measured.report is not None:

@@ -7,9 +7,18 @@ from typing import Any, NamedTuple
 import torch
 
 from clearformer.cli.outcomes import class_figures
-from clearformer.data import Data, LabelledData, PairsData, TextData, prepare, prepare_pairs
-from clearformer.data.labelled_preparing import LabelledDataset, prepare_labelled
-from clearformer.errors import DataError, RunError, UserError
+from clearformer.config import resolve
+from clearformer.data import (
+    Data,
+    Dataset,
+    LabelledData,
+    PairDataset,
+    PairsData,
+    Prepared,
+    prepare_data,
+)
+from clearformer.data.labelled_preparing import LabelledDataset
+from clearformer.errors import ConfigError, DataError, RunError, UserError
 from clearformer.evaluate import Evaluation, evaluate_split
 from clearformer.evaluate.baseline import Baseline
 from clearformer.evaluate.classification import ClassificationReport
@@ -18,11 +27,15 @@ from clearformer.evaluate.masked import MaskedEvaluation, evaluate_masked
 from clearformer.evaluate.teacher_forcing import PairLoss, evaluate_pairs
 from clearformer.evaluate.translation import TranslationEvaluation, evaluate_translation
 from clearformer.model import Decoder, Encoder, EncoderDecoder
-from clearformer.run import Run
+from clearformer.run import Run, read_own_data
 from clearformer.train.config import RunConfig
-from clearformer.train.tasks.masked import masked_in_order, prepare_for_masking
+from clearformer.train.tasks.masked import masked_in_order
 
 WHOLE = "train"  # the split that holds all of the data of which none are held out
+KEPT = ("field", "text_field", "label_field", "columns", "labels", "too_long")  # of the run's own settings
+CHANGED = (
+    "the run's own data have changed since it was trained: what is held out now may have been training text"
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,7 @@ class Settings:
     Attributes:
         split: Of the run's own data.
         files: Other data in their place, read whole.
+        changed_data: Whether own data that have changed since training are read as they are, and not refused.
         context: Tokens of a text read at once.
         stride: Tokens from one reading to the next.
         beams: Of the beam search that translates.
@@ -40,6 +54,7 @@ class Settings:
 
     split: str
     files: Sequence[str]
+    changed_data: bool
     context: int | None
     stride: int | None
     beams: int
@@ -62,9 +77,12 @@ class Measurement(NamedTuple):
 def measure(run: Run, settings: Settings) -> Measurement:
     """Measure a run by what it is trained for.
 
+    The values for JSON say in `data_changed` whether the run's own data are others than it was trained on; it is null
+    where they were not read.
+
     Raises:
-        RunError: the run's data have no such split.
-        DataError, TokenizerError: the data cannot be read, or not by this run.
+        RunError: the run's data have no such split, or it was imported and has none.
+        DataError, TokenizerError: the data cannot be read, or not by this run; or they have changed.
         UserError: the context or the stride is out of range, or the number of files is wrong.
     """
     of_kind = {
@@ -79,51 +97,66 @@ def measure(run: Run, settings: Settings) -> Measurement:
 # --- which data -------------------------------------------------------------------------------------------
 
 
-def config_with_data(run: Run, settings: Settings) -> tuple[RunConfig, str]:
-    """The run's configuration with the data to measure it on, and which of their splits is read."""
+class Read(NamedTuple):
+    """The data to measure a run on.
+
+    Attributes:
+        config: The run's configuration, with these data.
+        prepared: What they are in the run's tokens.
+        name: Which of their splits is read.
+        changed: Whether they are the run's own and others than it was trained on; None where they are not its own.
+    """
+
+    config: RunConfig
+    prepared: Prepared
+    name: str
+    changed: bool | None
+
+    @property
+    def split(self) -> Any:
+        """The split that is read."""
+        return self.prepared.splits[self.name]
+
+    @property
+    def note(self) -> str:
+        """What a table says first, if anything."""
+        return f"{CHANGED}\n\n" if self.changed else ""
+
+
+def read_data(run: Run, settings: Settings) -> Read:
+    """The data to measure a run on: its own, or others.
+
+    Raises:
+        RunError: there is no such split.
+        DataError: the data cannot be used, or are not those that the run was trained on.
+    """
     if settings.files:
-        return run.config.replace(data=other_data(run.config.data, settings.files)), WHOLE
-    return run.config, settings.split
+        config = run.config.replace(data=other_data(run.config.data, settings.files))
+        prepared = prepare_data(config.data, run.tokenizer, max_tokens=config.model.max_seq_len)
+        return Read(config, prepared, WHOLE, None)
+    own = read_own_data(run, allow_changed=settings.changed_data)
+    if settings.split not in own.prepared.splits:
+        there_are = ", ".join(own.prepared.splits)
+        raise RunError(f"--split: the run's data have no split {settings.split!r}; they have {there_are}")
+    return Read(run.config, own.prepared, settings.split, own.changed)
 
 
 def other_data(own: Data, files: Sequence[str]) -> Data:
     """All of some files, as data of the kind that the run was trained on.
 
     Raises:
-        UserError: there are too many.
+        UserError: there are too many, or a name that is none.
     """
     most = 2 if isinstance(own, PairsData) else 1
     if len(files) > most:
         what = "pairs are one TSV or two files, source and target" if most == 2 else "one file"
         raise UserError(f"--data: {what}; got {len(files)}")
-    match own:
-        case TextData():
-            return TextData(path=files[0], field=own.field, val_fraction=0.0)
-        case PairsData() if len(files) == 1:
-            return PairsData(path=files[0], val_fraction=0.0)
-        case PairsData():
-            return PairsData(source=files[0], target=files[1], val_fraction=0.0)
-        case LabelledData():
-            return LabelledData(
-                path=files[0],
-                val_fraction=0.0,
-                text_field=own.text_field,
-                label_field=own.label_field,
-                columns=own.columns,
-                labels=own.labels,
-                too_long=own.too_long,
-            )
-
-
-def split_of(splits: dict[str, Any], name: str) -> Any:
-    """The split of a name.
-
-    Raises:
-        RunError: there is none.
-    """
-    if name not in splits:
-        raise RunError(f"--split: the run's data have no split {name!r}; they have {', '.join(splits)}")
-    return splits[name]
+    kept = {name: getattr(own, name) for name in KEPT if name in type(own).model_fields}
+    paths = {"source": files[0], "target": files[1]} if len(files) == 2 else {"path": files[0]}
+    try:
+        return resolve(type(own), kept | paths | {"val_fraction": 0.0})
+    except ConfigError as error:
+        raise UserError(f"--data: {error}") from None
 
 
 # --- texts ------------------------------------------------------------------------------------------------
@@ -131,21 +164,19 @@ def split_of(splits: dict[str, Any], name: str) -> Any:
 
 def measure_text(run: Run, settings: Settings) -> Measurement:
     """How well a decoder predicts a text."""
-    config, name = config_with_data(run, settings)
-    assert isinstance(config.data, TextData)
-    split = split_of(prepare(config.data, run.tokenizer).splits, name)
+    data = read_data(run, settings)
+    assert isinstance(data.prepared, Dataset)
     assert isinstance(run.model, Decoder)
     found = evaluate_split(
         run.model,
-        split,
+        data.split,
         run.tokenizer,
         context=settings.context,
         stride=settings.stride,
         dtype=settings.dtype,
     )
-    return Measurement(
-        text_table(found, run.tokenizer.vocab_size, settings), found.to_json() | {"split": settings.name}
-    )
+    text = data.note + text_table(found, run.tokenizer.vocab_size, settings)
+    return Measurement(text, found.to_json() | about(data, settings))
 
 
 def text_table(e: Evaluation, vocab_size: int, settings: Settings) -> str:
@@ -172,19 +203,16 @@ def text_table(e: Evaluation, vocab_size: int, settings: Settings) -> str:
 
 def measure_translation(run: Run, settings: Settings) -> Measurement:
     """How well an encoder-decoder predicts given translations, and how good its own are."""
-    config, name = config_with_data(run, settings)
-    assert isinstance(config.data, PairsData)
-    dataset = prepare_pairs(config.data, run.tokenizer, config.model.max_seq_len)
-    split = split_of(dataset.splits, name)
+    data = read_data(run, settings)
+    assert isinstance(data.prepared, PairDataset)
+    split = data.split
     assert isinstance(run.model, EncoderDecoder)
     forced = evaluate_pairs(run.model, split, run.tokenizer, dtype=settings.dtype)
     own = evaluate_translation(
         run, split.source_texts, split.target_texts, beams=settings.beams, dtype=settings.dtype
     )
-    return Measurement(
-        translation_table(forced, own, run.tokenizer.vocab_size, settings),
-        forced.to_json() | own.to_json() | {"split": settings.name},
-    )
+    text = data.note + translation_table(forced, own, run.tokenizer.vocab_size, settings)
+    return Measurement(text, forced.to_json() | own.to_json() | about(data, settings))
 
 
 def translation_table(
@@ -210,14 +238,13 @@ def translation_table(
 
 def measure_masked(run: Run, settings: Settings) -> Measurement:
     """How well an encoder fills in masked tokens."""
-    config, name = config_with_data(run, settings)
-    dataset = prepare_for_masking(config.data, run.tokenizer)
-    split_of(dict(dataset.splits), name)
+    data = read_data(run, settings)
+    assert isinstance(data.prepared, Dataset | LabelledDataset)
     assert isinstance(run.model, Encoder)
-    found = evaluate_masked(run.model, masked_in_order(config, dataset, name), dtype=settings.dtype)
-    return Measurement(
-        masked_table(found, run.tokenizer.vocab_size, settings), found.to_json() | {"split": settings.name}
-    )
+    batches = masked_in_order(data.config, data.prepared, data.name)
+    found = evaluate_masked(run.model, batches, dtype=settings.dtype)
+    text = data.note + masked_table(found, run.tokenizer.vocab_size, settings)
+    return Measurement(text, found.to_json() | about(data, settings))
 
 
 def masked_table(e: MaskedEvaluation, vocab_size: int, settings: Settings) -> str:
@@ -239,34 +266,36 @@ def masked_table(e: MaskedEvaluation, vocab_size: int, settings: Settings) -> st
 
 def measure_classes(run: Run, settings: Settings) -> Measurement:
     """How well an encoder classifies, and how well the baseline does."""
-    config, name = config_with_data(run, settings)
-    assert isinstance(config.data, LabelledData)
-    dataset = prepare_labelled(config.data, run.tokenizer)
-    split = split_of(dataset.splits, name)
+    data = read_data(run, settings)
+    assert isinstance(data.prepared, LabelledDataset)
+    assert isinstance(data.config.data, LabelledData)
     assert isinstance(run.model, Encoder)
-    found = evaluate_classes(run.model, dataset, name, too_long=config.data.too_long, dtype=settings.dtype)
-    baseline = baseline_for(dataset, split) if not settings.files else baseline_of_run(run, dataset)
+    found = evaluate_classes(
+        run.model, data.prepared, data.name, too_long=data.config.data.too_long, dtype=settings.dtype
+    )
+    if settings.files:
+        baseline = baseline_of_run(run, data.prepared)
+    else:
+        baseline = baseline_for(data.prepared, data.split)
     text = "\n".join((f"{read(settings)}:", *class_figures(found.report, baseline)))
     values = found.report.to_json() | {
-        "split": settings.name,
         "labels": list(found.report.names),
         "baseline": None if isinstance(baseline, str) else baseline_values(baseline),
     }
     return Measurement(
-        f"{text}\n\n{found.report.table()}\n\n{found.report.confusion_table()}", values, found.report
+        f"{data.note}{text}\n\n{found.report.table()}\n\n{found.report.confusion_table()}",
+        values | about(data, settings),
+        found.report,
     )
 
 
 def baseline_of_run(run: Run, other: LabelledDataset) -> Baseline | str:
     """The baseline on other texts than the run's own, or why there is none: it must learn from what the run did."""
-    own = run.config.data
-    assert isinstance(own, LabelledData)
     try:
-        trained_on = prepare_labelled(own, run.tokenizer)
-    except DataError as error:
+        trained_on = read_own_data(run).prepared
+    except (DataError, RunError) as error:
         return f"none, for it learns from the run's training texts: {error}"
-    if trained_on.labels != other.labels:
-        return f"none, for section data of {run.folder.config_file} does not name what the run was trained on"
+    assert isinstance(trained_on, LabelledDataset)
     return baseline_for(trained_on, other.splits[WHOLE])
 
 
@@ -292,6 +321,11 @@ def table(rows: Sequence[tuple[str, str]]) -> str:
 def token_rows(loss: float, perplexity: float) -> list[tuple[str, str]]:
     """What every model of tokens has."""
     return [("loss", f"{loss:.4f} nats per token"), ("perplexity", f"{perplexity:.3f}")]
+
+
+def about(data: Read, settings: Settings) -> dict[str, Any]:
+    """What every JSON object says of the data that were read."""
+    return {"split": settings.name, "data_changed": data.changed}
 
 
 def read(settings: Settings) -> str:

@@ -1,4 +1,6 @@
-"""What a user gave on the command line, and what was left to its default."""
+"""What commands have in common: what a user gave, and what was left to its default; and showing the log."""
+
+import logging
 
 import typer
 
@@ -10,3 +12,8 @@ def was_given(context: typer.Context, name: str) -> bool:
     """
     source = context.get_parameter_source(name)
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
+
+
+def show_log() -> None:
+    """Show on standard error what the library tells on the way, such as what it takes for granted."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")

@@ -255,8 +255,8 @@ class _Preparation:
                 fix += f", or set another data.{name}_fraction (0 for no such split)"
             raise DataError(
                 f"{self.source.description}: the {name} split has {_count(n_tokens, 'token')} "
-                f"({_count(entry['n_chars'], 'character')}), and needs {LEAST_TOKENS}: one to predict, and one to predict "
-                f"it from; {fix}"
+                f"({_count(entry['n_chars'], 'character')}) and needs {LEAST_TOKENS}, the second to be predicted from "
+                f"the first: {fix}"
             )
 
     def _refuse_changed_text(self, splits: dict[str, dict[str, Any]]) -> None:

@@ -17,6 +17,7 @@ from clearformer.errors import DataError, RunError
 from clearformer.files import disk_errors, sync, write_file
 from clearformer.text import Tokenizer, load_tokenizer
 from clearformer.train.config import RunConfig
+from clearformer.train.setup import PATHS
 
 
 class RunFolder:
@@ -62,27 +63,54 @@ class RunFolder:
             raise RunError(f"{self.path} is no run's folder: it has no config.toml")
         return resolve(RunConfig, read_toml(self.config_file))
 
+    def trained_on(self) -> str | None:
+        """The SHA-256 of the text that the run began on; None where env.json does not tell it.
+
+        Raises:
+            RunError: the run was imported, and began on none: config.toml names one that it does not know.
+        """
+        try:
+            text_sha256 = json.loads(self.env_file.read_text())["text_sha256"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        if text_sha256 == "":
+            raise RunError(
+                f"{self.path} was imported, and what it was trained on is not known: measure it on data of yours "
+                "(eval --data FILE), or begin a new run with its weights (train.pretrained)"
+            )
+        return text_sha256
+
+    def difference_of_text(self, text_sha256: str) -> str | None:
+        """What differs between a text and the one that the run began on, for a message; None where they are the same.
+
+        Raises:
+            RunError: the run was imported, or env.json does not tell which it was.
+        """
+        began_on = self.trained_on()
+        if began_on is None:
+            raise RunError(
+                f"{self.env_file}: missing or damaged, and it told which text the run began on; if that has not "
+                f'changed since, write {{"text_sha256": "{text_sha256}"}} into it'
+            )
+        if began_on == text_sha256:
+            return None
+        data = self.read_config().data
+        paths = [f"data.{key}={getattr(data, key)}" for key in PATHS if getattr(data, key, None)]
+        named = " ".join(paths) or f"the built-in {data.label}"
+        return (
+            f"{self.config_file}: the data have changed since this run began on them: {named} had the SHA-256 "
+            f"{began_on[:12]} and now has {text_sha256[:12]}"
+        )
+
     def refuse_another_text(self, text_sha256: str) -> None:
         """Compare a text with the one that the run began on.
 
         Raises:
             DataError: it is another.
-            RunError: env.json does not say which it was.
+            RunError: the run was imported, or env.json does not tell which it was.
         """
-        try:
-            began_on = json.loads(self.env_file.read_text())["text_sha256"]
-        except (OSError, ValueError, TypeError, KeyError):
-            raise RunError(
-                f"{self.env_file}: missing or damaged, and it told which text the run began on; if that has not "
-                f'changed since, write {{"text_sha256": "{text_sha256}"}} into it'
-            ) from None
-        if began_on != text_sha256:
-            data = self.read_config().data
-            key = next((name for name in ("path", "source") if getattr(data, name, None)), "name")
-            raise DataError(
-                f"{self.config_file}: the text of data.{key} is not the one that this run began on; put that one "
-                f"back, or begin a new run"
-            )
+        if difference := self.difference_of_text(text_sha256):
+            raise DataError(f"{difference}; put back what was there, or begin a new run")
 
     def read_tokenizer(self) -> Tokenizer:
         return load_tokenizer(self.tokenizer_file)
