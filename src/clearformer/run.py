@@ -13,7 +13,6 @@ from torch import Tensor
 
 from clearformer.data import Prepared, prepare_data
 from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean
-from clearformer.files import is_file, user_path
 from clearformer.model import Transformer, build_undrawn
 from clearformer.text import Tokenizer
 from clearformer.train.checkpoint import MODEL, STATE, best_step, list_checkpoints, step_of, verify
@@ -41,7 +40,7 @@ class Run:
 
 def runs_folder() -> Path:
     """Where runs are kept: `$CLEARFORMER_RUNS`, else `runs` here."""
-    return user_path(os.environ.get("CLEARFORMER_RUNS") or "runs")
+    return Path(os.environ.get("CLEARFORMER_RUNS") or "runs").expanduser()
 
 
 def list_runs() -> list[RunFolder]:
@@ -56,7 +55,7 @@ def find_run(name_or_path: str | Path) -> RunFolder:
         RunError: there is no such run (with the nearest name).
     """
     for path in (runs_folder() / name_or_path, Path(name_or_path)):
-        if str(name_or_path) and is_file(path / "config.toml"):
+        if str(name_or_path) and (path / "config.toml").is_file():
             return RunFolder(path)
     names = [folder.path.name for folder in list_runs()]
     hint = did_you_mean(str(name_or_path), names) or (f"; there are {', '.join(names[:8])}" if names else "")

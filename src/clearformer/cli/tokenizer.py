@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -62,7 +62,7 @@ class Normalization(StrEnum):
 @app.command()
 def train(
     paths: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Argument(
             metavar="PATH",
             help="Texts to learn from: files, or folders of them (byte needs none). Several give one vocabulary "
@@ -104,6 +104,7 @@ def train(
     """Train a tokenizer on text files and write tokenizer.json."""
     from clearformer.text import specials_of
 
+    _refuse_nothing("PATH", paths or [])
     if out.exists() and not force:
         raise UserError(f"{out} exists: choose another --out, or add --force to replace it")
     specials = {"bos": bos, "eos": eos, "unk": unk}
@@ -157,7 +158,7 @@ def show(
 @app.command()
 def compare(
     paths: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(metavar="FILE", help="Texts: files, or folders of them, all taken together."),
     ],
     kinds: Annotated[
@@ -170,7 +171,7 @@ def compare(
         bool, typer.Option("--lowercase", help="Train on lower case and compare on it.")
     ] = False,
     held_out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FILE",
             help="Measure on this text; if not given, on the last tenth of every FILE.",
@@ -186,6 +187,8 @@ def compare(
     ] = False,
 ) -> None:
     """Cut the same text with different tokenizers, and compare how finely they cut it."""
+    _refuse_nothing("FILE", paths)
+    _refuse_nothing("--held-out", [held_out])
     made = {name: _find_tokenizer(name) for name in tokenizer or []}
     chosen = [] if tokenizer and kinds == DEFAULT_KINDS else _kinds(kinds)
     sizes = _sizes(vocab_size)
@@ -221,11 +224,17 @@ def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
     return resolve(specs[kind], options)
 
 
-def _read_texts(paths: list[Path]) -> Iterator[str]:
+def _refuse_nothing(option: str, names: Sequence[str | None]) -> None:
+    if "" in names:
+        raise UserError(f"{option}: nothing is given as a name (is a variable of the shell unset?)")
+
+
+def _read_texts(paths: list[str]) -> Iterator[str]:
+    from clearformer.config import resolve
     from clearformer.data import TextData, open_source
     from clearformer.data.splitting import split_into_pieces
 
-    sources = [open_source(TextData(path=str(path))) for path in paths]
+    sources = [open_source(resolve(TextData, {"path": path})) for path in paths]
     for source in sources:
         yield from (piece.text for piece in split_into_pieces(source.documents(), {"all": sys.maxsize}))
 
@@ -233,26 +242,28 @@ def _read_texts(paths: list[Path]) -> Iterator[str]:
 class _Parts:
     """The text to train on and the text to measure on, read anew each time they are asked for."""
 
-    def __init__(self, paths: list[Path], held_out: Path | None) -> None:
+    def __init__(self, paths: list[str], held_out: str | None) -> None:
         self._paths, self._held_out = paths, held_out
         names = ", ".join(map(str, paths))
-        share = "" if held_out else f"the first {1 - HELD_OUT:.0%} of "
+        share = "" if held_out is not None else f"the first {1 - HELD_OUT:.0%} of "
         self.trained_on = share + names
-        self.measured_on = str(held_out) if held_out else f"the last {HELD_OUT:.0%} of {names}"
-        self._lengths = {} if held_out else {path: sum(map(len, _read_texts([path]))) for path in paths}
+        self.measured_on = held_out if held_out is not None else f"the last {HELD_OUT:.0%} of {names}"
+        self._lengths = (
+            {} if held_out is not None else {path: sum(map(len, _read_texts([path]))) for path in paths}
+        )
         if too_short := [path for path, n_chars in self._lengths.items() if n_chars < 1 / HELD_OUT]:
             raise DataError(
                 f"{too_short[0]}: too short to hold a part of it out; give a longer text, or --held-out"
             )
 
     def training_texts(self) -> Iterator[str]:
-        if self._held_out:
+        if self._held_out is not None:
             return _read_texts(self._paths)
         return self._split("train")
 
     def measured_lines(self) -> Iterator[str]:
         """Lines without their ends; a long text's come in pieces that a line may be cut by."""
-        texts = _read_texts([self._held_out]) if self._held_out else self._split("val")
+        texts = _read_texts([self._held_out]) if self._held_out is not None else self._split("val")
         return (line.removesuffix("\r") for text in texts for line in text.split("\n"))
 
     def _split(self, name: str) -> Iterator[str]:
@@ -260,7 +271,7 @@ class _Parts:
         from clearformer.data.splitting import split_into_pieces, split_stops
 
         for path, n_chars in self._lengths.items():
-            config = TextData(path=str(path), val_fraction=HELD_OUT)
+            config = TextData(path=path, val_fraction=HELD_OUT)
             pieces = split_into_pieces(open_source(config).documents(), split_stops(n_chars, config))
             yield from (piece.text for piece in pieces if piece.split == name)
 

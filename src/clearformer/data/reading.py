@@ -105,6 +105,7 @@ def existing_file(setting: str, name: str) -> Path:
         DataError: there is no such file; the nearest name beside it is told.
     """
     path = whole_path(name)
+    refuse_unwritable_name(setting, path)
     try:
         if path.is_dir():
             raise DataError(f"data.{setting}={path} is a folder: give the file in it")
@@ -115,6 +116,20 @@ def existing_file(setting: str, name: str) -> Path:
     except OSError as error:
         raise DataError(f"data.{setting}={path}: cannot be read: {error.strerror or error}") from None
     return path
+
+
+def refuse_unwritable_name(setting: str, path: Path) -> None:
+    """Refuse a path that no settings can hold, because a folder above has a name that is no UTF-8.
+
+    Raises:
+        DataError: it is such a path.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise DataError(
+            f"data.{setting}={str(path)!a}: this name is not UTF-8, which settings are kept in: rename it"
+        ) from None
 
 
 def nearest_beside(path: Path) -> str:

@@ -22,6 +22,7 @@ from clearformer.data.reading import (
     nearest_beside,
     place_of_character,
     read_documents,
+    refuse_unwritable_name,
 )
 from clearformer.errors import DataError, did_you_mean
 from clearformer.files import data_folder, whole_path, write_file
@@ -113,6 +114,7 @@ class FileSource(Source):
             ) from None
 
     def _check(self) -> None:
+        refuse_unwritable_name("path", self.root)
         if not self.root.exists():
             raise DataError(
                 f"data.path={self.root}: there is no such file or folder{nearest_beside(self.root)}"
