@@ -204,3 +204,30 @@ def test_a_mistake_is_one_line_and_status_2(
     assert error.exit_status == 2
     assert expected in str(error)
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("data.path=",),
+        ("data.kind=pairs", "data.path="),
+        ("data.kind=pairs", "data.source=", "data.target="),
+        ("data.kind=labelled", "data.path="),
+        ("data.name=",),
+    ],
+)
+def test_an_unset_variable_is_no_data(settings: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "prepare", *settings]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    key = settings[-1].partition("=")[0].replace("target", "source")
+    assert line.startswith(f"clearformer: {key}: nothing is given")
+
+
+@pytest.mark.parametrize("ending", ["txt", "tsv", "jsonl"])
+@pytest.mark.parametrize("kind", ["text", "pairs", "labelled"])
+def test_a_name_that_is_too_long_is_one_line(
+    kind: str, ending: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "prepare", f"data.kind={kind}", f"data.path={'a' * 300}.{ending}"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "cannot be read: File name too long" in line

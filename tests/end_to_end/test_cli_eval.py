@@ -1,5 +1,6 @@
 """`clearformer eval` of a run of each kind, as it is typed."""
 
+import json
 import math
 import shutil
 from collections.abc import Callable
@@ -29,17 +30,27 @@ def last_line(home: Path, run: str) -> dict[str, Any]:
 
 KEYS = {
     "text": {
-        *("loss", "mean_entropy", "n_tokens", "n_chars", "n_bytes", "context", "stride", "split"),
+        *(
+            "loss",
+            "mean_entropy",
+            "n_tokens",
+            "n_chars",
+            "n_bytes",
+            "context",
+            "stride",
+            "split",
+            "data_changed",
+        ),
         *("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte"),
     },
     "pairs": {
         *("loss", "accuracy", "n_tokens", "n_pairs", "split", "perplexity", "bits_per_token", "n", "bleu"),
-        *("bleu_lowercase", "chrf", "exact_match", "length_ratio", "n_cut", "beams"),
+        *("bleu_lowercase", "chrf", "exact_match", "length_ratio", "n_cut", "beams", "data_changed"),
     },
-    "gaps": {"loss", "accuracy", "n_tokens", "perplexity", "split"},
+    "gaps": {"loss", "accuracy", "n_tokens", "perplexity", "split", "data_changed"},
     "pets": {
         *("n", "accuracy", "macro_f1", "majority", "loss", "classes", "confusion", "split", "labels"),
-        "baseline",
+        *("baseline", "data_changed"),
     },
 }
 
@@ -49,6 +60,7 @@ def test_the_object_of_each_kind(answers: Answers, run: str) -> None:
     found = answers("eval", run)
     assert found.keys() == KEYS[run]
     assert found["split"] == "val"
+    assert found["data_changed"] is False
 
 
 @pytest.mark.parametrize("run", KEYS)
@@ -104,6 +116,100 @@ def test_what_does_not_go_together(refuses: Says, four_runs: Path) -> None:
     assert "--dtype" in refuses("eval", "text", "--dtype", "int8")
     assert "absent.txt" in refuses("eval", "text", "--data", "absent.txt")
     assert "train.keep" in refuses("eval", "text", "--average", "3")
+    assert "--changed-data: " in refuses("eval", "text", "--data", text, "--changed-data")
+
+
+# --- data that have changed since the run was trained -----------------------------------------------------
+
+FILES = {"text": "text.txt", "pairs": "pairs.tsv", "gaps": "text.txt", "pets": "pets.tsv"}
+
+
+@pytest.fixture
+def changed(four_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the runs and of their data, of which each has lost its last tenth."""
+    for name, file in FILES.items():
+        shutil.copytree(four_runs / "runs" / name, tmp_path / "runs" / name)
+        config = tmp_path / "runs" / name / "config.toml"
+        config.write_text(config.read_text().replace(str(four_runs), str(tmp_path)))
+        lines = (four_runs / file).read_text().splitlines(keepends=True)
+        (tmp_path / file).write_text("".join(lines[: len(lines) * 9 // 10]))
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("more", [(), ("--average", "2"), ("--split", "train"), ("--json",)])
+@pytest.mark.parametrize("run", KEYS)
+def test_changed_data_are_refused(refuses: Says, changed: Path, run: str, more: tuple[str, ...]) -> None:
+    line = refuses("eval", run, *more)
+    began_on = json.loads((changed / "runs" / run / "env.json").read_text())["text_sha256"]
+    assert f"data.path={changed / FILES[run]} had the SHA-256 {began_on[:12]} and now has " in line
+    assert "--data FILE" in line
+    assert line.endswith("(--changed-data)")
+
+
+@pytest.mark.parametrize("run", KEYS)
+def test_changed_data_are_read_on_request_and_that_is_said(
+    answers: Answers, says: Says, changed: Path, run: str
+) -> None:
+    found = answers("eval", run, "--changed-data")
+    assert found.keys() == KEYS[run]
+    assert found["data_changed"] is True
+    assert says("eval", run, "--changed-data").startswith(
+        "the run's own data have changed since it was trained"
+    )
+
+
+@pytest.mark.parametrize("run", KEYS)
+def test_of_the_same_data_nothing_is_said(answers: Answers, says: Says, run: str) -> None:
+    assert answers("eval", run, "--changed-data")["data_changed"] is False
+    assert "changed" not in says("eval", run, "--changed-data")
+
+
+@pytest.mark.parametrize("run", KEYS)
+def test_other_data_are_measured_whatever_became_of_the_run_s_own(
+    answers: Answers, changed: Path, run: str
+) -> None:
+    found = answers("eval", run, "--data", str(changed / FILES[run]))
+    assert found["data_changed"] is None
+    if run == "pets":  # the baseline would learn from other texts than the run
+        assert found["baseline"] is None
+
+
+def test_a_baseline_that_cannot_learn_what_the_run_did_says_why(says: Says, changed: Path) -> None:
+    out = says("eval", "pets", "--data", str(changed / "pets.tsv"))
+    assert "baseline  none, for it learns from the run's training texts: " in out
+    assert "the data have changed" in out
+
+
+def test_data_that_only_lie_elsewhere_are_the_same(answers: Answers, changed: Path, four_runs: Path) -> None:
+    shutil.copy(four_runs / "text.txt", changed / "text.txt")
+    assert answers("eval", "text")["data_changed"] is False
+
+
+def test_a_run_whose_data_are_not_known_is_refused(refuses: Says, answers: Answers, changed: Path) -> None:
+    env = changed / "runs" / "text" / "env.json"
+    env.write_text('{"text_sha256": ""}')  # as an import leaves it
+    for more in ((), ("--changed-data",)):
+        assert "was imported, and what it was trained on is not known" in refuses("eval", "text", *more)
+    env.unlink()
+    assert "env.json: missing or damaged" in refuses("eval", "text", "--changed-data")
+    assert answers("eval", "text", "--data", str(changed / "text.txt"))["n_tokens"] > 0
+
+
+def test_a_split_that_is_too_small_to_measure_is_one_line(
+    refuses: Says, changed: Path, tmp_path: Path
+) -> None:
+    (changed / "text.txt").write_text("a lazy dog")
+    assert f"{changed / 'text.txt'}: the val split has 1 token" in refuses("eval", "text", "--changed-data")
+    (tmp_path / "a.txt").write_text("a")
+    assert "a.txt: the train split has 1 token" in refuses("eval", "text", "--data", str(tmp_path / "a.txt"))
+
+
+def test_a_name_that_is_none_is_one_line(refuses: Says) -> None:
+    for run in KEYS:
+        assert "--data: " in (line := refuses("eval", run, "--data", ""))
+        assert "nothing is given" in line
+    assert "--data: " in refuses("eval", "pairs", "--data", "", "--data", "")
 
 
 # --- texts ------------------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+import csv
 import gzip
 import json
 from pathlib import Path
@@ -119,3 +120,15 @@ def test_a_line_that_cannot_be_used_is_named(
 def test_columns_say_nothing_about_jsonl(tmp_path: Path) -> None:
     message = refusal(tmp_path / "a.jsonl", "", columns=("text", "label"))
     assert message.startswith("data.columns has no effect on JSONL")
+
+
+def test_a_csv_may_hold_a_text_of_any_length(tmp_path: Path) -> None:
+    allowed = csv.field_size_limit()
+    long = "word " * 40_000
+    assert len(long) > allowed
+    found = read(tmp_path / "a.csv", f'text,label\n"{long}",a\nb,c\n')
+    assert [(len(each.text), each.label, each.line) for each in found] == [
+        (len(long) - 1, "a", 2),
+        (1, "c", 3),
+    ]
+    assert csv.field_size_limit() == allowed  # that of whoever else reads CSV in this program

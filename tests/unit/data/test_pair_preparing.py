@@ -1,3 +1,4 @@
+import os
 import hashlib
 import json
 from pathlib import Path
@@ -317,3 +318,25 @@ def test_dates_are_prepared_and_found_again(tmp_path: Path) -> None:
     assert {"babel", "num2words", "seed"} <= first.manifest["source"].keys()
     assert prepare_pairs(config, CHAR, cache_dir=tmp_path).folder == first.folder
     assert prepare_pairs(config.replace(languages="de-en"), CHAR, cache_dir=tmp_path).folder != first.folder
+
+
+def test_other_pairs_of_the_same_size_and_time_are_prepared_anew(work: Workplace) -> None:
+    work.prepare()
+    status = work.source.stat()
+    others = [line.swapcase() for line in SOURCES]
+    work.write(others, TARGETS)
+    assert work.source.stat().st_size == status.st_size
+    os.utime(work.source, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert work.prepare().splits["train"].source_texts == others
+
+
+def test_where_the_contents_of_pairs_are_not_compared_one_line_says_so(
+    work: Workplace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="clearformer")
+    monkeypatch.setattr("clearformer.data.identity.COMPARED_BYTES", 1)
+    work.prepare()
+    assert not caplog.records
+    work.prepare()
+    [record] = caplog.records
+    assert "taken as last prepared" in record.message

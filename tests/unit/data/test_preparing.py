@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 import clearformer
 from clearformer import files
 from clearformer.config import resolve
-from clearformer.data import Dataset, TextData, cache, prepare
+from clearformer.data import Dataset, TextData, cache, identity, prepare, preparing
 from clearformer.data.sources import FileSource
+from clearformer.data.splitting import split_into_pieces
 from clearformer.errors import DataError, DiskError, TokenizerError
 from clearformer.text import (
     BPETokenizer,
@@ -23,6 +25,7 @@ from clearformer.text import (
     CharTokenizerSpec,
     Tokenizer,
     TokenizerConfig,
+    WordPieceTokenizerSpec,
 )
 
 CHAR, BYTE = CharTokenizerSpec(), ByteTokenizerSpec()
@@ -85,7 +88,7 @@ def test_the_manifest_says_what_it_was_made_from(work: Workplace) -> None:
     source = dataset.manifest["source"]
     assert source["path"] == str(work.path)
     assert source["sha256"] == hashlib.sha256(TEXT.encode()).hexdigest()
-    assert source["mtime_ns"] == work.path.stat().st_mtime_ns
+    assert source["compared_by"] == "contents"
     assert (source["n_documents"], source["n_chars"], source["n_bytes"]) == (1, 50, len(TEXT.encode()))
     assert dataset.manifest["tokenizer"] == {
         "kind": "char",
@@ -179,6 +182,70 @@ def test_another_text_tokenizer_or_split_is_prepared_anew(work: Workplace) -> No
     assert len(set(folders)) == 4
 
 
+def rewritten_unseen(path: Path, content: bytes) -> None:
+    """Other contents, of the same size and time of change."""
+    status = path.stat()
+    assert status.st_size == len(content)
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_another_text_of_the_same_size_and_time_is_prepared_anew(work: Workplace) -> None:
+    work.prepare()
+    other = TEXT.replace("thin", "THIN")
+    rewritten_unseen(work.path, other.encode())
+    assert text_of(work.prepare(), "train") == other[:40]
+
+
+def test_where_contents_are_not_compared_one_line_says_so(
+    work: Workplace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="clearformer")
+    monkeypatch.setattr(identity, "COMPARED_BYTES", 10)
+    work.prepare()
+    assert not caplog.records
+    rewritten_unseen(work.path, TEXT.replace("thin", "THIN").encode())
+    assert text_of(work.prepare(), "train") == TEXT[:40]
+    [record] = caplog.records
+    assert record.message.startswith(f"{work.path}: taken as last prepared, because sizes and times")
+    work.path.touch()
+    assert "THIN" in text_of(work.prepare(CHAR), "train")
+
+
+def test_a_text_that_was_only_touched_is_opened_and_not_read(
+    work: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = work.prepare()
+    os.utime(work.path, ns=(1, 1))
+    monkeypatch.setattr(FileSource, "documents", no_reading)
+    assert work.prepare().folder == first.folder
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "settings", "n_tokens"),
+    [
+        (WordPieceTokenizerSpec(vocab_size=90), TEXT[:40] + " \n" * 5, {}, "0 tokens (10 characters)"),
+        (CHAR, "abcdefghij", {"val_fraction": 0.1}, "1 token (1 character)"),
+        (CHAR, "abcdefghij", {"val_fraction": 0.2, "test_fraction": 0.1}, "1 token (1 character)"),
+    ],
+)
+def test_a_split_with_nothing_to_predict_is_refused_at_once(
+    work: Workplace, spec: TokenizerConfig, text: str, settings: dict, n_tokens: str
+) -> None:
+    work.path.write_text(text)
+    name = "test" if "test_fraction" in settings else "val"
+    with pytest.raises(DataError) as caught:
+        work.prepare(spec, **settings)
+    assert str(caught.value).startswith(f"{work.path}: the {name} split has {n_tokens} and needs 2")
+    assert f"data.{name}_fraction" in str(caught.value)
+    assert not [file for file in work.left() if file.startswith("prepared")]
+
+
+def test_two_tokens_are_enough(work: Workplace) -> None:
+    work.path.write_text("abcdefghij")
+    assert len(work.prepare(val_fraction=0.2).splits["val"]) == 2
+
+
 @pytest.mark.parametrize("damage", ["shard cut short", "shard gone", "manifest gone", "manifest damaged"])
 def test_damaged_tokens_are_said_and_made_again(
     work: Workplace, caplog: pytest.LogCaptureFixture, damage: str
@@ -222,9 +289,32 @@ def test_a_damaged_tokenizer_is_said_and_trained_again(
 
 def test_a_tokenizer_that_lacks_a_character_is_refused(work: Workplace) -> None:
     tokenizer = CHAR.train(["Only this."])
-    with pytest.raises(TokenizerError, match=r"text.txt: 'a' \(U\+0061\)"):
+    with pytest.raises(TokenizerError, match=r"text.txt, line 1, column 1: 'a' \(U\+0061\)"):
         work.prepare(tokenizer)
     assert work.left() == []
+
+
+def test_an_unknown_character_is_named_by_its_line_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "split_into_pieces", partial(split_into_pieces, piece_chars=7))
+    tokenizer = CHAR.train(["abc \n"])
+    for name, content in {
+        "a.txt": "abc\n" * 100,
+        "b.jsonl": '{"text": "abc"}\n' * 3,
+        "c.txt": "a b c\n" * 30 + "abXc\n",
+    }.items():
+        (tmp_path / name).write_text(content)
+
+    def refusal() -> str:
+        with pytest.raises(TokenizerError) as caught:
+            prepare(TextData(path=str(tmp_path)), tokenizer, tmp_path / ".cache")
+        return str(caught.value)
+
+    assert refusal().startswith(f"{tmp_path}/c.txt, line 31, column 3: 'X' (U+0058) is not among")
+    with (tmp_path / "b.jsonl").open("a") as file:
+        file.write('{"text": "ab\\n\\nY"}\n')
+    assert refusal().startswith(f"{tmp_path}/b.jsonl, line 4: 'Y' (U+0059) is not among")
 
 
 def test_a_text_without_characters_is_refused(work: Workplace) -> None:

@@ -1,11 +1,12 @@
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from clearformer.data import reading
-from clearformer.data.reading import existing_file, read_documents, read_lines
+from clearformer.data.reading import existing_file, place_of_character, read_documents, read_lines
 from clearformer.errors import DataError
 
 TEXT = "naïve 漢字\r\n\ttabs, 🙂 and\rold newlines\n\n"
@@ -200,3 +201,36 @@ def test_a_file_that_there_is_not_is_named_with_the_nearest(tmp_path: Path) -> N
         existing_file("path", "/no/where")
     with pytest.raises(DataError, match="is a folder: give the file in it"):
         existing_file("path", str(tmp_path))
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 1 << 20])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_character_s_place_is_the_same_in_whatever_blocks_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, ending: str
+) -> None:
+    monkeypatch.setattr(reading, "BLOCK_BYTES", block_bytes)
+    text = "one\n\ntwo é 漢\nthree\n"
+    content = gzip.compress(text.encode()) if ending else text
+    paths = [written(tmp_path, name, content) for name in (f"a.txt{ending}", f"b.txt{ending}")]
+    for index in range(2 * len(text)):
+        before = text[: index % len(text)]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        path = paths[index // len(text)]
+        assert place_of_character(paths, "text", index) == f"{path}, line {line}, column {column}"
+    with pytest.raises(DataError, match="become shorter"):
+        place_of_character(paths, "text", 2 * len(text))
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "~nobody-of-this-name/a.tsv"])
+def test_a_name_that_no_file_has_is_one_line(name: str) -> None:
+    with pytest.raises(
+        DataError, match=r"data\.val_path=.*: (cannot be read: File name|there is no such file)"
+    ):
+        existing_file("val_path", name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_no_file_of_pairs(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.tsv")
+    with pytest.raises(DataError, match="is no regular file"):
+        existing_file("path", str(tmp_path / "pipe.tsv"))

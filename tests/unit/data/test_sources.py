@@ -6,6 +6,7 @@ import os
 import sys
 import urllib.error
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,7 +133,7 @@ def test_identity_changes_with_what_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
     seen = [source_at(tmp_path).identity()]
     assert source_at(tmp_path).identity() == seen[0]
-    os.utime(tmp_path / "a.txt", ns=(1, 1))
+    (tmp_path / "a.txt").write_text("eno")
     seen.append(source_at(tmp_path).identity())
     (tmp_path / "a.txt").rename(tmp_path / "b.txt")
     seen.append(source_at(tmp_path).identity())
@@ -240,3 +241,96 @@ def test_the_data_folders_shakespeare_is_the_known_one(data_dir: Path) -> None:
     text = text_of(open_source(TextData(name="shakespeare")))
     assert len(text) == 1_115_394
     assert len(set(text)) == 65
+
+
+# --- names and folders that cannot be read ----------------------------------------------------------------
+
+
+def test_a_folder_within_that_cannot_be_read_is_refused_and_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("read")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "b.txt").write_text("not read")
+    scandir = os.scandir
+
+    def denied(folder: Any) -> Any:
+        if str(folder).endswith("private"):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    message = refusal(TextData(path=str(tmp_path)))
+    assert message.startswith(
+        f"data.path={tmp_path}: {tmp_path}/private in it cannot be read: Permission denied"
+    )
+
+
+def test_a_hidden_folder_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("read")
+    (tmp_path / ".git").mkdir()
+    looked_into = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: looked_into.append(str(folder)) or scandir(folder))
+    assert text_of(source_at(tmp_path)) == "read"
+    assert looked_into == [str(tmp_path)]
+
+
+def test_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
+    assert "cannot be read: File name too long" in refusal(TextData(path=str(tmp_path / ("a" * 300))))
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/a.txt", "circle"])
+def test_a_path_that_leads_nowhere_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("circle").symlink_to("circle")
+    assert "there is no such file or folder" in refusal(TextData(path=name))
+
+
+def test_a_file_in_a_folder_may_have_a_name_that_is_no_utf8(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("read")
+    source = source_at(tmp_path)
+    assert text_of(source) == "read"
+    json.dumps(source.identity()).encode()
+    source.description.encode()
+
+
+def test_a_text_below_a_folder_whose_name_is_no_utf8_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "a.txt").write_text("x")
+    monkeypatch.chdir(folder)
+    message = refusal(TextData(path="a.txt"))
+    assert "is not UTF-8" in message
+    message.encode()
+
+
+# --- where a character stands -----------------------------------------------------------------------------
+
+
+def test_a_character_s_place_is_its_file_line_and_column(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("ab\nc")
+    (tmp_path / "b.jsonl").write_text('\n{"text": "de"}\n{"text": ""}\n{"text": "f\\ng"}\n')
+    (tmp_path / "c.txt").write_text("\nhé!\n")
+    source = source_at(tmp_path)
+    text = text_of(source)
+    places = {
+        "b": "a.txt, line 1, column 2",
+        "c": "a.txt, line 2, column 1",
+        "e": "b.jsonl, line 2",
+        "g": "b.jsonl, line 4",
+        "!": "c.txt, line 2, column 3",
+    }
+    assert {sign: source.place(text.index(sign)) for sign in places} == {
+        sign: f"{tmp_path}/{place}" for sign, place in places.items()
+    }
+
+
+def test_a_character_of_pydoc_has_a_topic_for_its_place() -> None:
+    source = open_source(TextData())
+    place = source.place(text_of(source).index('The "assert" statement'))
+    assert place.endswith("topic 'assert', line 1")

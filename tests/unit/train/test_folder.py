@@ -85,8 +85,23 @@ def test_a_configuration_that_was_changed_by_hand_is_checked(folder: RunFolder) 
 def test_another_text_is_refused(folder: RunFolder) -> None:
     folder.refuse_another_text(SHA256)
 
-    with pytest.raises(DataError, match=r"data\.path is not the one that this run began on"):
+    with pytest.raises(DataError, match=r"data\.path=.*/text\.txt had the SHA-256 0{12} and now has 1{12}"):
         folder.refuse_another_text("1" * 64)
+
+
+def test_the_difference_of_a_text_is_told_and_none_is_none(folder: RunFolder) -> None:
+    assert folder.trained_on() == SHA256
+    assert folder.difference_of_text(SHA256) is None
+    difference = folder.difference_of_text("1" * 64)
+    assert difference is not None
+    assert str(folder.config_file) in difference
+
+
+def test_an_imported_run_was_trained_on_nothing_that_is_known(folder: RunFolder) -> None:
+    folder.env_file.write_text('{"text_sha256": ""}')
+    for compare in (folder.trained_on, lambda: folder.refuse_another_text(SHA256)):
+        with pytest.raises(RunError, match="was imported, and what it was trained on is not known"):
+            compare()
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}"])
