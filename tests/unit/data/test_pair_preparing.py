@@ -1,6 +1,6 @@
-import os
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
