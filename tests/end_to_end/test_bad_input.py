@@ -121,7 +121,7 @@ def test_invalid_utf8_names_the_line(fails: Fails, tmp_path: Path) -> None:
 
 def test_text_shorter_than_the_context(fails: Fails, tmp_path: Path) -> None:
     short = tmp_path / "short.txt"
-    short.write_text("abcdefghij")
+    short.write_text("abcdefghij" * 2)
     line = fails(*train(short, "model.max_seq_len=64"))
     assert "model.max_seq_len" in line
 

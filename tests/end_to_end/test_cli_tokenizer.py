@@ -421,3 +421,13 @@ def test_help_names_all_commands():
     out = succeed("--help").stdout
     for command in ("train", "show", "compare"):
         assert command in out
+
+
+def test_nothing_is_no_text_and_not_the_present_folder(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(corpus.parent)
+    assert refusal("train", "", "--out", tmp_path / "t.json").startswith("PATH: nothing is given")
+    assert not (tmp_path / "t.json").exists()
+    assert refusal("compare", "").startswith("FILE: nothing is given")
+    assert refusal("compare", corpus, "--held-out", "").startswith("--held-out: nothing is given")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from clearformer.errors import TokenizerError
+from clearformer.config import resolve
+from clearformer.errors import ConfigError, TokenizerError
 from clearformer.text import BPETokenizer, ByteTokenizer, GPT2TokenizerSpec, load_tokenizer, merge_steps
 
 LECTURE_LINE = "First Citizen:\nBefore we proceed any further, hear me speak.\n"  # lecture 000, section 7
@@ -137,3 +138,10 @@ def test_a_file_that_is_not_text_is_named(small_files: Path):
     (small_files / "vocab.bpe").write_bytes(b"t h\n\xff")
     with pytest.raises(TokenizerError, match=r"vocab\.bpe: not UTF-8"):
         GPT2TokenizerSpec(path=str(small_files)).train()
+
+
+def test_a_folder_that_no_folder_can_be_is_one_line():
+    with pytest.raises(TokenizerError, match=r"has no encoder\.json: set tokenizer\.path"):
+        GPT2TokenizerSpec(path="a" * 300).train()
+    with pytest.raises(ConfigError, match="^path: nothing is given"):
+        resolve(GPT2TokenizerSpec, {"path": ""})
