@@ -621,7 +621,7 @@ def test_another_text_is_refused(trained: Trained, resumed: Resumed, text_file: 
     trained("a")
     text_file.write_text(text_file.read_text().replace("lazy", "zyla"))
 
-    with pytest.raises(DataError, match="not the one that this run began on"):
+    with pytest.raises(DataError, match="the data have changed since this run began on them"):
         resumed("a")
 
 
