@@ -10,6 +10,7 @@ from clearformer.model import Encoder, EncoderDecoder, Memory, ModelConfig
 from clearformer.model.attention import Attention, MultiHead
 from clearformer.model.block import Block
 from clearformer.model.feedforward import GELU, FeedForward, ReLU
+from clearformer.model.hooks import hooked
 from clearformer.model.masks import Mask
 from clearformer.model.norms import LayerNorm
 from clearformer.model.positions import NoPositions, Positions
@@ -57,10 +58,10 @@ def test_cross_attention_is_that_of_torch(padded: str, look: bool) -> None:
     x, memory = torch.randn(B, T, D, dtype=torch.float64), torch.randn(B, S, D, dtype=torch.float64)
     real = padding_of(PADDED[padded], S)
     patterns: list[Tensor] = []
-    if look:
-        ours.hook_pattern.look = patterns.append
+    looks = {"hook_pattern": lambda pattern, _: patterns.append(pattern)} if look else {}
 
-    result = ours(x, mask(T, S, causal=False, padding=real), Positions(), memory=memory)
+    with hooked(ours, looks):
+        result = ours(x, mask(T, S, causal=False, padding=real), Positions(), memory=memory)
 
     expected, weights = theirs(x, memory, memory, key_padding_mask=~real, average_attn_weights=False)
     torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
@@ -123,13 +124,15 @@ def test_a_block_s_cross_attention_is_that_of_torch(padded: str) -> None:
     x, memory = torch.randn(B, T, D, dtype=torch.float64), torch.randn(B, S, D, dtype=torch.float64)
     real = padding_of(PADDED[padded], S)
     seen: dict[str, Tensor] = {}
-    ours.hook_resid_mid.look = lambda read: seen.update(read=read)
-    ours.hook_cross_attn_out.look = lambda written: seen.update(written=written)
 
-    ours(x, mask(T, T, causal=True), Positions(), memory=Memory(memory, real))
+    with hooked(
+        ours,
+        dict.fromkeys(["hook_resid_mid", "hook_cross_attn_out"], lambda x, at: seen.update({at.name: x})),
+    ):
+        ours(x, mask(T, T, causal=True), Positions(), memory=Memory(memory, real))
 
-    expected, _ = theirs(seen["read"], memory, memory, key_padding_mask=~real)
-    torch.testing.assert_close(seen["written"], expected, rtol=1e-12, atol=1e-12)
+    expected, _ = theirs(seen["hook_resid_mid"], memory, memory, key_padding_mask=~real)
+    torch.testing.assert_close(seen["hook_cross_attn_out"], expected, rtol=1e-12, atol=1e-12)
 
 
 # --- whole models -----------------------------------------------------------------------------------------

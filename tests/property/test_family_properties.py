@@ -137,7 +137,7 @@ def real_tokens(lengths: list[int], side: str, n: int) -> Tensor:
 def watched(model: Transformer, patterns: bool = True) -> AbstractContextManager[None]:
     """Where the patterns are looked at, attention takes its explicit form."""
     names = [name for name in hook_points(model) if name.endswith("hook_pattern")]
-    return model.hooked({name: lambda _: None for name in names if patterns})
+    return model.hooked({name: lambda _, __: None for name in names if patterns})
 
 
 def read_by(scores: Tensor, vectors: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ def vectors(n_tokens: int) -> Tensor:
 def test_every_token_within_reach_is_read_on_both_sides(case: str) -> None:
     model, x = encoder(case), vectors(S)
 
-    with model.hooked({"hook_embed": lambda _: x}):
+    with model.hooked({"hook_embed": lambda _, __: x}):
         logits = model(text(S))
 
     window = getattr(model.config.attention, "window", None)
@@ -258,7 +258,7 @@ def test_a_changed_token_leaves_earlier_logits_and_a_changed_source_leaves_none(
 def test_each_position_reads_all_of_the_source_and_nothing_of_the_future(case: str, explicit: bool) -> None:
     model, x, memory = pair_model(case), vectors(T), vectors(S)
 
-    with model.hooked({"hook_decoder_embed": lambda _: x}), watched(model, explicit):
+    with model.hooked({"hook_decoder_embed": lambda _, __: x}), watched(model, explicit):
         logits = model.decode(text(T), Memory(memory))
 
     window = getattr(model.config.attention, "window", None)
@@ -273,7 +273,7 @@ def test_each_position_reads_all_of_the_source_and_nothing_of_the_future(case: s
 def test_the_source_is_read_by_its_own_words(case: str) -> None:
     model, x = pair_model(case), vectors(S)
 
-    with model.hooked({"hook_encoder_embed": lambda _: x}):
+    with model.hooked({"hook_encoder_embed": lambda _, __: x}):
         logits = model(text(S), text(T))
 
     assert read_by(logits[:, 0], x).all()

@@ -84,7 +84,7 @@ def test_all_are_read_in_blocks_or_chunks() -> None:
 def test_every_position_reads_just_those_that_it_may(case: str) -> None:
     model = model_of(case)
     x = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
-    with model.hooked({"hook_embed": lambda _: x}):
+    with model.hooked({"hook_embed": lambda _, __: x}):
         logits = model(text())
     window = getattr(model.config.attention, "window", None)
     reach = T if window is None else model.config.n_layers * (window - 1)
@@ -112,7 +112,7 @@ def test_a_changed_token_leaves_earlier_logits(case: str, place: int) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_they_are_the_formula_over_all_scores_with_its_gradients(case: str) -> None:
     model, tokens = model_of(case), text()
-    patterns = {name: lambda _: None for name in hook_points(model) if name.endswith("hook_pattern")}
+    patterns = {name: lambda _, __: None for name in hook_points(model) if name.endswith("hook_pattern")}
 
     def logits_and_gradients() -> tuple[Tensor, dict[str, Tensor]]:
         model.zero_grad()

@@ -30,7 +30,7 @@ from clearformer.model.attention import Attention, Dot, Linear, MultiHead, Share
 from clearformer.model.block import Block
 from clearformer.model.cache import LinearCache
 from clearformer.model.feedforward import GELU
-from clearformer.model.hooks import hook_points
+from clearformer.model.hooks import Hook, hook_points, hooked
 from clearformer.model.init import Gaussian
 from clearformer.model.masks import Mask
 from clearformer.model.norms import RMSNorm
@@ -141,7 +141,7 @@ def real_tokens(lengths: list[int], side: str, n: int) -> Tensor:
     return places >= n - filled_to if side == "left" else places < filled_to
 
 
-def look_at_nothing(_: Tensor) -> None:
+def look_at_nothing(_: Tensor, __: Hook) -> None:
     return None
 
 
@@ -173,7 +173,7 @@ def test_no_gradient_comes_from_the_future(case: str, explicit: bool) -> None:
     model, place = model_of(case), 4
     x = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
 
-    with model.hooked({"hook_embed": lambda _: x}), watched(model, explicit):
+    with model.hooked({"hook_embed": lambda _, __: x}), watched(model, explicit):
         logits = model(text())
     (gradient,) = torch.autograd.grad(logits[:, place].square().sum(), x)
 
@@ -186,7 +186,7 @@ def test_every_earlier_token_within_reach_is_read(case: str) -> None:
     model = model_of(case)
     x = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
 
-    with model.hooked({"hook_embed": lambda _: x}):
+    with model.hooked({"hook_embed": lambda _, __: x}):
         logits = model(text())
     (gradient,) = torch.autograd.grad(logits[:, -1].square().sum(), x)
 
@@ -515,12 +515,12 @@ def test_dropout_leaves_the_expected_pattern(case: str, explicit: bool) -> None:
     assert isinstance(attention, Attention)
     x = torch.randn(1, 3, D, dtype=torch.float64).expand(4000, 3, D)
     mask = Mask(q_pos=torch.arange(3), k_pos=torch.arange(3), causal=True)
-    attention.hook_z.look = (z := []).append
-    if explicit:
-        attention.hook_pattern.look = look_at_nothing
+    z: list[Tensor] = []
+    looks = {"hook_z": lambda x, _: z.append(x)} | ({"hook_pattern": look_at_nothing} if explicit else {})
 
     for module in (attention.eval(), attention.train()):
-        module(x, mask, model.position)
+        with hooked(module, looks):
+            module(x, mask, model.position)
 
     assert z[1].std(0).max() > 0
     assert (z[1].mean(0) - z[0].mean(0)).abs().max() < 6 * z[1].std(0).max() / 4000**0.5

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clearformer.model import Decoder, EncoderDecoder
 from clearformer.model.compiling import compile_step
-from clearformer.model.hooks import hook_points
+from clearformer.model.hooks import is_watched
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
     Args:
         n_texts: How many are written at once, at first. It is of use with fewer as well.
     """
-    if any(point.watched for point in hook_points(model).values()):
+    if is_watched(model):
         return read_tokens
     weight = model.embed.weight
     on_cpu = weight.device.type == "cpu"

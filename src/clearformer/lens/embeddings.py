@@ -22,6 +22,7 @@ from clearformer.errors import UserError
 from clearformer.generate import evaluating
 from clearformer.generate.samples import Run
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
+from clearformer.model.hooks import Hook
 from clearformer.text import Tokenizer
 
 Span = tuple[int, int]
@@ -132,8 +133,11 @@ def _embed(model: Transformer, tokenizer: Tokenizer, text: str) -> Embedded:
     names = [f"{stack}.0.hook_resid_pre"]
     names += [f"{stack}.{i}.hook_resid_post" for i in range(model.config.n_layers)]
     seen: dict[str, Tensor] = {}
-    looks = {name: lambda x, name=name: seen.__setitem__(name, x) for name in names}
-    with evaluating(model), torch.inference_mode(), model.hooked(looks):
+
+    def keep(x: Tensor, hook: Hook) -> None:
+        seen[hook.name] = x
+
+    with evaluating(model), torch.inference_mode(), model.hooked(dict.fromkeys(names, keep)):
         final = final_vectors(model, torch.tensor([tokens], device=model.embed.weight.device))
     vectors = torch.stack([seen[name][0] for name in names])
     # Copies, because tensors made in inference mode cannot be computed with under autograd.

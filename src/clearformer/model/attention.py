@@ -23,7 +23,7 @@ from clearformer.config import Spec
 from clearformer.errors import ConfigError
 from clearformer.model.cache import KeyValueCache, LayerCache, LinearCache
 from clearformer.model.dropout import dropout
-from clearformer.model.hooks import HookPoint
+from clearformer.model.hooks import HookPoint, shown
 from clearformer.model.linear import LinearLayer, joint_linear
 from clearformer.model.linear_attention import (
     causal_linear_attention,
@@ -172,7 +172,8 @@ class Attention(nn.Module, ABC):
         self.dropout = dropout
         self.window = window
         self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
-        self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
+        self.hook_rot_q: HookPoint | None = None
+        self.hook_rot_k: HookPoint | None = None
         self.hook_attn_scores, self.hook_pattern, self.hook_z = HookPoint(), HookPoint(), HookPoint()
 
     @abstractmethod
@@ -190,6 +191,15 @@ class Attention(nn.Module, ABC):
     def output(self, z: Float[Tensor, "B T HDh"]) -> Float[Tensor, "B T D"]:
         """What is written to the residual stream: the joined heads, unless a kind has an output matrix."""
         return z
+
+    def show_rotation(self) -> None:
+        """Have hook points behind the rotation; for layers whose positions turn queries and keys."""
+        self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody looks at what only the formula in the open has: scores or pattern."""
+        return self.hook_attn_scores.watched or self.hook_pattern.watched
 
     def new_cache(self) -> LayerCache:
         """An empty cache of the kind that this layer fills."""
@@ -216,8 +226,8 @@ class Attention(nn.Module, ABC):
         if memory is None:
             q, (k, v) = self.of_itself(x)
             q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)
-            q = self.hook_rot_q(positions.rotate(q, mask.q_pos))
-            k = self.hook_rot_k(positions.rotate(k, mask.q_pos))
+            q = shown(positions.rotate(q, mask.q_pos), self.hook_rot_q)
+            k = shown(positions.rotate(k, mask.q_pos), self.hook_rot_k)
             bias = positions.bias(mask.q_pos, mask.k_pos)
         else:
             q = self.hook_q(self.queries(x))
@@ -240,7 +250,7 @@ class Attention(nn.Module, ABC):
         """softmax(scores) V: in the open when somebody looks or it is faster so, else fused."""
         if cache is not None:
             k, v = cache.append(mask.k_pos.shape[-1] - k.shape[2], k, v)
-        watched = self.hook_attn_scores.watched or self.hook_pattern.watched
+        watched = self.watched
         if not watched and bias is None:
             k, v, mask = within_reach(k, v, mask, self.window)
             blocks = window_blocks(mask, self.window)
@@ -375,7 +385,11 @@ class LinearModule(ProjectedHeads):
         q, k, v = positive(q), share_heads(positive(k), q.shape[1]), share_heads(v, q.shape[1])
         if mask.padding is not None:
             k = k * mask.padding[:, None, -k.shape[2] :, None]  # a padding token adds nothing to any sum
-        if cache is None and (self.hook_attn_scores.watched or self.hook_pattern.watched):
+        if self.watched:
+            if cache is not None:
+                all_of_them = cache.with_earlier(mask.k_pos.shape[-1] - k.shape[2], k, v)
+                causal_linear_attention(q, k, v, cache)  # for the sums, with which other calls go on
+                k, v = all_of_them
             scores = self.hook_attn_scores(q @ k.transpose(-2, -1) * mask.attend(None))
             return self.hook_pattern(linear_pattern(scores)) @ v
         if not mask.causal:

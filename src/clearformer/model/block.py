@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from clearformer.model.attention import AttentionSpec
+from clearformer.model.attention import Attention, AttentionSpec
 from clearformer.model.cache import BlockCache, MemoryCache
 from clearformer.model.dropout import dropout
 from clearformer.model.feedforward import FeedForwardSpec
@@ -63,17 +63,23 @@ class Block(nn.Module):
         dropout: float,
         parallel: bool = False,
         cross: bool = False,
+        rotated: bool = False,
     ) -> None:
         super().__init__()
         norm = NoNorm() if placement == "none" else norm
         self.placement, self.residual, self.dropout, self.parallel = placement, residual, dropout, parallel
         self.ln1, self.attn = norm.build(d_model), attention.build(d_model, dropout)
+        if rotated and isinstance(self.attn, Attention):
+            self.attn.show_rotation()
         self.ln_cross = norm.build(d_model) if cross else None
         self.cross_attn = attention.build_cross(d_model, dropout) if cross else None
         self.mlp = ffn.build(d_model)
         self.ln2 = norm.build(d_model) if self.mlp is not None else None
-        self.hook_resid_pre, self.hook_resid_mid, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
-        self.hook_attn_out, self.hook_mlp_out = HookPoint(), HookPoint()
+        self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
+        if cross or self.mlp is not None:
+            self.hook_resid_mid = HookPoint()
+        if self.mlp is not None:
+            self.hook_mlp_out = HookPoint()
         if cross:
             self.hook_cross_attn_out, self.hook_resid_mid_cross = HookPoint(), HookPoint()
 

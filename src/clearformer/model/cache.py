@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from clearformer.errors import UserError
+
 
 class LayerCache(ABC):
     """What one layer keeps."""
@@ -63,6 +65,8 @@ class LinearCache(LayerCache):
     def __init__(self) -> None:
         self.outer: Tensor | None = None  # [B H Dh Dv], sum of phi(k) v^T
         self.keys: Tensor | None = None  # [B H Dh], sum of phi(k)
+        self._seen: KeyValueCache | None = None
+        self._n_seen = 0
 
     def sums(
         self, keys: Float[Tensor, "B H T Dh"], values: Float[Tensor, "B H T Dv"]
@@ -77,9 +81,28 @@ class LinearCache(LayerCache):
             return keys.new_zeros(*keys_sum.shape, values.shape[-1], dtype=dtype), keys_sum
         return self.outer, self.keys
 
+    def with_earlier(
+        self, n_before: int, keys: Float[Tensor, "B H T Dh"], values: Float[Tensor, "B H T Dv"]
+    ) -> tuple[Float[Tensor, "B H S Dh"], Float[Tensor, "B H S Dv"]]:
+        """Keys and values of T new positions after those of `n_before`, which are kept while somebody looks at scores.
+
+        Raises:
+            UserError: nobody looked at the earlier positions, so that nothing but their sums is left.
+        """
+        if self._n_seen != n_before:
+            raise UserError(
+                f"linear attention has kept {n_before - self._n_seen} earlier positions as sums alone: to see its "
+                "scores or pattern with a cache, look from the first token on"
+            )
+        self._seen = self._seen or KeyValueCache()
+        self._n_seen += keys.shape[2]
+        return self._seen.append(n_before, keys, values)
+
     def select(self, rows: Int[Tensor, " N"]) -> None:
         if self.outer is not None and self.keys is not None:
             self.outer, self.keys = self.outer[rows], self.keys[rows]
+        if self._seen is not None:
+            self._seen.select(rows)
 
 
 class MemoryCache(LayerCache):

@@ -1,36 +1,74 @@
 """Named places in a model where an activation can be read or replaced.
 
 A hook point is an ordinary attribute of the module that owns it, so its full name is the module's path and
-the attribute's (`blocks.0.attn.hook_pattern`, the names TransformerLens users know). Called while nobody
-looks, it hands its argument on and does nothing else; `torch.compile` removes it altogether.
+the attribute's (`blocks.0.attn.hook_pattern`, the names TransformerLens users know). A module has one exactly
+where its forward pass comes by. Called while nobody looks, it hands its argument on and does nothing else;
+`torch.compile` removes it altogether, and compiles anew for a model that is looked at.
+
+The functions that look belong to the code inside a `with hooked(...)` block, and to its thread or task alone:
+the model itself only counts how many such blocks are open at a point.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from threading import Lock
 
 from torch import Tensor, nn
 
 from clearformer.errors import UserError, did_you_mean
 
-Look = Callable[[Tensor], Tensor | None]
+
+@dataclass(frozen=True)
+class Hook:
+    """What a function is told of the place it looks at.
+
+    Attributes:
+        name: The point's full name in the model that `hooked` was given.
+    """
+
+    name: str
+
+
+Look = Callable[[Tensor, Hook], Tensor | None]
 """What a hook does with an activation: returns another to put in its place, or None to leave it."""
 
 
 class HookPoint:
-    """One named place; `watched` while a function looks at it."""
+    """One named place in a module."""
 
     def __init__(self) -> None:
-        self.look: Look | None = None
+        self.n_open = 0  # `hooked` blocks that name it, in all threads
 
     @property
     def watched(self) -> bool:
-        return self.look is not None
+        """Whether a function looks at it in this call."""
+        return self.n_open > 0 and any(self in looks for looks in _open.get())
 
     def __call__(self, activation: Tensor) -> Tensor:
-        if self.look is None:
+        if self.n_open == 0:
             return activation
-        replacement = self.look(activation)
-        return activation if replacement is None else replacement
+        for looks in _open.get():
+            for look, hook in looks.get(self, ()):
+                replacement = look(activation, hook)
+                activation = activation if replacement is None else replacement
+        return activation
+
+
+def shown(activation: Tensor, point: HookPoint | None) -> Tensor:
+    """What a point makes of an activation, where there is one."""
+    return activation if point is None else point(activation)
+
+
+Looks = dict[HookPoint, list[tuple[Look, Hook]]]
+"""The functions of one `with` block, by where they look."""
+
+_open: ContextVar[tuple[Looks, ...]] = ContextVar("open blocks, the outermost first", default=())
+_counting = Lock()
 
 
 def hook_points(model: nn.Module) -> dict[str, HookPoint]:
@@ -43,23 +81,69 @@ def hook_points(model: nn.Module) -> dict[str, HookPoint]:
     }
 
 
+def is_watched(model: nn.Module) -> bool:
+    """Whether a function looks at any point of a model in this call."""
+    return any(point.watched for point in hook_points(model).values())
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """The names of hook points that a pattern means; in it, `*` stands for any characters.
+
+    Raises:
+        UserError: it means none (with the nearest that does).
+    """
+    names = list(names)
+    found = [name for name in names if fnmatchcase(name, pattern)]
+    if not found:
+        in_any_layer = list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
+        candidates = in_any_layer if "*" in pattern else names
+        hint = did_you_mean(pattern, candidates) or f"; it has {', '.join(in_any_layer)}"
+        raise UserError(f"this model has no hook point {pattern!r}{hint}")
+    return found
+
+
 @contextmanager
 def hooked(model: nn.Module, looks: Mapping[str, Look]) -> Iterator[None]:
     """Let functions look at, or replace, the named activations inside the `with` block.
 
+    Args:
+        looks: By a point's name or a pattern (`blocks.*.attn.hook_z`), a function of an activation and of a `Hook`
+            that names the point. Where several look at one point, each sees what the one before it left there:
+            those of an outer block come first, then those of this one in their order here.
+
     Raises:
-        UserError: a name that is no hook point of this model (with the nearest that is).
+        UserError: a name or pattern that means no hook point of this model, or a function of other arguments.
     """
     points = hook_points(model)
-    for name in looks:
-        if name not in points:
-            hint = did_you_mean(name, points) or f"; it has {', '.join(points)}"
-            raise UserError(f"this model has no hook point {name!r}{hint}")
-    before = {name: points[name].look for name in looks}
+    by_point: Looks = {}
+    for pattern, look in looks.items():
+        _refuse_other_arguments(pattern, look)
+        for name in matching(pattern, points):
+            by_point.setdefault(points[name], []).append((look, Hook(name)))
+    _count(by_point, 1)
+    _open.set((*_open.get(), by_point))
     try:
-        for name, look in looks.items():
-            points[name].look = look
         yield
     finally:
-        for name, look in before.items():
-            points[name].look = look
+        # Not the state before: a generator may close its block after one that was opened later.
+        _open.set(tuple(each for each in _open.get() if each is not by_point))
+        _count(by_point, -1)
+
+
+def _count(points: Iterable[HookPoint], change: int) -> None:
+    with _counting:
+        for point in points:
+            point.n_open += change
+
+
+def _refuse_other_arguments(pattern: str, look: Look) -> None:
+    try:
+        signature = inspect.signature(look)
+    except ValueError:  # what is written in C need not have one
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        raise UserError(
+            f"the function for {pattern!r} takes {signature}; it is called with (activation, hook)"
+        ) from None

@@ -8,9 +8,10 @@ where every row of the batch has the same positions and [B T] where padding shif
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -49,7 +50,18 @@ class Positions(nn.Module):
         return None
 
 
-class NoPositions(Spec):
+class _PositionSpec(Spec, ABC):
+    """What every kind of positions says of itself."""
+
+    embeds: ClassVar[bool] = False  # whether it adds vectors to the token embeddings
+    rotates: ClassVar[bool] = False  # whether it turns queries and keys
+
+    @abstractmethod
+    def build(self, sizes: Sizes) -> Positions:
+        """The module."""
+
+
+class NoPositions(_PositionSpec):
     """No positions: within what a token may read, order is unknown (lecture 000, section 6.2)."""
 
     kind: Literal["none"] = "none"
@@ -58,7 +70,7 @@ class NoPositions(Spec):
         return Positions()
 
 
-class Sinusoidal(Spec):
+class Sinusoidal(_PositionSpec):
     """PE(t, 2i) = sin(t / 10000^(2i/d)), PE(t, 2i+1) = cos(t / 10000^(2i/d)) (Vaswani et al. 2017, 3.5).
 
     PE(t+k) is a linear function of PE(t): each pair of dimensions turns by a fixed angle.
@@ -68,22 +80,24 @@ class Sinusoidal(Spec):
     """
 
     kind: Literal["sinusoidal"] = "sinusoidal"
+    embeds: ClassVar[bool] = True
     interleaved: bool = True
 
     def build(self, sizes: Sizes) -> Positions:
         return SinusoidalPositions(sizes.d_model, sizes.max_seq_len, self.interleaved)
 
 
-class Learned(Spec):
+class Learned(_PositionSpec):
     """One trained vector per position (GPT-2, BERT; lecture 004, section 4.2)."""
 
     kind: Literal["learned"] = "learned"
+    embeds: ClassVar[bool] = True
 
     def build(self, sizes: Sizes) -> Positions:
         return LearnedPositions(sizes.d_model, sizes.max_seq_len)
 
 
-class RoPE(Spec):
+class RoPE(_PositionSpec):
     """Queries and keys turned by position-proportional angles (Su et al. 2021).
 
     The score of a query at t and a key at s then depends on t - s alone. Dimension i is paired with i + n/2 (as
@@ -95,6 +109,7 @@ class RoPE(Spec):
     """
 
     kind: Literal["rope"] = "rope"
+    rotates: ClassVar[bool] = True
     theta: PositiveFloat = 10_000.0
     fraction: float = Field(default=1.0, gt=0, le=1)
 
@@ -105,7 +120,7 @@ class RoPE(Spec):
         return RotaryPositions(self.rotated_dims(sizes.d_head), self.theta, sizes.max_seq_len)
 
 
-class ALiBi(Spec):
+class ALiBi(_PositionSpec):
     """A penalty on the scores that grows with distance, at another slope for each head (Press et al. 2022)."""
 
     kind: Literal["alibi"] = "alibi"
@@ -114,7 +129,7 @@ class ALiBi(Spec):
         return LinearBiases(sizes.n_heads)
 
 
-class Relative(Spec):
+class Relative(_PositionSpec):
     """A learned number for each head and distance, added to the scores; far distances share one (Raffel et al. 2020).
 
     All blocks of a stack have the same numbers. Distances up to half the buckets have one each, longer ones share

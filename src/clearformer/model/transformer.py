@@ -25,7 +25,7 @@ from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
 from clearformer.model.dropout import dropout
 from clearformer.model.embedding import EmbeddingLayer
-from clearformer.model.hooks import HookPoint, Look, hook_points, hooked
+from clearformer.model.hooks import Hook, HookPoint, Look, hook_points, hooked, matching, shown
 from clearformer.model.linear import LinearLayer, linear
 from clearformer.model.masks import Mask
 from clearformer.model.positions import Positions, Sizes
@@ -46,6 +46,7 @@ class Blocks(nn.ModuleList):
                 config.dropout,
                 config.parallel,
                 cross,
+                config.position.rotates,
             )
             for _ in range(n_layers)
         )
@@ -100,22 +101,29 @@ class Transformer(nn.Module, ABC):
     ) -> tuple[Float[Tensor, "..."], dict[str, Tensor]]:
         """What `forward` returns, and the activations at the named hook points (all, where no names are given).
 
+        A name may be a pattern (`blocks.*.attn.hook_z`), or a function tells which names are meant. Seen is what
+        goes on from a point: what the functions of a `hooked` block around this call left there.
+
         Shapes follow TransformerLens: q, k, v and z are [B T H Dh], scores and patterns [B H T S], the rest
         [B T D] (or F in the feed-forward network).
         """
-        points = hook_points(self)
-        if isinstance(names, str):
-            names = [names]
-        if callable(names):
-            names = [name for name in points if names(name)]
+        wanted = self._hook_names(names)
         seen: dict[str, Tensor] = {}
 
-        def keep(name: str) -> Look:
-            return lambda activation: seen.__setitem__(name, activation)
+        def keep(activation: Tensor, hook: Hook) -> None:
+            seen[hook.name] = activation
 
-        with self.hooked({name: keep(name) for name in (points if names is None else names)}):
+        with self.hooked(dict.fromkeys(wanted, keep)):
             result = self(*inputs)
         return result, seen
+
+    def _hook_names(self, names: str | Iterable[str] | Callable[[str], bool] | None) -> list[str]:
+        """The hook points that names, patterns or a function mean, each once."""
+        points = hook_points(self)
+        if names is None or callable(names):
+            return [name for name in points if names is None or names(name)]
+        patterns = [names] if isinstance(names, str) else names
+        return list(dict.fromkeys(name for pattern in patterns for name in matching(pattern, points)))
 
     # --- parts ----------------------------------------------------------------------------------------------
 
@@ -123,6 +131,10 @@ class Transformer(nn.Module, ABC):
         n_heads, d_head = self.config.attention.heads(self.config.d_model)
         sizes = Sizes(self.config.d_model, n_heads, d_head, self.config.max_seq_len, causal)
         return self.config.position.build(sizes)
+
+    def _position_hook(self) -> HookPoint | None:
+        """Where vectors of positions are added to those of tokens, a place to see them."""
+        return HookPoint() if self.config.position.embeds else None
 
     def _norm_if(self, wanted: bool) -> nn.Module:
         return self.config.norm.build(self.config.d_model) if wanted else nn.Identity()
@@ -142,10 +154,14 @@ class Transformer(nn.Module, ABC):
         return x * self.config.d_model**0.5 if self.config.scale_embeddings else x
 
     def _add_positions(
-        self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "*#B T"], positions: Positions, hook: HookPoint
+        self,
+        x: Float[Tensor, "B T D"],
+        pos: Int[Tensor, "*#B T"],
+        positions: Positions,
+        hook: HookPoint | None,
     ) -> Float[Tensor, "B T D"]:
         vectors = positions.embed(pos)
-        return x if vectors is None else x + hook(vectors.to(x.dtype).expand_as(x))
+        return x if vectors is None else x + shown(vectors.to(x.dtype).expand_as(x), hook)
 
     def _drop(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         return dropout(x, self.config.dropout, self.training)
@@ -183,7 +199,7 @@ class Decoder(Transformer):
         self.blocks = Blocks(config, config.n_layers)
         self.ln_final = self._norm_if(config.final_norm)
         self._build_head()
-        self.hook_embed, self.hook_pos_embed = HookPoint(), HookPoint()
+        self.hook_embed, self.hook_pos_embed = HookPoint(), self._position_hook()
         config.init.apply(self, config.n_layers)
 
     def forward(
@@ -243,7 +259,8 @@ class Encoder(Transformer):
         else:
             self.pooler = LinearLayer(config.d_model, config.d_model) if config.pooling == "first" else None
             self.classifier = LinearLayer(config.d_model, config.n_classes)
-        self.hook_embed, self.hook_pos_embed, self.hook_pooled = HookPoint(), HookPoint(), HookPoint()
+            self.hook_pooled = HookPoint()
+        self.hook_embed, self.hook_pos_embed = HookPoint(), self._position_hook()
         config.init.apply(self, config.n_layers)
 
     def forward(
@@ -333,8 +350,8 @@ class EncoderDecoder(Transformer):
         self.decoder_blocks = Blocks(config, config.decoder_layers, cross=True)
         self.decoder_ln_final = self._norm_if(config.final_norm)
         self._build_head()
-        self.hook_encoder_embed, self.hook_encoder_pos_embed = HookPoint(), HookPoint()
-        self.hook_decoder_embed, self.hook_decoder_pos_embed = HookPoint(), HookPoint()
+        self.hook_encoder_embed, self.hook_encoder_pos_embed = HookPoint(), self._position_hook()
+        self.hook_decoder_embed, self.hook_decoder_pos_embed = HookPoint(), self._position_hook()
         config.init.apply(self, max(config.n_layers, config.decoder_layers))
 
     def forward(

@@ -24,6 +24,7 @@ from clearformer.model.attention import (
     share_heads,
     takes_sums,
 )
+from clearformer.model.hooks import hooked
 from clearformer.model.linear import joint_linear
 from clearformer.model.masks import Mask
 from clearformer.model.norms import RMSNorm
@@ -71,8 +72,8 @@ def test_an_embedding_reads_mostly_itself() -> None:
     """Its product with itself is about sqrt(d) after scaling, others' about 1 (lecture 000, section 4.3)."""
     d = 256
     attention, weights = Dot().build(d, dropout=0.0), []
-    attention.hook_pattern.look = weights.append
-    attention(torch.randn(1, 20, d), causal(20), Positions())
+    with hooked(attention, {"hook_pattern": lambda pattern, _: weights.append(pattern)}):
+        attention(torch.randn(1, 20, d), causal(20), Positions())
     assert weights[0].diagonal(dim1=-2, dim2=-1).min() > 0.99
 
 
@@ -88,8 +89,8 @@ def test_shared_has_one_matrix_on_both_sides() -> None:
     attention = Shared().build(D, dropout=0.0)
     assert {name for name, _ in attention.named_parameters()} == {"W.weight"}
     scores: list[Tensor] = []
-    attention.hook_attn_scores.look = scores.append
-    attention(torch.randn(B, T, D), Mask(torch.arange(T), torch.arange(T), causal=False), Positions())
+    with hooked(attention, {"hook_attn_scores": lambda s, _: scores.append(s)}):
+        attention(torch.randn(B, T, D), Mask(torch.arange(T), torch.arange(T), causal=False), Positions())
     torch.testing.assert_close(scores[0], scores[0].transpose(-2, -1))
 
 

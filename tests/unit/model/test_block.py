@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from clearformer.model.attention import Mean, MultiHead
 from clearformer.model.block import Block, Memory
 from clearformer.model.feedforward import NoFeedForward, ReLU
+from clearformer.model.hooks import hooked
 from clearformer.model.masks import Mask
 from clearformer.model.norms import LayerNorm, NoNorm
 from clearformer.model.positions import Positions
@@ -130,8 +131,8 @@ def test_attention_only_blocks_have_one_norm_and_no_feed_forward() -> None:
     assert {name.partition(".")[0] for name, _ in block.named_parameters()} == {"ln1", "attn"}
     x = torch.randn(B, T, D)
     seen: list[Tensor] = []
-    block.hook_attn_out.look = seen.append
-    result = run(block, x)
+    with hooked(block, {"hook_attn_out": lambda out, _: seen.append(out)}):
+        result = run(block, x)
     torch.testing.assert_close(result, x + seen[0])
 
 

@@ -14,6 +14,7 @@ from clearformer.model import attention as attention_module
 from clearformer.model import window as window_module
 from clearformer.model.attention import Attention, MultiHead, attention_scores, share_heads
 from clearformer.model.cache import KeyValueCache
+from clearformer.model.hooks import hooked
 from clearformer.model.masks import Mask
 from clearformer.model.window import WindowBlocks, window_blocks, within_reach
 
@@ -168,8 +169,9 @@ def test_dropout_in_blocks_leaves_the_expected_pattern() -> None:
 @torch.no_grad()
 def test_who_looks_sees_all_of_the_scores() -> None:
     attention, mask, (q, k, v) = attention_with(5), text_mask(131, causal=True), heads(131)
-    attention.hook_pattern.look = (seen := []).append
-    attention.mix(q, k, v, mask, None, None)
+    seen: list[Tensor] = []
+    with hooked(attention, {"hook_pattern": lambda pattern, _: seen.append(pattern)}):
+        attention.mix(q, k, v, mask, None, None)
     assert [pattern.shape for pattern in seen] == [(B, H, 131, 131)]
 
 
