@@ -151,6 +151,40 @@ def vectors(n_tokens: int) -> Tensor:
     return torch.randn(B, n_tokens, D, dtype=torch.float64, requires_grad=True)
 
 
+# --- hook points ------------------------------------------------------------------------------------------
+
+
+@every_encoder
+@pytest.mark.parametrize("n_classes", [None, C])
+@torch.no_grad()
+def test_an_encoder_comes_by_every_hook_point(case: str, n_classes: int | None) -> None:
+    model = encoder(case, **({} if n_classes is None else {"n_classes": C, "masked_head": "none"}))
+    _, seen = model.run_with_cache(text(S))
+    assert set(seen) == set(hook_points(model))
+    assert ("hook_pooled" in seen) == (n_classes is not None)
+
+
+@every_pair_model
+@torch.no_grad()
+def test_an_encoder_decoder_comes_by_every_hook_point_with_a_cache_and_without(case: str) -> None:
+    model, source, tokens = pair_model(case), text(S), text(T)
+    points = set(hook_points(model))
+    ours = {name for name in points if "encoder" not in name}
+    made_once = {name for name in points if name.endswith("cross_attn.k_norm.hook_normalized")}
+
+    _, whole = model.run_with_cache(source, tokens)
+    memory, cache = model.encode(source), model.new_cache()
+    seen: list[str] = []
+    with model.hooked({"*": lambda _, hook: seen.append(hook.name)}):
+        model.decode(tokens[:, :2], memory, cache=cache)
+        first, seen[:] = set(seen), []
+        model.decode(tokens[:, 2:], memory, cache=cache)
+
+    assert set(whole) == points
+    assert first == ours
+    assert set(seen) == ours - made_once
+
+
 # --- the encoder: both directions, padding ----------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 import clearformer
 from clearformer.config import Spec, slot_variants
-from clearformer.errors import ConfigError
+from clearformer.errors import ConfigError, UserError
 from clearformer.model import Decoder, ModelConfig
 from clearformer.model import attention as attention_module
 from clearformer.model import linear_attention as linear_attention_module
@@ -149,6 +149,41 @@ def watched(model: Decoder, patterns: bool = True) -> AbstractContextManager[Non
     """Where the patterns are looked at, attention takes its explicit form."""
     names = [name for name in hook_points(model) if name.endswith("hook_pattern")]
     return model.hooked({name: look_at_nothing for name in names if patterns})
+
+
+# --- hook points ------------------------------------------------------------------------------------------
+
+
+@every_case
+@torch.no_grad()
+def test_every_hook_point_is_come_by_with_a_cache_and_without(case: str) -> None:
+    model, tokens = model_of(case), text()
+    points, parts = set(hook_points(model)), [tokens[:, :4], tokens[:, 4:5], tokens[:, 5:]]
+
+    logits, whole = model.run_with_cache(tokens)
+    cache = model.new_cache()
+    in_parts = [model.run_with_cache(part, None, cache) for part in parts]
+
+    assert set(whole) == points
+    EXACT(torch.cat([found for found, _ in in_parts], dim=1), logits)
+    for _, seen in in_parts:
+        assert set(seen) == points
+    for name in points:
+        if name.endswith(("hook_attn_scores", "hook_pattern")):
+            EXACT(in_parts[1][1][name][..., 0, :], whole[name][..., 4, :5])
+        else:
+            EXACT(torch.cat([seen[name] for _, seen in in_parts], dim=1), whole[name])
+
+
+@torch.no_grad()
+def test_linear_attention_s_scores_are_not_to_be_had_of_positions_that_nobody_looked_at() -> None:
+    model, tokens = model_of("attention=linear"), text()
+    cache = model.new_cache()
+    model(tokens[:, :4], cache=cache)
+    with pytest.raises(
+        UserError, match=r"has kept 4 earlier positions as sums alone.*from the first token on"
+    ):
+        model.run_with_cache(tokens[:, 4:], None, cache, names="blocks.0.attn.hook_pattern")
 
 
 # --- causality --------------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """Looking at, and replacing, named activations."""
 
+import re
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,7 +16,7 @@ from clearformer.model import Decoder, ModelConfig, Transformer, build
 from clearformer.model import attention as attention_module
 from clearformer.model.attention import Last, MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
-from clearformer.model.hooks import HookPoint, hook_points
+from clearformer.model.hooks import Hook, HookPoint, Look, hook_points, hooked, is_watched
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import Learned, RoPE, Sinusoidal
 
@@ -27,8 +30,6 @@ SHAPES = {
     "blocks.0.attn.hook_q": (B, T, H, DH),
     "blocks.0.attn.hook_k": (B, T, K, DH),
     "blocks.0.attn.hook_v": (B, T, K, DH),
-    "blocks.0.attn.hook_rot_q": (B, T, H, DH),
-    "blocks.0.attn.hook_rot_k": (B, T, K, DH),
     "blocks.0.attn.hook_attn_scores": (B, H, T, T),
     "blocks.0.attn.hook_pattern": (B, H, T, T),
     "blocks.0.attn.hook_z": (B, T, H, DH),
@@ -40,6 +41,14 @@ SHAPES = {
     "blocks.0.hook_mlp_out": RESIDUAL,
     "blocks.0.hook_resid_post": RESIDUAL,
     "ln_final.hook_normalized": RESIDUAL,
+}
+ROTATED = {
+    "blocks.0.attn.hook_rot_q": (B, T, H, DH),
+    "blocks.0.attn.hook_rot_k": (B, T, K, DH),
+}
+BY_POSITIONS: dict[str, tuple[Any, dict[str, tuple[int, ...]]]] = {
+    "learned": (Learned(), SHAPES),
+    "rope": (RoPE(), {name: shape for name, shape in SHAPES.items() if name != "hook_pos_embed"} | ROTATED),
 }
 
 
@@ -57,14 +66,24 @@ def tokens() -> Tensor:
     return torch.randint(V, (B, T))
 
 
-def look_at_nothing(_: Tensor) -> None:
+def look_at_nothing(_: Tensor, __: Hook) -> None:
     return None
 
 
-def test_every_promised_name_is_there_with_its_shape() -> None:
-    logits, seen = model(position=Learned()).run_with_cache(tokens())
+def other(activation: Tensor, _: Hook) -> Tensor:
+    return activation * 0.5 + torch.rand_like(activation)
 
-    assert {name: tuple(value.shape) for name, value in seen.items()} == SHAPES
+
+def times(factor: float) -> Look:
+    return lambda activation, _: activation * factor
+
+
+@pytest.mark.parametrize("positions", BY_POSITIONS)
+def test_every_promised_name_is_there_with_its_shape(positions: str) -> None:
+    position, shapes = BY_POSITIONS[positions]
+    logits, seen = model(position=position).run_with_cache(tokens())
+
+    assert {name: tuple(value.shape) for name, value in seen.items()} == shapes
     assert logits.shape == (B, T, V)
 
 
@@ -133,7 +152,7 @@ def test_a_replacement_in_either_stack_changes_the_logits(name: str) -> None:
     model, source, text = of_family("encoder-decoder"), torch.randint(V, (B, S)), tokens()
     before = model(source, text)
 
-    with model.hooked({name: lambda activation: activation * 0.5 + torch.rand_like(activation)}):
+    with model.hooked({name: other}):
         replaced = model(source, text)
 
     assert not torch.allclose(replaced, before)
@@ -203,12 +222,15 @@ def test_rotated_queries_and_keys_are_seen_after_and_before_the_rotation() -> No
         assert not torch.allclose(before[:, 1:], after[:, 1:])
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_replacement_changes_the_logits(name: str) -> None:
-    decoder, text = model(), tokens()
+@pytest.mark.parametrize(
+    ("positions", "name"),
+    [(positions, name) for positions, (_, shapes) in BY_POSITIONS.items() for name in shapes],
+)
+def test_a_replacement_changes_the_logits(positions: str, name: str) -> None:
+    decoder, text = model(position=BY_POSITIONS[positions][0]), tokens()
     before = decoder(text)
 
-    with decoder.hooked({name: lambda activation: activation * 0.5 + torch.rand_like(activation)}):
+    with decoder.hooked({name: other}):
         replaced = decoder(text)
 
     assert not torch.allclose(replaced, before)
@@ -229,13 +251,13 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         UserError, match=r"'blocks\.0\.attn\.hook_patern'.*mean 'blocks\.0\.attn\.hook_pattern'"
     ):
         decoder.run_with_cache(tokens(), names=["blocks.0.attn.hook_patern"])
-    assert not watched(decoder)
+    assert not is_watched(decoder)
 
 
 def test_nothing_stays_watched_after_an_exception() -> None:
     decoder = model()
 
-    def fail(_: Tensor) -> None:
+    def fail(_: Tensor, __: Hook) -> None:
         raise KeyError("a mistake of the user's function")
 
     with (
@@ -244,18 +266,163 @@ def test_nothing_stays_watched_after_an_exception() -> None:
     ):
         decoder(tokens())
 
-    assert not watched(decoder)
+    assert_nobody_looks(decoder)
 
 
-def test_an_inner_look_gives_way_to_the_outer_one_again() -> None:
-    decoder, outer, inner = model(), Mock(return_value=None), Mock(return_value=None)
-    with decoder.hooked({"hook_embed": outer}):
-        with decoder.hooked({"hook_embed": inner}):
-            decoder(tokens())
+def test_nothing_stays_watched_where_a_block_is_refused() -> None:
+    decoder = model()
+    with (
+        pytest.raises(UserError, match="no hook point 'hook_embet'"),
+        decoder.hooked({"hook_pos_embed": look_at_nothing, "hook_embet": look_at_nothing}),
+    ):
+        pass
+    assert_nobody_looks(decoder)
+
+
+def assert_nobody_looks(decoder: Decoder) -> None:
+    assert not is_watched(decoder)
+    assert {point.n_open for point in hook_points(decoder).values()} == {0}
+
+
+# --- several at one point ---------------------------------------------------------------------------------
+
+
+def test_run_with_cache_sees_what_an_outer_block_replaced() -> None:
+    decoder, text, name = model(), tokens(), "blocks.0.attn.hook_z"
+    with decoder.hooked({name: times(0.0)}):
+        patched = decoder(text)
+        logits, seen = decoder.run_with_cache(text)
+
+    torch.testing.assert_close(logits, patched)
+    assert not torch.allclose(logits, decoder(text))
+    assert not seen[name].any()
+    assert_nobody_looks(decoder)
+
+
+def test_functions_at_one_point_run_from_the_outermost_block_inwards_on_each_other_s_results() -> None:
+    decoder, text = model(position=RoPE()), tokens()
+    seen: list[tuple[int, Tensor]] = []
+
+    def add(number: int) -> Look:
+        def look(activation: Tensor, _: Hook) -> Tensor:
+            seen.append((number, activation))
+            return activation * 2 + number
+
+        return look
+
+    x = decoder.embed(text)
+    with decoder.hooked({"hook_embed": add(1)}):
+        with decoder.hooked({"hook_*": add(3), "hook_embed": add(5)}):
+            decoder(text)
+        assert [number for number, _ in seen] == [1, 3, 5]
+        for (_, found), expected in zip(seen, [x, x * 2 + 1, x * 4 + 5], strict=True):
+            torch.testing.assert_close(found, expected)
+        decoder(text)
+        assert [number for number, _ in seen] == [1, 3, 5, 1]
+
+
+def test_a_block_that_ends_late_takes_nothing_of_others_with_it() -> None:
+    """A generator may hold one open, and close it while one that was opened later goes on."""
+    decoder, text = model(), tokens()
+    held, later = decoder.hooked({"hook_embed": times(0.0)}), decoder.hooked({"hook_embed": times(2.0)})
+    held.__enter__()
+    later.__enter__()
+    held.__exit__(None, None, None)
+    _, seen = decoder.run_with_cache(text, names="hook_embed")
+    later.__exit__(None, None, None)
+
+    torch.testing.assert_close(seen["hook_embed"], decoder.embed(text) * 2)
+    assert_nobody_looks(decoder)
+
+
+def test_a_function_is_told_where_it_looks() -> None:
+    decoder, names = model(n_layers=3), []
+    with decoder.hooked({"blocks.*.attn.hook_z": lambda _, hook: names.append(hook.name)}):
         decoder(tokens())
+    assert names == [f"blocks.{i}.attn.hook_z" for i in range(3)]
 
-    assert (inner.call_count, outer.call_count) == (1, 1)
-    assert not watched(decoder)
+
+def test_patterns_mean_what_they_match() -> None:
+    names = ["*.hook_z", "blocks.1.hook_*", "blocks.1.hook_resid_mid"]
+    _, seen = model(n_layers=2).run_with_cache(tokens(), names=names)
+    assert list(seen) == [
+        "blocks.0.attn.hook_z",
+        "blocks.1.hook_resid_pre",
+        "blocks.1.attn.hook_z",
+        "blocks.1.hook_attn_out",
+        "blocks.1.hook_resid_mid",
+        "blocks.1.hook_mlp_out",
+        "blocks.1.hook_resid_post",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("blocks.*.attn.hook_patern", "; did you mean 'blocks.*.attn.hook_pattern'?"),
+        ("blocks.*.attn.hook_rot_q", "; did you mean 'blocks.*.attn.hook_q'?"),
+        ("xyz*", "; it has hook_embed, hook_pos_embed, blocks.*.hook_resid_pre, "),
+    ],
+)
+def test_a_pattern_that_means_nothing_is_refused_with_the_nearest(pattern: str, said: str) -> None:
+    decoder = model(n_layers=2)
+    with pytest.raises(UserError, match=re.escape(f"no hook point {pattern!r}{said}")) as caught:
+        decoder.run_with_cache(tokens(), names=pattern)
+    assert "\n" not in str(caught.value)
+    assert "blocks.0" not in str(caught.value)
+
+
+@pytest.mark.parametrize("look", [lambda _: None, lambda: None, lambda a, b, c: None])
+def test_a_function_of_other_arguments_is_refused_before_it_is_called(look: Any) -> None:
+    said = r"the function for 'hook_embed' takes \(.*\); it is called with \(activation, hook\)"
+    with pytest.raises(UserError, match=said), model().hooked({"hook_embed": look}):
+        pass
+
+
+def test_a_module_of_a_model_can_be_looked_at_by_itself() -> None:
+    decoder, names = model(), []
+    with hooked(decoder.blocks[0], {"*hook_z": lambda _, hook: names.append(hook.name)}):
+        decoder(tokens())
+    assert names == ["attn.hook_z"]
+
+
+# --- whose they are ---------------------------------------------------------------------------------------
+
+
+def test_threads_that_look_at_one_model_at_once_see_each_their_own() -> None:
+    decoder, text, name = model(), tokens(), "blocks.0.attn.hook_z"
+    together = Barrier(3, timeout=60)
+
+    def run(looks: dict[str, Look]) -> tuple[Tensor, bool]:
+        with decoder.hooked(looks):
+            together.wait()
+            found = decoder(text), is_watched(decoder)
+            together.wait()
+        return found
+
+    every = [{name: times(0.0)}, {name: times(3.0)}, {}]
+    expected = []
+    for looks in every:
+        with decoder.hooked(looks):
+            expected.append(decoder(text))
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(run, every))
+
+    assert [watched for _, watched in found] == [True, True, False]
+    for (logits, _), wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(logits, wanted)
+    assert not torch.allclose(expected[0], expected[1])
+    assert_nobody_looks(decoder)
+
+
+def test_attention_keeps_its_fast_form_where_only_another_thread_looks() -> None:
+    decoder, text = model(), tokens()
+    fused = patch.object(F, "scaled_dot_product_attention", wraps=F.scaled_dot_product_attention)
+    with decoder.hooked({"*.hook_pattern": look_at_nothing}), fused as spy, ThreadPoolExecutor(1) as thread:
+        decoder(text)
+        assert spy.call_count == 0
+        thread.submit(decoder, text).result()
+        assert spy.call_count == 1
 
 
 def test_a_hook_point_that_nobody_looks_at_hands_on_the_same_tensor() -> None:
@@ -277,7 +444,3 @@ def test_the_scores_are_held_only_while_somebody_looks_at_them(name: str) -> Non
         with decoder.hooked({name: look_at_nothing}):
             decoder(text)
         assert (fused_spy.call_count, explicit_spy.call_count) == (1, 1)
-
-
-def watched(decoder: Decoder) -> list[str]:
-    return [name for name, point in hook_points(decoder).items() if point.watched]
