@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
 
-from clearformer.model.dropout import dropout, dropout_factors
+from clearformer.model.dropout import N_DRAWS, dropout, dropout_factors, n_dropped_of
 
 MANY = torch.ones(500, 401)  # an odd number of them: four are drawn at a time
 
@@ -53,5 +56,40 @@ def test_where_nothing_is_dropped_nothing_is_done() -> None:
     assert dropout(MANY, 0.0) is MANY
 
 
-def test_a_probability_near_1_keeps_numbers_finite() -> None:
-    assert torch.isfinite(dropout(MANY, 1 - 1e-9)).all()
+@given(
+    st.one_of(
+        st.floats(0, 1, exclude_max=True),
+        st.floats(0, 2**-14),
+        st.floats(0, 2**-14, exclude_min=True).map(lambda p: 1 - p).filter(lambda p: p < 1),
+    )
+)
+@example(p=0.999993)
+@example(p=1 - 1e-9)
+@example(p=1 - 2**-17)
+@example(p=2**-17)
+@settings(max_examples=60)
+def test_at_any_probability_the_expectation_is_x(p: float) -> None:
+    """The part that is kept, by what it is multiplied with, is 1; and the part is 1 - p to the bits that are drawn."""
+    kept, factor = 1 - n_dropped_of(p) / 2**16, N_DRAWS / (N_DRAWS - n_dropped_of(p))
+    assert kept * factor == pytest.approx(1, rel=1e-15)
+    assert abs(1 - p - kept) <= 2**-17 or (p > 1 - 2**-16 and kept == 2**-16)
+
+    out = dropout_factors(MANY, p)
+
+    assert_kept(out, kept, factor)
+
+
+@pytest.mark.parametrize("p", [2**-15, 0.3, 0.999993, 1 - 1e-12])
+def test_compiled_it_is_the_same(p: float) -> None:
+    compiled = torch.compile(lambda x: dropout_factors(x, p), backend="aot_eager", fullgraph=True)
+    torch.manual_seed(1)
+    plain = dropout_factors(MANY, p)
+    torch.manual_seed(1)
+    assert torch.equal(compiled(MANY), plain)
+
+
+def assert_kept(out: Tensor, part: float, factor: float) -> None:
+    n = out.numel()
+    assert set(out.unique().tolist()) <= {0.0, torch.tensor(factor).item()}
+    n_kept = int((out != 0).sum())
+    assert abs(n_kept - n * part) <= 6 * (n * part * (1 - part)) ** 0.5 + 6
