@@ -172,6 +172,7 @@ def choose(situation: Situation) -> Choice:
             norm=RMSNorm(learned=False),
             ffn=ReLU2(bias=False),
             init=Gaussian(zero_outputs=True),
+            embedding_norm=True,
             tie_embeddings=False,
             logit_soft_cap=15.0,
         ),

@@ -38,6 +38,7 @@ def quick() -> RunConfig:
             norm=RMSNorm(learned=False),
             ffn=ReLU2(bias=False),
             init=Gaussian(zero_outputs=True),
+            embedding_norm=True,
             tie_embeddings=False,
             logit_soft_cap=15.0,
         ),

@@ -14,10 +14,10 @@ import torch
 import transformers
 
 from clearformer.errors import ClearformerError
+from clearformer.interop.fitting import fit
 from clearformer.interop.gguf import KINDS, Neighbours, to_gguf
 from clearformer.interop.importing import run_config
 from clearformer.interop.tensors import places_of, to_ours
-from clearformer.interop.writing import fit
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU

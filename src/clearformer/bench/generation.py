@@ -17,8 +17,8 @@ from clearformer.bench.peers import absence, asked_for, in_transformers, with_ve
 from clearformer.bench.rounds import OURS, Absent, Comparison, Contender, Figures, in_turn
 from clearformer.errors import ConfigError, UserError
 from clearformer.generate import Sampling, collect, generate_tokens, random_stream
+from clearformer.interop.fitting import fit
 from clearformer.interop.gguf import write_gguf
-from clearformer.interop.writing import fit
 from clearformer.model import Decoder
 from clearformer.train.device import synchronize
 from clearformer.train.state import weights_of

@@ -14,7 +14,8 @@ from torch import nn
 
 from clearformer.bench.rounds import Absent
 from clearformer.errors import ConfigError, UserError
-from clearformer.interop.writing import SpecialIds, fit, write_model
+from clearformer.interop.fitting import fit
+from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import Decoder
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig

@@ -19,7 +19,7 @@ def command(
     """Write a run as a folder that transformers loads, with no code of ours: model, tokenizer and model card.
 
     A name that ends in .gguf becomes one file for llama.cpp (GPT-2, Llama and Qwen3, with byte-level BPE). Where the
-    model is no architecture of theirs, the first setting that does not fit is named.
+    model is no architecture of theirs, the settings that differ from the nearest are named.
     """
     if target.endswith(".gguf"):
         from clearformer.interop.gguf import to_gguf

@@ -1,7 +1,7 @@
 """The page that goes with an exported model: what it is, how it came to be, how it is loaded."""
 
 from clearformer.config import to_toml
-from clearformer.interop.writing import Fit
+from clearformer.interop.fitting import Fit
 from clearformer.train.config import RunConfig
 
 AUTO_CLASSES = {

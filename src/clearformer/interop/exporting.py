@@ -6,8 +6,9 @@ from clearformer.data import LabelledData
 from clearformer.errors import RunError
 from clearformer.files import folder_made_whole, sync
 from clearformer.interop.card import model_card
+from clearformer.interop.fitting import Fit, fit
 from clearformer.interop.tokens import tokenizer_documents
-from clearformer.interop.writing import Fit, SpecialIds, fit, write_json, write_model
+from clearformer.interop.writing import SpecialIds, write_json, write_model
 from clearformer.run import Run, load
 from clearformer.train.checkpoint import read_progress, step_folder
 from clearformer.train.state import weights_of
@@ -27,7 +28,7 @@ def to_hf(run: Run | str | Path, folder: str | Path, checkpoint: str = "latest")
         The architecture it was written as.
 
     Raises:
-        ConfigError: the model is no architecture of transformers'; the first setting that does not fit is named.
+        ConfigError: the model is no architecture of transformers'; the settings that differ from the nearest are named.
         RunError: there is no such run, or something is in the folder.
         DiskError: the folder cannot be written.
     """

@@ -13,8 +13,8 @@ from torch import Tensor
 from clearformer.errors import ConfigError, RunError, TokenizerError, UserError
 from clearformer.files import UNFINISHED, disk_errors
 from clearformer.interop.architectures.base import d_ff, norm_eps
+from clearformer.interop.fitting import Fit, fit
 from clearformer.interop.tensors import Rule, Same, places_of, to_theirs
-from clearformer.interop.writing import Fit, completed, fit
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
@@ -243,7 +243,7 @@ def write_gguf(
     writer.add_file_type(getattr(gguf.LlamaFileType, FILE_TYPES[dtype]))
     _add_sizes(writer, fitted.config)
     _add_vocabulary(writer, vocabulary)
-    for key, tensor in gguf_tensors(kind, fitted.config, weights).items():
+    for key, tensor in gguf_tensors(kind, fitted, weights).items():
         writer.add_tensor(key, _stored(key, tensor, dtype).numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -277,9 +277,9 @@ def _add_vocabulary(writer: Any, vocabulary: Mapping[str, Any] | None) -> None:
         getattr(writer, f"add_{role}_token_id")(token)
 
 
-def gguf_tensors(kind: Kind, config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gguf_tensors(kind: Kind, fitted: Fit, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A model's tensors by their names there."""
-    whole = completed(config, weights)
+    whole, config = fitted.weights(weights), fitted.config
     return to_theirs(places_of(kind.rules(config), whole, config.n_layers), whole)
 
 

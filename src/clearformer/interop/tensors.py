@@ -63,6 +63,20 @@ class ByHead:
 
 
 @dataclass(frozen=True)
+class HalvesExchanged:
+    """Rows of each head with the second half first: rotation turns them the other way there (NanoChat)."""
+
+    n_heads: int
+
+    def pack(self, parts: Sequence[Tensor]) -> Tensor:
+        [rows] = parts
+        return rows.unflatten(0, (self.n_heads, 2, -1)).flip(1).flatten(0, 2)
+
+    def unpack(self, tensor: Tensor) -> Sequence[Tensor]:
+        return [self.pack([tensor])]
+
+
+@dataclass(frozen=True)
 class Below:
     """A table whose first `n_unused` rows belong to no position (BART's begin at 2)."""
 

@@ -1,27 +1,21 @@
-"""One of our models as a folder that transformers loads: which architecture it is, its settings and tensors."""
+"""One of our models as a folder that transformers loads: its settings and tensors, in their names."""
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from clearformer.config import NONE
-from clearformer.errors import ConfigError
 from clearformer.files import give_usual_mode
 from clearformer.generate.beam import BeamSearch
-from clearformer.interop.architectures import ARCHITECTURES, Architecture, Misfit, meta_weights, misfits
+from clearformer.interop.fitting import Fit
 from clearformer.interop.reading import CONFIG, WEIGHTS
-from clearformer.interop.reorder import sines_first
 from clearformer.interop.tensors import to_theirs
 from clearformer.model import ModelConfig
-from clearformer.model.positions import Sinusoidal
 
 GENERATION = "generation_config.json"
 
@@ -44,72 +38,10 @@ class SpecialIds:
         return ids if self.start is None else ids | {"decoder_start_token_id": self.start}
 
 
-@dataclass(frozen=True)
-class Fit:
-    """An architecture that a model is one of, and the model's settings in its terms.
-
-    `config` may have biases, or weights of norms, that the model lacks: they are written as zeros and ones. With
-    `reordered`, the sines of its positions come first, and the model's do not.
-    """
-
-    architecture: Architecture
-    config: ModelConfig
-    reordered: bool = False
-
-    @property
-    def class_name(self) -> str:
-        """What transformers loads it by."""
-        return self.architecture.class_name(self.config)
-
-
-def fit(config: ModelConfig) -> Fit:
-    """The architecture of transformers' that a model is one of.
-
-    Raises:
-        ConfigError: it is none; the message names the first setting that does not fit and what the nearest has.
-    """
-    reordered = config.family == "encoder-decoder" and config.position == Sinusoidal(interleaved=True)
-    if reordered:
-        config = config.replace(position=Sinusoidal(interleaved=False))
-    candidates = [architecture for architecture in ARCHITECTURES if architecture.family == config.family]
-    found: dict[Architecture, list[Misfit]] = {}
-    for architecture in candidates:
-        with contextlib.suppress(ConfigError):  # it cannot have these sizes at all
-            found[architecture] = misfits(architecture, config)
-    nearest = min(found, key=lambda architecture: len(found[architecture]))
-    if found[nearest]:
-        raise _does_not_fit(nearest, found[nearest])
-    return Fit(nearest, nearest.nearest(config), reordered)
-
-
-def _does_not_fit(nearest: Architecture, found: list[Misfit]) -> ConfigError:
-    first, *others = found
-    also = f" (then {', '.join(f'model.{other.setting}' for other in others)})" if others else ""
-    return ConfigError(
-        f"model.{first.setting}={_shown(first.ours)} does not fit: the nearest architecture that transformers has is "
-        f"{nearest.title}, which has {_shown(first.theirs)} there{also}"
-    )
-
-
-def _shown(value: Any) -> str:
-    return NONE if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def foreign_tensors(fitted: Fit, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A model's tensors by their names there."""
-    whole = completed(fitted.config, sines_first(weights) if fitted.reordered else weights)
-    theirs = to_theirs(fitted.architecture.places(fitted.config), whole)
+    theirs = to_theirs(fitted.architecture.places(fitted.config), fitted.weights(weights))
     return theirs | fitted.architecture.constants(fitted.config)
-
-
-def completed(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights and, for what a model has besides, numbers that change nothing: a norm's ones, other zeros."""
-    whole = dict(weights)
-    for name, meta in meta_weights(config).items():
-        if name not in whole:
-            of_a_norm = meta.dim() == 1 and name.endswith(".weight")
-            whole[name] = torch.ones(meta.shape) if of_a_norm else torch.zeros(meta.shape)
-    return whole
 
 
 def write_model(

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from clearformer.interop.writing import SpecialIds, fit, write_model
+from clearformer.interop.fitting import fit
+from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU

@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from clearformer.errors import CheckpointError, ClearformerError, ConfigError, RunError
+from clearformer.interop.fitting import fit
 from clearformer.interop.reading import read_model
-from clearformer.interop.writing import SpecialIds, fit, write_model
+from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.train.state import weights_of

@@ -5,6 +5,7 @@ from clearformer.interop.architectures.bert import Bert
 from clearformer.interop.architectures.bloom import Bloom
 from clearformer.interop.architectures.gpt2 import GPT2
 from clearformer.interop.architectures.llama import Llama, Mistral, Qwen3
+from clearformer.interop.architectures.nanochat import NanoChat
 from clearformer.interop.architectures.neox import GPTNeoX
 from clearformer.interop.architectures.seq2seq import Bart, Marian, Pegasus
 from clearformer.interop.architectures.t5 import T5
@@ -15,6 +16,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Llama(),
     Mistral(),
     Qwen3(),
+    NanoChat(),
     GPTNeoX(),
     Bloom(),
     Bert(),

@@ -20,6 +20,8 @@ def read_rope(
     )
     if "partial_rotary_factor" in parameters:
         fraction = parameters.number("partial_rotary_factor")
+        if fraction_field is None and fraction != 1:
+            parameters.refuse("partial_rotary_factor", f"this architecture turns whole heads; got {fraction}")
     elif fraction_field is not None:
         fraction = fields.number(fraction_field, fraction)
     if not 0 < fraction <= 1:

@@ -8,7 +8,7 @@ from clearformer.interop.tensors import Rule
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import Family
-from clearformer.model.feedforward import GEGLU, GELU, FeedForwardSpec, ReLU, SiLU, SwiGLU
+from clearformer.model.feedforward import GEGLU, GELU, FeedForwardSpec, ReLU, ReLU2, SiLU, SwiGLU
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import Relative
 
@@ -19,6 +19,7 @@ FEED_FORWARD: dict[str, FeedForwardSpec] = {
     "gelu": GELU(),
     "gelu_new": GELU(approximate="tanh"),
     "silu": SiLU(),
+    "relu2": ReLU2(),
 }
 
 

@@ -1,0 +1,127 @@
+"""A model that computes the same by other settings and other weights.
+
+Where an architecture lacks a setting of ours, its effect can often be a part of the weights: a factor that stands
+before a matrix, or the order of the residual stream's dimensions. Results are equal up to rounding.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearformer.model import ModelConfig
+from clearformer.model.attention import MultiHead
+from clearformer.model.norms import NoNorm, RMSNorm
+from clearformer.model.positions import Sinusoidal
+
+Weights = Mapping[str, Tensor]
+Change = Callable[[Weights], dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """A model in other words: its settings, and what makes its weights of ours, one change after the other."""
+
+    config: ModelConfig
+    changes: tuple[Change, ...] = ()
+
+    def weights(self, ours: Weights) -> dict[str, Tensor]:
+        """The weights for these settings."""
+        weights = dict(ours)
+        for change in self.changes:
+            weights = change(weights)
+        return weights
+
+
+def forms(config: ModelConfig) -> list[Form]:
+    """A model as it is, and in all other words there are; those with the fewest changes first."""
+    found = [Form(config)]
+    for rewriting in (sines_first, factor_in_embeddings, factor_in_queries):
+        for form in list(found):
+            other = rewriting(form.config)
+            if other is not None:
+                found.append(Form(other[0], (*form.changes, other[1])))
+    return sorted(found, key=lambda form: len(form.changes))
+
+
+# --- the order of the dimensions --------------------------------------------------------------------------
+
+READ_IT = (
+    "embed",
+    "head",
+    "W_Q",
+    "W_K",
+    "W_V",
+    "W_in",
+    "W_gate",
+)  # their columns are the stream's dimensions
+WRITE_TO_IT = ("W_O", "W_out", "ln1", "ln2", "ln_cross", "ln_embed", "ln_final")  # their rows are
+
+
+def sines_first(config: ModelConfig) -> tuple[ModelConfig, Change] | None:
+    """Of an encoder-decoder with sinusoidal positions: all sines before all cosines, as in Marian.
+
+    In the paper a sine stands beside its cosine. What tells the two apart is only the order of the dimensions, and
+    every matrix can be made to read and write another one.
+    """
+    if config.family != "encoder-decoder" or config.position != Sinusoidal(interleaved=True):
+        return None
+    return config.replace(position=Sinusoidal(interleaved=False)), _reordered
+
+
+def _reordered(weights: Weights) -> dict[str, Tensor]:
+    dims = torch.arange(weights["embed.weight"].shape[1])
+    order = torch.cat([dims[0::2], dims[1::2]])
+    return {name: _in_order(name, tensor, order) for name, tensor in weights.items()}
+
+
+def _in_order(name: str, tensor: Tensor, order: Tensor) -> Tensor:
+    module = name.split(".")[-2] if "." in name else name
+    module = module.removeprefix("encoder_").removeprefix("decoder_")
+    if module in WRITE_TO_IT:
+        return tensor[order]
+    if module in READ_IT and name.endswith(".weight"):
+        return tensor[:, order]
+    return tensor
+
+
+# --- factors ----------------------------------------------------------------------------------------------
+
+
+def factor_in_embeddings(config: ModelConfig) -> tuple[ModelConfig, Change] | None:
+    """The sqrt(D) of scaled embeddings as a part of them; a tied head then divides by it, as in T5."""
+    if not config.scale_embeddings or (config.tie_embeddings and config.scale_logits):
+        return None
+    factor = config.d_model**0.5
+    scale_logits = config.tie_embeddings or config.scale_logits
+    other = config.replace(scale_embeddings=False, scale_logits=scale_logits)
+    return other, lambda weights: {**weights, "embed.weight": weights["embed.weight"] * factor}
+
+
+def factor_in_queries(config: ModelConfig) -> tuple[ModelConfig, Change] | None:
+    """The 1/sqrt(d_head) of attention scores as a part of what makes the queries: their norm, or else W_Q."""
+    attention = config.attention
+    if not isinstance(attention, MultiHead) or not attention.scale:
+        return None
+    factor = attention.head_size(config.d_model) ** -0.5
+    norm = attention.qk_norm
+    if isinstance(norm, RMSNorm) and not norm.learned:
+        norm = norm.replace(learned=True)
+    other = config.replace(attention=attention.replace(scale=False, qk_norm=norm))
+    if isinstance(norm, NoNorm):
+        return other, lambda weights: _times(weights, "W_Q", factor)
+    d_head = attention.head_size(config.d_model)
+    return other, lambda weights: _times(_with_query_norms(weights, d_head), "q_norm", factor)
+
+
+def _with_query_norms(weights: Weights, d_head: int) -> dict[str, Tensor]:
+    """With weights of ones for norms of queries and keys that have none."""
+    layers = [name.removesuffix("W_Q.weight") for name in weights if name.endswith(".W_Q.weight")]
+    norms = [f"{layer}{norm}.weight" for layer in layers for norm in ("q_norm", "k_norm")]
+    return {**{name: torch.ones(d_head) for name in norms}, **weights}
+
+
+def _times(weights: Weights, module: str, factor: float) -> dict[str, Tensor]:
+    """With the weights and biases of a module multiplied, in every layer."""
+    return {name: tensor * factor if f".{module}." in name else tensor for name, tensor in weights.items()}
