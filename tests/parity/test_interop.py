@@ -27,6 +27,7 @@ from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
 from transformers.models.marian import modeling_marian
 from transformers.models.mistral import modeling_mistral
+from transformers.models.nanochat import modeling_nanochat
 from transformers.models.pegasus import modeling_pegasus
 from transformers.models.qwen3 import modeling_qwen3
 from transformers.models.t5 import modeling_t5
@@ -67,6 +68,11 @@ def llama_like(model: Any, **settings: Any) -> Any:
         "max_position_embeddings": MAX_T,
     }
     return model(model.config_class(**IDS, **(sizes | settings)))
+
+
+def nanochat(**settings: Any) -> Any:
+    own = {"hidden_act": "relu2", "rope_parameters": {"rope_type": "default", "rope_theta": 300.0}}
+    return llama_like(transformers.NanoChatForCausalLM, **(own | settings))
 
 
 def neox(**settings: Any) -> Any:
@@ -177,6 +183,24 @@ DECODERS: dict[str, Source] = {
         partial(llama_like, transformers.Qwen3ForCausalLM, hidden_size=29, head_dim=14),
         modeling_qwen3,
     ),
+    "nanochat": (nanochat, modeling_nanochat),
+    "nanochat, biases, tied, no cap": (
+        partial(
+            nanochat,
+            attention_bias=True,
+            tie_word_embeddings=True,
+            final_logit_softcapping=None,
+            num_key_value_heads=3,
+            rms_norm_eps=0.1,
+        ),
+        modeling_nanochat,
+    ),
+    "nanochat, gelu, narrow heads": (
+        partial(
+            nanochat, hidden_act="gelu", num_key_value_heads=None, head_dim=4, final_logit_softcapping=3.0
+        ),
+        modeling_nanochat,
+    ),
     "neox": (neox, modeling_gpt_neox),
     "neox, one after the other": (partial(neox, use_parallel_residual=False), modeling_gpt_neox),
     "bloom, 4 heads": (partial(bloom, 4), modeling_bloom),
@@ -200,12 +224,17 @@ ENCODER_DECODERS: dict[str, Source] = {
     ),
     "bart": (partial(fairseq_like, transformers.BartForConditionalGeneration), modeling_bart),
     "t5": (t5, modeling_t5),
+    "t5, squared relu": (partial(t5, feed_forward_proj="relu2"), modeling_t5),
     "t5, gated, a head of its own": (t5_with_a_head_of_its_own, modeling_t5),
 }
 SOURCES = DECODERS | ENCODERS | ENCODER_DECODERS
 
 
-STD = {"t5, gated, a head of its own": 0.2, "pegasus": 0.6}  # in T5 nothing keeps scores small
+STD = {
+    "t5, squared relu": 0.2,
+    "t5, gated, a head of its own": 0.2,
+    "pegasus": 0.6,
+}  # in T5 nothing keeps scores small
 
 
 @torch.no_grad()
@@ -276,8 +305,29 @@ def in_float64(pair: Pair, ours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair.source, "torch", _TorchOfFloat64())
     if pair.source is modeling_bloom:
         monkeypatch.setattr(modeling_bloom, "bloom_gelu_forward", partial(F.gelu, approximate="tanh"))
+    if pair.source is modeling_nanochat:
+        norm = modeling_nanochat.NanoChatRMSNorm
+        monkeypatch.setattr(norm, "forward", norm._norm)
+        rotate_in_float64(pair, ours, monkeypatch)
     if pair.source is modeling_t5:
         monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+
+
+def rotate_in_float64(pair: Pair, ours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sines and cosines in float64 on both sides.
+
+    Rounded to float32 they change a vector's length, which a norm behind the rotation takes back, and one before does
+    not.
+    """
+    rotary = pair.theirs.model.rotary_emb
+    angles = torch.outer(torch.arange(MAX_T).double(), rotary.inv_freq.double())
+    ours.position.cos, ours.position.sin = angles.cos(), angles.sin()
+
+    def tables(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        twice = torch.cat([angles, angles], dim=-1)[position_ids]
+        return twice.cos(), twice.sin()
+
+    monkeypatch.setattr(rotary, "forward", tables)
 
 
 def logits_of(model: Any, pair: Pair, texts: Tensor, targets: Tensor, real: Tensor | None = None) -> Tensor:

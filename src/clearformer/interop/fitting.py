@@ -63,7 +63,12 @@ def fit(config: ModelConfig) -> Fit:
             found.append((architecture, wrong))
     if not found:
         raise ConfigError(f"transformers has no architecture of these sizes: {refused[0]}")
-    raise _does_not_fit(*min(found, key=lambda each: len(each[1])))
+    raise _does_not_fit(*min(found, key=lambda each: _distance(each[1])))
+
+
+def _distance(wrong: Sequence[Misfit]) -> tuple[int, int]:
+    """How far an architecture is; of two in which as many settings differ, one of other kinds is the farther."""
+    return len(wrong), sum(misfit.setting.endswith(".kind") for misfit in wrong)
 
 
 def _does_not_fit(nearest: Architecture, wrong: Sequence[Misfit]) -> ConfigError:

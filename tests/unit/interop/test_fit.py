@@ -8,18 +8,27 @@ import torch
 from clearformer.errors import ConfigError
 from clearformer.interop.architectures import ARCHITECTURES, meta_weights, misfits
 from clearformer.interop.architectures.base import Architecture, settled
-from clearformer.interop.reorder import sines_first
-from clearformer.interop.writing import completed, fit
+from clearformer.interop.fields import Fields
+from clearformer.interop.fitting import fit
+from clearformer.interop.rewriting import forms
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import Linear, MultiHead
 from clearformer.model.feedforward import GEGLU, GELU, ReLU, ReLU2, SwiGLU
-from clearformer.model.norms import LayerNorm, RMSNorm
+from clearformer.model.norms import LayerNorm, NoNorm, Norm, RMSNorm
 from clearformer.model.positions import ALiBi, Learned, Relative, RoPE, Sinusoidal
 
 V = 13
 SIZES: dict[str, Any] = {"vocab_size": V, "d_model": 12, "n_layers": 2, "max_seq_len": 7}
 HEADS = MultiHead(n_heads=2)
 LLAMA_LIKE: dict[str, Any] = {"position": RoPE(), "norm": RMSNorm(), "ffn": SwiGLU(d_ff=17)}
+PLAIN = RMSNorm(learned=False, eps=1e-3)
+NANOCHAT_LIKE: dict[str, Any] = {
+    "attention": MultiHead(n_heads=2, qk_norm=PLAIN),
+    "position": RoPE(theta=77.0),
+    "norm": PLAIN,
+    "embedding_norm": True,
+    "ffn": ReLU2(bias=False),
+}
 POST: dict[str, Any] = {"placement": "post", "final_norm": False}
 
 
@@ -39,6 +48,16 @@ FITTING = {
     "Llama, norms without weights": config(**LLAMA_LIKE | {"norm": RMSNorm(learned=False)}),
     "Mistral": config(**LLAMA_LIKE | {"attention": MultiHead(n_heads=2, window=3)}),
     "Qwen3": config(**LLAMA_LIKE | {"attention": MultiHead(n_heads=2, qk_norm=RMSNorm(learned=False))}),
+    "Llama, scaled embeddings": config(**LLAMA_LIKE, tie_embeddings=False, scale_embeddings=True),
+    "NanoChat": config(**NANOCHAT_LIKE, logit_soft_cap=15.0),
+    "NanoChat, shared heads, biases": config(
+        **NANOCHAT_LIKE
+        | {
+            "attention": MultiHead(n_heads=4, n_kv_heads=2, d_head=6, qkv_bias=True, qk_norm=PLAIN),
+            "tie_embeddings": False,
+            "ffn": GELU(bias=False, d_ff=5),
+        }
+    ),
     "GPT-NeoX": config(position=RoPE(fraction=0.4, theta=77.0), parallel=True, ffn=GELU(d_ff=5)),
     "GPT-NeoX, in a row": config(position=RoPE(), ffn=ReLU()),
     "Bloom": config(position=ALiBi(), embedding_norm=True, ffn=GELU(approximate="tanh")),
@@ -72,6 +91,13 @@ FITTING = {
         ffn=ReLU(bias=False),
         scale_logits=True,
     ),
+    "T5, factors in the weights": config(
+        family="encoder-decoder",
+        position=Relative(n_buckets=8, max_distance=11),
+        norm=RMSNorm(learned=False),
+        ffn=ReLU2(bias=False),
+        scale_embeddings=True,
+    ),
 }
 
 
@@ -87,13 +113,12 @@ def test_an_architecture_is_recognised(name: str) -> None:
 @pytest.mark.parametrize("name", FITTING)
 def test_what_is_added_changes_nothing(name: str) -> None:
     """A bias of zeros, a norm's weight of ones; nor does another order of the dimensions."""
-    ours = build(FITTING[name]).eval()
+    ours = build(FITTING[name]).double().eval()
     for parameter in ours.parameters():
         parameter.normal_(0, 0.5)
     fitted = fit(FITTING[name])
-    theirs = build(fitted.config).eval()
-    weights = sines_first(ours.state_dict()) if fitted.reordered else ours.state_dict()
-    theirs.load_state_dict(completed(fitted.config, weights))
+    theirs = build(fitted.config).double().eval()
+    theirs.load_state_dict(fitted.weights(ours.state_dict()))
     inputs = [torch.randint(V, (2, 5)) for _ in range(2 if ours.config.family == "encoder-decoder" else 1)]
     torch.testing.assert_close(theirs(*inputs), ours(*inputs), rtol=1e-6, atol=1e-6)
 
@@ -118,10 +143,10 @@ def test_every_tensor_has_one_place(architecture: Architecture) -> None:
         ({"placement": "post"}, "model.placement", "post", "GPT-2", "pre"),
         (
             {"position": ALiBi(), "ffn": GELU(approximate="tanh")},
-            "model.position.kind",
-            "alibi",
-            "GPT-2",
-            "learned",
+            "model.embedding_norm",
+            "false",
+            "Bloom",
+            "true",
         ),
         (
             {"position": ALiBi(), "embedding_norm": True, "ffn": GELU(d_ff=5, approximate="tanh")},
@@ -129,6 +154,32 @@ def test_every_tensor_has_one_place(architecture: Architecture) -> None:
             "5",
             "Bloom",
             "48",
+        ),
+        ({**NANOCHAT_LIKE, "embedding_norm": False}, "model.embedding_norm", "false", "NanoChat", "true"),
+        (
+            {**NANOCHAT_LIKE, "norm": RMSNorm(eps=1e-3)},
+            "model.norm.learned",
+            "true",
+            "NanoChat",
+            "false",
+        ),
+        (
+            {**NANOCHAT_LIKE, "norm": RMSNorm(eps=0.5, learned=False)},
+            "model.attention.qk_norm.eps",
+            "0.001",
+            "NanoChat",
+            "0.5",
+        ),
+        (
+            {
+                **NANOCHAT_LIKE,
+                "position": RoPE(fraction=0.5, theta=77.0),
+                "attention": MultiHead(n_heads=1, qk_norm=PLAIN),
+            },
+            "model.position.fraction",
+            "0.5",
+            "NanoChat",
+            "1.0",
         ),
         ({"parallel": True}, "model.parallel", "true", "GPT-2", "false"),
         ({"attention": MultiHead(n_heads=2, value=False)}, "model.attention.value", "false", "GPT-2", "true"),
@@ -160,10 +211,65 @@ def test_the_first_setting_that_does_not_fit_is_named(
     assert "\n" not in message
 
 
+def test_all_settings_that_differ_from_the_nearest_are_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        fit(config(**NANOCHAT_LIKE | {"embedding_norm": False, "scale_embeddings": True}))
+    assert str(caught.value) == (
+        "model.embedding_norm=false does not fit: the nearest architecture that transformers has is NanoChat, which "
+        "has true there, and model.scale_embeddings=false instead of true"
+    )
+
+
+def test_sizes_that_no_architecture_can_have_are_told() -> None:
+    with pytest.raises(ConfigError, match=r"no architecture of these sizes: .*a classifier"):
+        fit(config(family="encoder", **POST, embedding_norm=True, n_classes=1))
+
+
+QK_NORMS = [NoNorm(), RMSNorm(learned=False), RMSNorm(), LayerNorm()]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("qk_norm", QK_NORMS, ids=lambda norm: f"{norm.kind}-{getattr(norm, 'learned', '')}")
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_model_in_other_words_computes_the_same(qk_norm: Norm, tied: bool) -> None:
+    heads = MultiHead(n_heads=4, n_kv_heads=2, d_head=6, qkv_bias=True, qk_norm=qk_norm)
+    parts = {"attention": heads, "position": Sinusoidal(), "d_model": 14, "scale_embeddings": True}
+    ours = build(config(family="encoder-decoder", **parts, tie_embeddings=tied)).double().eval()
+    for parameter in ours.parameters():
+        parameter.normal_(0, 0.5)
+    source, text = torch.randint(V, (2, 5)), torch.randint(V, (2, 6))
+    found = forms(ours.config)
+    for form in found:
+        theirs = build(form.config).double().eval()
+        weights = form.weights(ours.state_dict())
+        theirs.load_state_dict(
+            {**theirs.state_dict(), **weights}
+        )  # ones for norms that ours has without weights
+        torch.testing.assert_close(theirs(source, text), ours(source, text), rtol=1e-6, atol=1e-6)
+    assert [len(form.changes) for form in found] == [0, 1, 1, 1, 2, 2, 2, 3]
+    assert len({form.config for form in found}) == 8
+
+
+def test_a_tied_and_scaled_head_keeps_its_factor() -> None:
+    """What would have to be divided by twice is no setting."""
+    both = config(scale_embeddings=True, scale_logits=True)
+    assert all(form.config.scale_embeddings for form in forms(both))
+
+
 def test_sizes_that_an_architecture_cannot_have_do_not_stop_the_search() -> None:
     """Heads of 5 cannot be turned in pairs, so Llama is out of the question."""
     odd = config(d_model=10, attention=MultiHead(n_heads=2))
     assert fit(odd).architecture.title == "GPT-2"
+
+
+@pytest.mark.parametrize("title", ["Llama", "Mistral", "Qwen3", "NanoChat"])
+def test_a_part_of_each_head_is_turned_only_where_the_architecture_does_that(title: str) -> None:
+    """Theirs turn whole heads whatever their config.json says of it."""
+    architecture = next(each for each in ARCHITECTURES if each.title == title)
+    rope = {"rope_type": "default", "rope_theta": 500.0}
+    assert architecture.read(Fields({"rope_parameters": rope})).position == RoPE(theta=500.0)
+    with pytest.raises(ConfigError, match=r"rope_parameters: partial_rotary_factor: .*whole heads; got 0.5"):
+        architecture.read(Fields({"rope_parameters": rope | {"partial_rotary_factor": 0.5}}))
 
 
 def test_what_only_training_needs_is_not_compared() -> None:

@@ -8,6 +8,7 @@ from clearformer.interop.tensors import (
     Below,
     ByHead,
     Conv1D,
+    HalvesExchanged,
     Layout,
     Rule,
     Same,
@@ -28,6 +29,8 @@ from clearformer.interop.tensors import (
         (Conv1D(3), 3, (6,), (18,)),
         (ByHead(2), 3, (6, 5), (18, 5)),
         (ByHead(2), 3, (6,), (18,)),
+        (HalvesExchanged(3), 1, (12, 5), (12, 5)),
+        (HalvesExchanged(3), 1, (12,), (12,)),
         (Below(2), 1, (6, 5), (8, 5)),
         (AsRow(), 1, (6,), (1, 6)),
     ],
@@ -46,6 +49,10 @@ def test_by_head_takes_q_k_and_v_of_a_head_together() -> None:
     q, k, v = (torch.arange(6.0) + 10 * i for i in range(3))
     packed = ByHead(2).pack([q, k, v])
     assert packed.tolist() == [0, 1, 2, 10, 11, 12, 20, 21, 22, 3, 4, 5, 13, 14, 15, 23, 24, 25]
+
+
+def test_the_second_half_of_each_head_comes_first() -> None:
+    assert HalvesExchanged(2).pack([torch.arange(8.0)]).tolist() == [2, 3, 0, 1, 6, 7, 4, 5]
 
 
 def test_the_third_row_is_position_0() -> None:
