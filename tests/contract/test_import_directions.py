@@ -98,6 +98,12 @@ def test_words_and_files_need_no_torch(part: str) -> None:
         assert not [module for module in imports_of(path) if module.split(".")[0] in ("torch", "jaxtyping")]
 
 
+def test_the_model_needs_torch_alone_and_what_settings_and_shapes_are_written_with() -> None:
+    paths = [path for path in source_files() if part_of(path) == "model"]
+    packages = {module.split(".")[0] for path in paths for module in imports_of(path)}
+    assert packages - sys.stdlib_module_names == {"torch", "pydantic", "jaxtyping", "clearformer"}
+
+
 def test_text_and_data_are_imported_without_torch() -> None:
     assert "torch" not in loaded_by("import clearformer.text, clearformer.data")
 
