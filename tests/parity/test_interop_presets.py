@@ -62,6 +62,10 @@ FIT_NOTHING = {
     "multi30k": "model.attention.qk_norm.kind=rmsnorm does not fit: the nearest architecture that transformers has is "
     "T5, which has none there, and model.position.kind=relative instead of rope",
 }
+STD = {
+    "T5": 0.2,
+    "Marian": 0.6,
+}  # of what is added to the weights, so that different texts are written of texts
 SMALL = (
     "model.d_model=24",
     "model.n_layers=2",
@@ -115,7 +119,7 @@ def run(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     network = build(model)
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter.add_((0.2 if FIT[case] == "T5" else 0.3) * torch.randn_like(parameter))
+            parameter.add_(STD.get(FIT[case], 0.3) * torch.randn_like(parameter))
         if model.scale_embeddings:
             network.embed.weight.mul_(0.3)  # or every token would be followed by itself
     folder = new_run("small")
