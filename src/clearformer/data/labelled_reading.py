@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from clearformer.data.holding_out import own_text
 from clearformer.data.reading import JSONL_SUFFIXES, json_field, json_object, read_lines
 from clearformer.errors import DataError, did_you_mean
 
@@ -24,6 +25,11 @@ class LabelledText(NamedTuple):
     text: str
     label: str
     line: int
+
+    @property
+    def own_values(self) -> tuple[str, ...]:
+        """What decides the text's split: the text alone, so that one with two labels stays in one split."""
+        return (own_text(self.text),)
 
 
 def read_labelled(
