@@ -33,6 +33,17 @@ def test_line_n_of_the_one_file_goes_with_line_n_of_the_other(tmp_path: Path) ->
     }
 
 
+def test_one_file_may_be_both_sides(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "one\ntwo\n")
+    assert pairs_of(source=path, target=path, val_fraction=0)["train"] == [
+        Pair("one", "one", 1),
+        Pair("two", "two", 2),
+    ]
+    write(path, "one\n \n")
+    with pytest.raises(DataError, match=r"a.txt, line 2: an empty line, and"):
+        pairs_of(source=path, target=path)
+
+
 def test_lines_end_with_a_newline_and_with_nothing_else(tmp_path: Path) -> None:
     splits = own(tmp_path, "a\u2028b\x0cc\n d \n", "\ufeffx\u0085y\nz\ty\n")
     assert splits["train"] == [Pair("a\u2028b\x0cc", "x\u0085y", 1), Pair(" d ", "z\ty", 2)]
