@@ -44,6 +44,9 @@ BUILD = {
     "byte": lambda: ByteTokenizerSpec(bos=True, eos=True).train(),
     "bpe": lambda: BPETokenizerSpec(vocab_size=283, bos=True, eos=True).train([CORPUS]),
     "bpe in lower case": lambda: BPETokenizerSpec(vocab_size=283, lowercase=True).train([CORPUS], FAMILY),
+    "bpe with single digits": lambda: BPETokenizerSpec(vocab_size=283, digits="single").train(
+        [CORPUS], FAMILY
+    ),
     "wordpiece": lambda: WordPieceTokenizerSpec(vocab_size=151).train([CORPUS], specials_of("encoder")),
     "wordpiece with capitals": lambda: WordPieceTokenizerSpec(vocab_size=151, lowercase=False).train(
         [CORPUS]

@@ -151,10 +151,7 @@ class ShownPairs(Shown):
         return f"{len(split):,}", *lengths
 
     def notes(self) -> Iterable[str]:
-        for name, entry in self.dataset.manifest["splits"].items():
-            if entry["n_left_out"]:
-                limit = self.dataset.manifest["max_length"]
-                yield f"{name}: {_count(entry['n_left_out'], 'pair')} left out, longer than data.max_length={limit}"
+        return self.dataset.notes
 
     def details(self) -> dict[str, Any]:
         return {"examples": {name: self._examples(split) for name, split in self.dataset.splits.items()}}
@@ -205,6 +202,9 @@ class ShownLabelled(Shown):
         n_labels = len(np.unique(split.label_ids))
         sizes = (f"{size:,}" for size in (len(split), lengths.sum()))
         return *sizes, f"{lengths.mean():.1f}", f"{lengths.max():,}", f"{n_labels:,}"
+
+    def notes(self) -> Iterable[str]:
+        return self.dataset.notes
 
     def details(self) -> dict[str, Any]:
         return {"examples": {name: self._examples(split) for name, split in self.dataset.splits.items()}}

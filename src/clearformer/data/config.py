@@ -68,10 +68,10 @@ class PairsData(Spec):
 
     One of these holds them: `name`, a built-in; `path`, a file of `source<TAB>target` lines; `source` and `target`,
     two files of which line n of the one translates line n of the other. With none, they are `dates`. Held-out
-    pairs are in files of their own (`val_path`, or `val_source` and `val_target`), or they are `val_fraction` and
-    `test_fraction` of all pairs (see `hold_out`); multi30k brings its own. `languages` are "from-to"; `size` is the
-    number of pairs that `dates` makes. Pairs with a side of more than `max_length` tokens are left out of training
-    and validation.
+    pairs are in files of their own (`val_path`, or `val_source` and `val_target`), or they are about `val_fraction`
+    and `test_fraction` of all pairs, told by each pair's own source (see `holding_out`); multi30k brings its own.
+    `languages` are "from-to"; `size` is the number of pairs that `dates` makes. Pairs with a side of more than
+    `max_length` tokens are left out of training and validation.
     """
 
     kind: Literal["pairs"] = "pairs"

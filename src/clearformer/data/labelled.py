@@ -20,9 +20,9 @@ class LabelledData(Spec):
     such line, `columns` does, in their order ("text,label"), and then for all of the files. `text_field` and
     `label_field` are the names of the two that are read.
 
-    What is held out is in files of its own (`val_path`, `test_path`), or `val_fraction` of each label's texts are
-    (0.1 where not given; 0 for none): those whose SHA-256 comes first, so that the choice hangs on the texts alone,
-    on no seed and on no order of the file, and a text that stands in it twice is never on both sides.
+    What is held out is in files of its own (`val_path`, `test_path`), or it is about `val_fraction` of the texts (0.1
+    where not given; 0 for none). Each text's own words decide whether it is held out (see `holding_out`), so that a
+    text that is added moves no other one, and one that stands there twice is never on both sides.
 
     `labels` are the classes in the order of their numbers; in a run they are those of the training texts, sorted,
     and need not be given.

@@ -7,7 +7,7 @@ time, and their SHA-256 is what finds the tokens in the cache.
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from clearformer.data.cache import cache_folder, key_of
+from clearformer.data.holding_out import n_also_in
 from clearformer.data.labelled import LabelledData
 from clearformer.data.labelled_reading import LabelledText
 from clearformer.data.labelled_sources import LabelledTexts, open_labelled
@@ -43,6 +44,7 @@ from clearformer.text import (
 logger = logging.getLogger(__name__)
 
 FAMILY = "encoder"
+LABELLED_VERSION = 2  # of what is prepared besides the shards, which have a version of their own
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,20 @@ class LabelledDataset:
     splits: dict[str, LabelledSplit]
     manifest: dict[str, Any]
     folder: Path
+    unlearnt: Mapping[str, int]
+    """How many held-out texts were left out of each label that no training text has."""
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What is unusual about them, in lines for people."""
+        for label, n in self.unlearnt.items():
+            yield (
+                f"val: {_count(n, 'text')} left out: all that have the label {label!r}, so that none is left to learn "
+                "it from; add texts that have it"
+            )
+        for name, entry in self.manifest["splits"].items():
+            if n := entry.get("n_also_in_train"):
+                yield f"{name}: {n:,} of its {_count(entry['n_texts'], 'text')} are also in training"
 
 
 def prepare_labelled(
@@ -104,7 +120,8 @@ def prepare_labelled(
     """The texts of `config` with their tokens, made now or found in the cache.
 
     A tokeniser that is given as a spec is trained: a character vocabulary on all texts, so that the held-out ones
-    hold no unknown character; every other on the training texts alone.
+    hold no unknown character; every other on the training texts alone. What is unusual is logged (see
+    `LabelledDataset.notes`).
 
     Args:
         config: the texts and their splits.
@@ -123,10 +140,13 @@ def prepare_labelled(
         tokenizer = preparation.trained(tokenizer)
     require_encoder_specials(tokenizer)
     folder = preparation.folder(tokenizer)
-    if dataset := preparation.found(tokenizer, folder):
-        return dataset
-    preparation.make(tokenizer, folder)
-    return preparation.opened(tokenizer, folder)
+    dataset = preparation.found(tokenizer, folder)
+    if dataset is None:
+        preparation.make(tokenizer, folder)
+        dataset = preparation.opened(tokenizer, folder)
+    for note in dataset.notes:
+        logger.info("%s", note)
+    return dataset
 
 
 def require_encoder_specials(tokenizer: Tokenizer) -> None:
@@ -182,6 +202,7 @@ class _Preparation:
             "labelled": self.source.sha256,
             "tokenizer": tokenizer.fingerprint(),
             "version": FORMAT_VERSION,
+            "labelled_version": LABELLED_VERSION,
         }
         return self.cache / "prepared" / key_of(key)
 
@@ -205,7 +226,7 @@ class _Preparation:
             name: self._split(name, texts, tokens[name], tokenizer.eos_id, folder)
             for name, texts in self.source.splits.items()
         }
-        return LabelledDataset(tokenizer, self.source.labels, splits, manifest, folder)
+        return LabelledDataset(tokenizer, self.source.labels, splits, manifest, folder, self.source.unlearnt)
 
     def _split(
         self, name: str, texts: Sequence[LabelledText], tokens: Split, sep_id: int, folder: Path
@@ -227,7 +248,7 @@ class _Preparation:
     def make(self, tokenizer: Tokenizer, folder: Path) -> None:
         """Encodes the texts into `folder`."""
         dtype = token_dtype(tokenizer.vocab_size)
-        in_training = {each.text for each in self.source.splits["train"]}
+        train = [(each.text,) for each in self.source.splits["train"]]
         with folder_made_whole(folder) as unfinished:
             splits = {}
             for name, texts in self.source.splits.items():
@@ -235,7 +256,7 @@ class _Preparation:
                     self._encode(name, texts, tokenizer, writer)
                 splits[name] = _sizes(texts) | {"n_tokens": writer.n_tokens, "shards": writer.shards}
                 if name != "train":
-                    splits[name]["n_also_in_train"] = sum(each.text in in_training for each in texts)
+                    splits[name]["n_also_in_train"] = n_also_in([(each.text,) for each in texts], train)
             write_manifest(unfinished, self._manifest(tokenizer, dtype, splits))
 
     def _encode(
@@ -281,3 +302,7 @@ def _sizes(texts: Iterable[LabelledText]) -> dict[str, Any]:
         "n_bytes": sum(len(each.text.encode()) for each in texts),
         "label_counts": dict(sorted(Counter(each.label for each in texts).items())),
     }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from clearformer.data.holding_out import own_text
 from clearformer.data.reading import JSONL_SUFFIXES, json_field, json_object, read_lines
 from clearformer.errors import DataError, did_you_mean
 
@@ -24,6 +25,11 @@ class LabelledText(NamedTuple):
     text: str
     label: str
     line: int
+
+    @property
+    def own_values(self) -> tuple[str, ...]:
+        """What decides the text's split: the text alone, so that one with two labels stays in one split."""
+        return (own_text(self.text),)
 
 
 def read_labelled(
@@ -87,11 +93,24 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             with _fields_of_any_length():
                 row = next(reader, None)
         except csv.Error as error:
-            raise DataError(f"{path}, line {first_line}: no CSV ({error})") from None
+            raise DataError(f"{path}, line {first_line}: no CSV: {_csv_fault(str(error))}") from None
         if row is None:
             return
         if any(cell.strip() for cell in row):
             yield first_line, row
+
+
+def _csv_fault(message: str) -> str:
+    """What is wrong with a row, and what to do, from what the `csv` module says."""
+    if message.startswith("unexpected end of data"):
+        return "a quotation mark opens here and is never closed; close it, or write two for one that is meant"
+    if "expected after" in message:
+        return 'something follows a closing quotation mark; write two ("") for one that is in a text'
+    if message.startswith("new-line character"):
+        return (
+            "a carriage return (\\r) that ends no line; tr '\\r' '\\n' makes lines of what an old Mac wrote"
+        )
+    return message
 
 
 @contextmanager
@@ -111,6 +130,8 @@ def _from_rows(
         _, header = next(rows, (1, []))
         columns = [name.strip() for name in header]
         _require_fields(path, columns, text_field, label_field)
+    else:
+        rows = _without_header(path, rows, columns)
     is_csv = path.name.lower().removesuffix(".gz").endswith(".csv")
     text_at, label_at = columns.index(text_field), columns.index(label_field)
     for line, row in rows:
@@ -125,6 +146,20 @@ def _from_rows(
                 f"({', '.join(columns)}), with {rule}"
             )
         yield LabelledText(row[text_at], row[label_at], line)
+
+
+def _without_header(path: Path, rows: Iterator[Row], columns: Sequence[str]) -> Iterator[Row]:
+    """The rows of a file whose columns are named elsewhere, so that its first line is a text like the others.
+
+    Raises:
+        DataError: the first line names the same columns; it would be a text with the label "label".
+    """
+    for number, (line, row) in enumerate(rows):
+        if number == 0 and [name.strip() for name in row] == list(columns):
+            raise DataError(
+                f"{path}, line {line}: names the columns, as data.columns does too: take data.columns out"
+            )
+        yield line, row
 
 
 def _require_fields(path: Path, header: Sequence[str], text_field: str, label_field: str) -> None:

@@ -1,14 +1,15 @@
 """Where labelled texts come from: files of the user's, or one of the built-in sets; and which are held out."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from math import floor
 from pathlib import Path
 
 from clearformer.data import languages
+from clearformer.data.holding_out import hold_out
 from clearformer.data.labelled import DEFAULT_LABELLED, LabelledData
 from clearformer.data.labelled_reading import LabelledText, read_labelled
 from clearformer.data.reading import existing_file
@@ -29,6 +30,8 @@ class LabelledTexts:
     """The file, or what is in its place, that each split's line numbers belong to."""
     given_labels: tuple[str, ...] | None = None
     """The classes, where they are known beforehand."""
+    unlearnt: Mapping[str, int] = field(default_factory=dict)
+    """How many texts were to be held out, and left out, of each label that no training text has."""
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -49,20 +52,34 @@ class LabelledTexts:
         """A text's place, for a message."""
         return f"{self.places[split]}, line {line}"
 
-    def check(self) -> None:
-        """Refuses what no classifier can be trained or measured on.
+    def refuse_empty(self) -> None:
+        """Refuses files without texts.
 
         Raises:
-            DataError: there are no texts, only one label, or one that is none of the given or of the training texts'.
+            DataError: it names the file.
         """
         for name, texts in self.splits.items():
             if not texts:
                 raise DataError(f"{self.places[name]}: there are no texts in it")
+
+    def refuse_one_label(self) -> None:
+        """Refuses what is no classification.
+
+        Raises:
+            DataError: there is only one label.
+        """
         if len(self.labels) == 1:
             raise DataError(
                 f"{self.description}: every training text has the label {self.labels[0]!r}: a classifier needs two "
                 "labels or more"
             )
+
+    def refuse_unseen_labels(self) -> None:
+        """Refuses a label that is none of the given or of the training texts'.
+
+        Raises:
+            DataError: it names the line.
+        """
         remedy = "take the text out" if self.given_labels else "add training texts that have it"
         for name, texts in self.splits.items():
             for each in texts:
@@ -80,41 +97,35 @@ def open_labelled(config: LabelledData) -> LabelledTexts:
         DataError: there is no such name or file, a line of it cannot be used, or the texts cannot be learnt from.
     """
     texts = _own_texts(config) if config.path is not None else _built_in_texts(config)
-    if "val" not in texts.splits and config.held_out:
-        train, val = hold_out_by_label(texts.splits["train"], config.held_out)
-        splits = {"train": train, "val": val} | {k: v for k, v in texts.splits.items() if k != "train"}
-        if not val:
-            raise DataError(
-                f"{texts.description}: no label has two different texts, so none can be held out: is "
-                f"data.label_field={config.label_field} the column of the labels? (data.val_fraction=0 holds none out)"
-            )
-        texts = LabelledTexts(texts.description, splits, {"val": texts.places["train"]} | dict(texts.places))
     texts = replace(texts, given_labels=config.labels)
-    texts.check()
+    texts.refuse_empty()
+    texts.refuse_one_label()
+    if "val" not in texts.splits and config.held_out:
+        texts = _hold_out(texts, config.held_out)
+        texts.refuse_one_label()
+    texts.refuse_unseen_labels()
     return texts
 
 
-def hold_out_by_label(
-    texts: Sequence[LabelledText], share: Fraction
-) -> tuple[list[LabelledText], list[LabelledText]]:
-    """Training and held-out texts: of each label's different texts, the share whose SHA-256 comes first.
+def _hold_out(texts: LabelledTexts, share: Fraction) -> LabelledTexts:
+    """The texts with a validation split taken from training (see `holding_out`).
 
-    A label with two different texts or more has one at least on either side. A text that has two labels counts
-    with the first.
+    A held-out text whose label no training text has is left out: there is nothing to learn that label from, and to
+    train on it after all would make its split depend on other texts.
     """
-    first_label: dict[str, str] = {}
-    for each in texts:
-        first_label.setdefault(each.text, each.label)
-    of_label: dict[str, list[str]] = {}
-    for text, label in first_label.items():
-        of_label.setdefault(label, []).append(text)
-    held_out: set[str] = set()
-    for own in of_label.values():
-        n_held_out = min(max(1, floor(len(own) * share + Fraction(1, 2))), len(own) - 1)
-        held_out.update(sorted(own, key=lambda text: hashlib.sha256(text.encode()).digest())[:n_held_out])
-    return [each for each in texts if each.text not in held_out], [
-        each for each in texts if each.text in held_out
-    ]
+    drawn = hold_out(texts.splits["train"], {"val": share}, "texts")
+    learnt = texts.given_labels or {each.label for each in drawn["train"]}
+    val = [each for each in drawn["val"] if each.label in learnt]
+    unlearnt = Counter(each.label for each in drawn["val"] if each.label not in learnt)
+    if not val:
+        raise DataError(
+            f"{texts.description}: no label has texts both for training and to hold out: is the column of the labels "
+            f"the right one (data.label_field)? Give more texts of each label, or another data.val_fraction than "
+            f"{float(share)} (0 holds none out)"
+        )
+    splits = {"train": drawn["train"], "val": val} | {k: v for k, v in texts.splits.items() if k != "train"}
+    places = {"val": texts.places["train"]} | dict(texts.places)
+    return replace(texts, splits=splits, places=places, unlearnt=unlearnt)
 
 
 # --- the user's own ----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from clearformer.data.pair_sources import Pair
 from clearformer.data.shards import MANIFEST, ShardError
 from clearformer.files import sync
 
-PAIRS_VERSION = 1
+PAIRS_VERSION = 2
 SIDES = ("source", "target")
 
 

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from clearformer.data import holding_out
 from clearformer.data.cache import cache_folder, key_of
 from clearformer.data.config import PairsData
+from clearformer.data.holding_out import HeldOutPairs, n_also_in
 from clearformer.data.identity import assumption
 from clearformer.data.pair_batches import special_ids
 from clearformer.data.pair_files import (
@@ -57,6 +59,20 @@ class PairDataset:
     manifest: dict[str, Any]
     folder: Path
 
+    @property
+    def notes(self) -> Iterator[str]:
+        """What is unusual about them, in lines for people."""
+        for name, entry in self.manifest["splits"].items():
+            if n := entry.get("n_target_held_out"):
+                yield f"{name}: {_count(n, 'pair')} left out: their translation is also held out"
+            if n := entry["n_left_out"]:
+                yield f"{name}: {_count(n, 'pair')} left out, longer than data.max_length={self.manifest['max_length']}"
+            if n := entry.get("n_also_in_train"):
+                yield (
+                    f"{name}: of {n:,} of its {_count(entry['n_pairs'], 'pair')} the source or the translation is "
+                    "also in training"
+                )
+
 
 def prepare_pairs(
     config: PairsData,
@@ -72,7 +88,7 @@ def prepare_pairs(
     A tokeniser that is given as a spec is trained on both sides of the training pairs, with the special tokens of
     an encoder-decoder; a character vocabulary on those of all pairs, so that no held-out one holds an unknown
     character. What is in the cache is used if the files (see `identity_of_files`), the splits and the tokeniser are
-    the same.
+    the same. What is unusual is logged (see `PairDataset.notes`).
 
     Args:
         config: the pairs and their splits.
@@ -101,7 +117,10 @@ def prepare_pairs(
     if max_tokens is not None:
         for split in splits.values():
             require_room(split, max_tokens, len(tokenizer.before_source))
-    return PairDataset(tokenizer, splits, manifest, folder)
+    dataset = PairDataset(tokenizer, splits, manifest, folder)
+    for note in dataset.notes:
+        logger.info("%s", note)
+    return dataset
 
 
 def require_room(split: PairSplit, max_tokens: int, n_before: int = 0) -> None:
@@ -151,7 +170,7 @@ class _Preparation:
     @cached_property
     def source_key(self) -> dict[str, Any]:
         """What the pairs of each split depend on."""
-        return {"pairs": self.source.identity()}
+        return {"pairs": self.source.identity(), "holding_out": holding_out.VERSION}
 
     def tell_assumptions(self) -> None:
         """Says in the log what is taken for granted of pairs that are found prepared."""
@@ -161,9 +180,13 @@ class _Preparation:
                 logger.info("%s: %s", self.source.description, assumed)
 
     @cached_property
-    def splits(self) -> dict[str, list[Pair]]:
+    def read(self) -> HeldOutPairs[Pair]:
         self.progress("reading", 0, None)
-        return self.source.splits()
+        return self.source.read()
+
+    @property
+    def splits(self) -> dict[str, list[Pair]]:
+        return self.read.splits
 
     def trained(self, spec: TokenizerConfig) -> Tokenizer:
         """The joint tokeniser of a spec, from the cache where these pairs have trained it before."""
@@ -200,16 +223,26 @@ class _Preparation:
         """Encodes the pairs into `folder`, and returns the manifest of what is there then."""
         dtype = token_dtype(tokenizer.vocab_size)
         entries: dict[str, dict[str, Any]] = {}
+        kept: dict[str, list[Pair]] = {}
         with folder_made_whole(folder) as unfinished:
             for name, pairs in self.splits.items():
                 rows = self._encoded(name, tokenizer, dtype)
-                kept = self._short_enough(name, rows)
+                places = self._short_enough(name, rows)
+                kept[name] = [pairs[at] for at in places]
                 entries[name] = write_split(
-                    unfinished, name, [pairs[at] for at in kept], [[side[at] for at in kept] for side in rows]
-                ) | {"n_left_out": len(pairs) - len(kept)}
+                    unfinished, name, kept[name], [[side[at] for at in places] for side in rows]
+                ) | {"n_left_out": len(pairs) - len(places)}
+                entries[name] |= self._shared_with_others(name, kept)
             self._refuse_changed_files()
             write_manifest(unfinished, self._manifest(tokenizer, entries))
         return read_pair_manifest(folder)
+
+    def _shared_with_others(self, name: str, kept: Mapping[str, list[Pair]]) -> dict[str, int]:
+        """Of training, the pairs left out for the sake of held-out ones; of the others, those that are also in it."""
+        if name == "train":
+            return {"n_target_held_out": self.read.n_left_out}
+        sides = ([(pair.source, pair.target) for pair in kept[each]] for each in (name, "train"))
+        return {"n_also_in_train": n_also_in(*sides)}
 
     def _encoded(self, name: str, tokenizer: Tokenizer, dtype: np.dtype) -> tuple[list[np.ndarray], ...]:
         """The tokens of a split's sources, and those of its targets."""
@@ -261,3 +294,7 @@ class _Preparation:
             },
             "splits": splits,
         }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

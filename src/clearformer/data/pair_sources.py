@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from clearformer.data.cache import cache_folder
 from clearformer.data.config import DATES, DEFAULT_LANGUAGES, DEFAULT_SIZE, MULTI30K, PairsData
-from clearformer.data.holding_out import hold_out
+from clearformer.data.holding_out import HeldOutPairs, hold_out_pairs, own_text
 from clearformer.data.identity import identity_of_files
 from clearformer.data.reading import existing_file, read_lines
 from clearformer.errors import DataError, did_you_mean
@@ -34,6 +34,13 @@ class Pair(NamedTuple):
     source: str
     target: str
     line: int
+    values: tuple[str, ...] = ()
+    """What it says, where that is known beneath its words: it is held out by these."""
+
+    @property
+    def own_values(self) -> tuple[str, ...]:
+        """What decides the pair's split: its values, or its source."""
+        return self.values or (own_text(self.source),)
 
 
 class PairSource(ABC):
@@ -49,7 +56,7 @@ class PairSource(ABC):
         """What tells these pairs from any others without reading them all; JSON-able."""
 
     @abstractmethod
-    def splits(self) -> dict[str, list[Pair]]:
+    def read(self) -> HeldOutPairs[Pair]:
         """The pairs of each split, train first, in the order they are read in.
 
         Raises:
@@ -93,34 +100,35 @@ class Aligned(PairFiles):
         return self.source, self.target
 
     def pairs(self) -> Iterator[Pair]:
-        counts = dict.fromkeys(self.paths, 0)
-        empty: dict[Path, list[int]] = {path: [] for path in self.paths}
-        for number, (source, target) in enumerate(zip_longest(*map(read_lines, self.paths)), start=1):
-            for path, text in ((self.source, source), (self.target, target)):
-                counts[path] += text is not None
+        counts = [0, 0]
+        empty: tuple[list[int], list[int]] = ([], [])
+        for number, texts in enumerate(zip_longest(*map(read_lines, self.paths)), start=1):
+            for side, text in enumerate(texts):
+                counts[side] += text is not None
                 if text is not None and not text.strip():
-                    empty[path].append(number)
+                    empty[side].append(number)
+            source, target = texts
             if source and target:
                 yield Pair(source, target, number)
         self._refuse_empty_sides(counts, empty)
         self._refuse_unequal(counts)
         self._refuse_empty_lines(empty)
 
-    def _refuse_empty_sides(self, counts: dict[Path, int], empty: dict[Path, list[int]]) -> None:
-        for path in self.paths:
-            if counts[path] == len(empty[path]):
+    def _refuse_empty_sides(self, counts: Sequence[int], empty: Sequence[Sequence[int]]) -> None:
+        for path, count, lines in zip(self.paths, counts, empty, strict=True):
+            if count == len(lines):
                 raise DataError(f"{path} is an empty side: there is no text in it to make pairs of")
 
-    def _refuse_unequal(self, counts: dict[Path, int]) -> None:
-        (source, n_source), (target, n_target) = counts.items()
+    def _refuse_unequal(self, counts: Sequence[int]) -> None:
+        n_source, n_target = counts
         if n_source != n_target:
             raise DataError(
-                f"{source} has {n_source:,} lines and {target} has {n_target:,}: "
+                f"{self.source} has {n_source:,} lines and {self.target} has {n_target:,}: "
                 "line n of the one must translate line n of the other"
             )
 
-    def _refuse_empty_lines(self, empty: dict[Path, list[int]]) -> None:
-        for path, lines in empty.items():
+    def _refuse_empty_lines(self, empty: Sequence[Sequence[int]]) -> None:
+        for path, lines in zip(self.paths, empty, strict=True):
             if lines:
                 raise DataError(
                     f"{path}, line {lines[0]}: an empty line{_and_others(lines)}, and a pair needs both sides: "
@@ -156,7 +164,7 @@ class TabSeparated(PairFiles):
             yield Pair(source, rest[0], number)
 
 
-def _and_others(lines: list[int]) -> str:
+def _and_others(lines: Sequence[int]) -> str:
     return f" (and {len(lines) - 1:,} more)" if len(lines) > 1 else ""
 
 
@@ -179,16 +187,15 @@ class FilePairs(PairSource):
             "held_out": {split: str(share) for split, share in self.config.held_out().items()},
         }
 
-    def splits(self) -> dict[str, list[Pair]]:
+    def read(self) -> HeldOutPairs[Pair]:
         read = {split: list(files.pairs()) for split, files in self.files.items()}
         for split, pairs in read.items():
             if not pairs:
                 raise DataError(
                     f"{' and '.join(map(str, self.files[split].paths))}: there are no pairs in it"
                 )
-        return hold_out(read["train"], self.config.held_out()) | {
-            split: pairs for split, pairs in read.items() if split != "train"
-        }
+        drawn = hold_out_pairs(read.pop("train"), self.config.held_out())
+        return drawn._replace(splits=drawn.splits | read)
 
     def place(self, split: str, line: int) -> str:
         return self.files.get(split, self.files["train"]).place(line)
@@ -229,24 +236,27 @@ class Dates(PairSource):
         )
 
     def identity(self) -> dict[str, Any]:
-        from clearformer.data.dates import SEED
+        from clearformer.data.dates import RECIPE, SEED
 
         return {
             "name": DATES,
             "languages": list(self.languages),
             "size": self.config.size or DEFAULT_SIZE,
             "seed": SEED,
+            "recipe": RECIPE,
             "babel": version("babel"),
             "num2words": version("num2words"),
             "held_out": {split: str(share) for split, share in self.config.held_out().items()},
         }
 
-    def splits(self) -> dict[str, list[Pair]]:
+    def read(self) -> HeldOutPairs[Pair]:
         from clearformer.data.dates import make_pairs
 
         made = make_pairs(*self.languages, self.config.size or DEFAULT_SIZE)
-        pairs = [Pair(source, target, number) for number, (source, target) in enumerate(made, start=1)]
-        return hold_out(pairs, self.config.held_out())
+        pairs = [
+            Pair(each.source, each.target, number, each.values) for number, each in enumerate(made, start=1)
+        ]
+        return hold_out_pairs(pairs, self.config.held_out())
 
 
 def _open_dates(config: PairsData) -> PairSource:

@@ -59,11 +59,11 @@ def pre_tokens_of(backend: tokenizers.Tokenizer, text: str) -> list[str]:
 
 
 def untrained(
-    owner: type[OwnTokenizer], model: Any, normalizer: dict[str, Any] | None
+    pre_tokenizer: dict[str, Any] | None, model: Any, normalizer: dict[str, Any] | None
 ) -> tokenizers.Tokenizer:
-    """What normalises and cuts a text as the tokenisers of a class do, around a model of `tokenizers`."""
+    """What normalises and cuts a text as a tokeniser does, around a model of `tokenizers`."""
     document = json.loads(tokenizers.Tokenizer(model).to_str())
-    document |= {"pre_tokenizer": owner.pre_tokenizer, "normalizer": normalizer}
+    document |= {"pre_tokenizer": pre_tokenizer, "normalizer": normalizer}
     return tokenizers.Tokenizer.from_str(json.dumps(document))
 
 

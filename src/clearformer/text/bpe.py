@@ -20,25 +20,29 @@ from clearformer.text.byte import BYTE_BY_SPELLING, BYTE_SPELLINGS, ByteTokenize
 from clearformer.text.tokenizer import Merge, wanted_specials
 
 N_BYTES = 256
+Digits = Literal["joined", "single"]
 MIN_PAIR_COUNT = 2  # joining a pair that occurs once would shorten nothing but that one place
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
 class BPETokenizer(BackendTokenizer):
     """Byte-level BPE with GPT-2's pre-tokens; the `tokenizers` library does the work.
 
     Tokens and merges are spelled as in GPT-2's files, one visible character a byte ("Ġthe" is " the"). With
-    `lowercase`, every text is put in lower case first, and comes back so.
+    `lowercase`, every text is put in lower case first, and comes back so. With digits "single", each digit is a
+    pre-token of its own, without the space before it: a number is then spelled, whichever numbers were learned from.
 
     Raises:
         TokenizerError: one of the 256 bytes is not a token, or a token or merge is not made of them.
     """
 
     kind: ClassVar[str] = "bpe"
-    pre_tokenizer: ClassVar[dict[str, Any] | None] = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": True,
+    pre_tokenizers: ClassVar[dict[Digits, dict[str, Any]]] = {
+        "joined": BYTE_LEVEL,
+        "single": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "Digits", "individual_digits": True}, BYTE_LEVEL],
+        },
     }
     decoder: ClassVar[dict[str, Any]] = ByteTokenizer.decoder
 
@@ -48,8 +52,10 @@ class BPETokenizer(BackendTokenizer):
         merges: Sequence[Merge],
         specials: Sequence[str] = (),
         lowercase: bool = False,
+        digits: Digits = "joined",
     ) -> None:
         _check_vocabulary(tokens, merges)
+        self.pre_tokenizer = self.pre_tokenizers[digits]
         self.normalizer = LOWERCASE if lowercase else None
         self.lossless = not lowercase
         super().__init__(tokens, specials, merges)
@@ -62,7 +68,8 @@ class BPETokenizerSpec(Spec):
     """Byte-level BPE whose merges are learned from the corpus.
 
     `vocab_size` counts the 256 bytes, the merges and the special tokens. A small corpus gives fewer: learning
-    stops where no pair of tokens occurs twice any more (see the tokeniser's own `vocab_size`).
+    stops where no pair of tokens occurs twice any more (see the tokeniser's own `vocab_size`). `digits="single"` makes
+    every digit a token, which suits what is learned by copying and counting: numbers, dates, amounts.
     """
 
     needs_corpus: ClassVar[bool] = True
@@ -70,6 +77,7 @@ class BPETokenizerSpec(Spec):
     kind: Literal["bpe"] = "bpe"
     vocab_size: int = 1024
     lowercase: bool = False
+    digits: Digits = "joined"
     bos: bool = False
     eos: bool = False
 
@@ -98,7 +106,11 @@ class BPETokenizerSpec(Spec):
         specials = wanted_specials(specials, bos=self.bos, eos=self.eos)
         if self.vocab_size < N_BYTES + len(specials):
             raise TokenizerError(self._too_small(N_BYTES + len(specials)))
-        backend = untrained(BPETokenizer, tokenizers.models.BPE(), LOWERCASE if self.lowercase else None)
+        backend = untrained(
+            BPETokenizer.pre_tokenizers[self.digits],
+            tokenizers.models.BPE(),
+            LOWERCASE if self.lowercase else None,
+        )
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=self.vocab_size - len(specials),
             min_frequency=MIN_PAIR_COUNT,
@@ -109,7 +121,7 @@ class BPETokenizerSpec(Spec):
         model = json.loads(backend.to_str())["model"]
         tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
         merges = [(left, right) for left, right in model["merges"]]
-        return BPETokenizer(tokens, merges, specials, self.lowercase)
+        return BPETokenizer(tokens, merges, specials, self.lowercase, self.digits)
 
 
 def merge_steps(tokenizer: BPETokenizer, text: str) -> Iterator[list[tuple[int, ...]]]:

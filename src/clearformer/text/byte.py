@@ -30,6 +30,14 @@ def spelled_bytes(spelling: str) -> bytes:
     return bytes([BYTE_BY_SPELLING[character] for character in spelling])
 
 
+BYTES_ALONE: dict[str, Any] = {
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": True,
+    "use_regex": False,
+}
+
+
 class ByteTokenizer(OwnTokenizer):
     """One token for each of the 256 bytes, whose id is its value: any text, and nothing to train.
 
@@ -37,12 +45,7 @@ class ByteTokenizer(OwnTokenizer):
     """
 
     kind: ClassVar[str] = "byte"
-    pre_tokenizer: ClassVar[dict[str, Any] | None] = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": False,
-    }
+    pre_tokenizer = BYTES_ALONE
     decoder: ClassVar[dict[str, Any]] = {
         "type": "ByteLevel",
         "add_prefix_space": True,

@@ -28,7 +28,7 @@ class CharTokenizer(OwnTokenizer):
     """
 
     kind: ClassVar[str] = "char"
-    pre_tokenizer: ClassVar[dict[str, Any] | None] = None
+    pre_tokenizer: dict[str, Any] | None = None
     decoder: ClassVar[dict[str, Any]] = {"type": "Fuse"}
 
     def __init__(self, characters: Sequence[str], specials: Sequence[str] = ()) -> None:

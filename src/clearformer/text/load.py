@@ -7,7 +7,7 @@ from typing import Any
 
 from clearformer.errors import TokenizerError
 from clearformer.text.backend import LOWERCASE
-from clearformer.text.bpe import BPETokenizer
+from clearformer.text.bpe import BPETokenizer, Digits
 from clearformer.text.byte import BYTE_SPELLINGS, ByteTokenizer
 from clearformer.text.char import CharTokenizer
 from clearformer.text.imported import load_imported, named_roles
@@ -141,7 +141,8 @@ def _of_bpe(document: Mapping[str, Any], specials: list[str]) -> OwnTokenizer:
         return ByteTokenizer(specials)
     if kind is BPETokenizer and model.get("unk_token") == unknown:
         try:
-            return BPETokenizer(plain, merges, specials, lowercase=document.get("normalizer") is not None)
+            lowercase, digits = document.get("normalizer") is not None, _digits_of(document)
+            return BPETokenizer(plain, merges, specials, lowercase, digits)
         except TokenizerError as error:
             raise NotOursError(str(error)) from None
     raise NotOursError("its vocabulary is not that of its kind")
@@ -155,12 +156,20 @@ def _kind_of(document: Mapping[str, Any]) -> type[OwnTokenizer]:
         if document.get(part):
             raise NotOursError(f"it has a {part}")
     for kind in OF_BPE:
-        if (document.get("pre_tokenizer"), document.get("decoder")) == (kind.pre_tokenizer, kind.decoder):
-            normalizers = (None, LOWERCASE) if kind is BPETokenizer else (None,)
-            if document.get("normalizer") in normalizers:
+        is_bpe = kind is BPETokenizer
+        ways = list(BPETokenizer.pre_tokenizers.values()) if is_bpe else [kind.pre_tokenizer]
+        if document.get("pre_tokenizer") in ways and document.get("decoder") == kind.decoder:
+            if document.get("normalizer") in ((None, LOWERCASE) if is_bpe else (None,)):
                 return kind
             raise NotOursError("its normalizer is none of ours")
     raise NotOursError("its pre_tokenizer and decoder are none of ours")
+
+
+def _digits_of(document: Mapping[str, Any]) -> Digits:
+    """How a document of kind bpe treats digits."""
+    return next(
+        digits for digits, way in BPETokenizer.pre_tokenizers.items() if way == document.get("pre_tokenizer")
+    )
 
 
 def _special_tokens(added: Any) -> list[str]:

@@ -317,7 +317,7 @@ class OwnTokenizer(Tokenizer):
     The ids of the special tokens come after all others, so that asking for <bos> moves no other id.
     """
 
-    pre_tokenizer: ClassVar[dict[str, Any] | None]
+    pre_tokenizer: dict[str, Any] | None
     """How `tokenizers` cuts a text before looking up tokens, in the words of `tokenizer.json`."""
     decoder: ClassVar[dict[str, Any]]
     """How `tokenizers` puts the tokens' spellings together again, in the words of `tokenizer.json`."""

@@ -30,6 +30,14 @@ SCORE_DIGITS = 6
 
 Piece = tuple[str, float]
 
+WORDS_WITH_SPACE: dict[str, Any] = {
+    "type": "Sequence",
+    "pretokenizers": [
+        {"type": "Split", "pattern": {"String": "\n"}, "behavior": "Isolated", "invert": False},
+        {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "never", "split": True},
+    ],
+}
+
 
 class UnigramTokenizer(BackendTokenizer):
     """Unigram on characters, and on bytes where a character has no token; the `tokenizers` library does the work.
@@ -42,13 +50,7 @@ class UnigramTokenizer(BackendTokenizer):
     """
 
     kind: ClassVar[str] = "unigram"
-    pre_tokenizer: ClassVar[dict[str, Any] | None] = {
-        "type": "Sequence",
-        "pretokenizers": [
-            {"type": "Split", "pattern": {"String": "\n"}, "behavior": "Isolated", "invert": False},
-            {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "never", "split": True},
-        ],
-    }
+    pre_tokenizer = WORDS_WITH_SPACE
     decoder: ClassVar[dict[str, Any]] = {
         "type": "Sequence",
         "decoders": [
@@ -148,7 +150,7 @@ class UnigramTokenizerSpec(Spec):
         if self.vocab_size < (smallest := self._smallest(specials)):
             raise TokenizerError(self._too_small(smallest))
         normalizer = unigram_normalizer(self.normalize, self.lowercase)
-        words = count_pre_tokens(untrained(UnigramTokenizer, tokenizers.models.BPE(), normalizer), texts)
+        words = count_pre_tokens(untrained(WORDS_WITH_SPACE, tokenizers.models.BPE(), normalizer), texts)
         pieces = learn_pieces(
             words,
             n_pieces=self.vocab_size - len(BYTE_PIECES) - len(specials),

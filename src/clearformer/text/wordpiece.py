@@ -34,6 +34,7 @@ MIN_PAIR_COUNT = 2
 
 _FIRST_SYMBOL = 0xF0000  # stands for symbol 0 while merges are learned; nothing else is spelled so
 _CHARS_AT_ONCE = 1 << 16
+BERT_WORDS: dict[str, Any] = {"type": "BertPreTokenizer"}
 
 
 class WordPieceTokenizer(BackendTokenizer):
@@ -48,7 +49,7 @@ class WordPieceTokenizer(BackendTokenizer):
     """
 
     kind: ClassVar[str] = "wordpiece"
-    pre_tokenizer: ClassVar[dict[str, Any] | None] = {"type": "BertPreTokenizer"}
+    pre_tokenizer = BERT_WORDS
     decoder: ClassVar[dict[str, Any]] = {"type": "WordPiece", "prefix": CONTINUES, "cleanup": False}
     lossless = False
     opens_with_space = True
@@ -136,7 +137,7 @@ class WordPieceTokenizerSpec(Spec):
                 the corpus's characters.
         """
         specials = self._specials(specials)
-        reader = untrained(WordPieceTokenizer, tokenizers.models.BPE(), bert_normalizer(self.lowercase))
+        reader = untrained(BERT_WORDS, tokenizers.models.BPE(), bert_normalizer(self.lowercase))
         words = count_pre_tokens(reader, texts)
         characters = most_frequent_characters(words, MAX_CHARACTERS)
         if not characters:

@@ -1,125 +1,154 @@
-"""Dates, times, numbers and amounts: one right translation for each source."""
+"""Pairs of dates, times, numbers and amounts: one right translation for each source, whoever draws it."""
 
-import datetime
 import re
+from collections import Counter, defaultdict
 from itertools import product
 
 import pytest
 
-from clearformer.data import dates
-from clearformer.data.batches import generator_at
-from clearformer.data.dates import language_codes, make_pairs
+from clearformer.data.dates import DatePair, _kinds_in, language, language_codes, make_pairs
+from clearformer.data.holding_out import own_text
+from clearformer.data.quantities import QUANTITIES
 
 LANGUAGES = ("de", "en", "es", "fr")
 
 
 @pytest.fixture(scope="module")
-def french_to_english() -> dict[str, str]:
-    return dict(make_pairs("fr", "en", 4001))
+def pairs() -> list[DatePair]:
+    return make_pairs("fr", "en", 20_011)
 
 
-def test_the_same_pairs_every_time(french_to_english: dict[str, str]) -> None:
-    assert make_pairs("fr", "en", 4001) == list(french_to_english.items())
+@pytest.fixture(scope="module")
+def drawn_otherwise() -> list[DatePair]:
+    return [pair for seed in range(1, 4) for pair in make_pairs("fr", "en", 15_013, seed)]
+
+
+def test_the_same_pairs_every_time_and_in_every_version() -> None:
+    made = make_pairs("fr", "en", 1009)
+    assert make_pairs("fr", "en", 1009) == made
+    assert [tuple(pair) for pair in made[:4]] == [
+        ("64 £", "£64", ("amount 64 GBP",)),
+        ("297e", "297th", ("ordinal 297",)),
+        ("19 582,49\u00a0€", "€19,582.49", ("amount 19582.49 EUR",)),
+        ("27\u00a0%", "27%", ("percent 27",)),
+    ]
 
 
 def test_more_pairs_begin_with_the_fewer() -> None:
     assert make_pairs("fr", "en", 1300)[:97] == make_pairs("fr", "en", 97)
 
 
-def test_there_are_as_many_as_were_asked_for_and_no_source_twice(french_to_english: dict[str, str]) -> None:
-    assert len(french_to_english) == 4001
+def test_there_are_as_many_as_were_asked_for_and_no_source_twice(pairs: list[DatePair]) -> None:
+    assert len(pairs) == len({own_text(pair.source) for pair in pairs}) == 20_011
 
 
-def test_both_sides_mean_the_same(french_to_english: dict[str, str]) -> None:
-    """Spot checks, made by hand, of what 4,001 pairs hold."""
-    days = [(f, e) for f, e in french_to_english.items() if re.fullmatch(r"\d+ septembre \d{4}", f)]
-    assert len(days) > 10
-    for french, english in days:
-        day, _, year = french.split()
-        assert english == f"September {day}, {year}"
-    assert french_to_english["un"] == "one"
-    assert french_to_english["deuxième"] == "second"
-    assert french_to_english["quatre-vingt-onze"] == "ninety-one"
+def test_every_kind_is_there(pairs: list[DatePair]) -> None:
+    assert _kinds_in(language("fr"), language("en")) == list(QUANTITIES)
+    counts = Counter(re.match(r"[a-z ]+", pair.values[0])[0].strip() for pair in pairs)  # type: ignore[index]
+    kinds = {
+        "day",
+        "month day",
+        "day of a month",
+        "month",
+        "weekday",
+        "year",
+        "decade",
+        "century",
+        "time",
+        "face",
+    }
+    assert set(counts) == kinds | {"number", "ordinal", "percent", "amount", "duration"}
+    assert min(counts[kind] for kind in kinds - {"weekday"}) > 50
+    assert sum(len(pair.values) == 2 for pair in pairs) > 500
 
 
-@pytest.mark.parametrize(
-    ("style", "value", "french", "english"),
-    [
-        ("full", (1999, 3, 1), "lundi 1 mars 1999", "Monday, March 1, 1999"),
-        ("medium", (1999, 7, 1), "1 juil. 1999", "Jul 1, 1999"),
-        ("short", (1999, 7, 1), "01/07/1999", "7/1/99"),
-    ],
-)
-def test_dates_are_written_as_cldr_has_them(style: str, value: tuple, french: str, english: str) -> None:
-    write = dates._as_date(style)
-    day = datetime.date(*value)
-    assert (write(day, "fr"), write(day, "en")) == (french, english)
+def test_years_are_from_the_first_to_the_last(pairs: list[DatePair]) -> None:
+    years = Counter(int(pair.values[0][4:8]) for pair in pairs if re.match(r"day \d", pair.values[0]))
+    assert min(years) < 20
+    assert max(years) > 2980
+    assert sum(count for year, count in years.items() if year < 1000) > 500
+    assert sum(count for year, count in years.items() if 1900 <= year < 2100) > 1000
 
 
-def test_every_kind_is_there(french_to_english: dict[str, str]) -> None:
-    """One pair of each, found by what only it has."""
-    english = set(french_to_english.values())
-    for sign in (
-        "%",
-        "€",
-        "¥",
-        "Swiss francs",
-        "US dollars",
-        " quarter ",
-        " at night",
-        " AM",
-        " PM",
-        "Sunday, ",
-        "hundred",
-        "first",
-        "hours",
-        " sec",
-        " wks",
-        "weeks",
-    ):
-        assert any(sign in text for text in english), sign
+def test_a_source_has_one_translation_whatever_was_drawn_before(
+    pairs: list[DatePair], drawn_otherwise: list[DatePair]
+) -> None:
+    """Else exact match would punish a right answer; neither white space nor capitals tell two meanings apart."""
+    translations = {own_text(pair.source).lower(): pair.target for pair in pairs}
+    for pair in drawn_otherwise:
+        assert translations.setdefault(own_text(pair.source).lower(), pair.target) == pair.target, pair
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), [pair for pair in product(LANGUAGES, repeat=2) if len(set(pair)) == 2]
+    ("source", "target"), [pair for pair in product((*LANGUAGES, "ja"), repeat=2) if len(set(pair)) == 2]
 )
-def test_a_source_text_has_one_translation(source: str, target: str) -> None:
-    """Whatever is drawn: else exact match would punish a right answer."""
-    rng = generator_at(7, 97, 0)
-    kinds = dates._kinds_in(source, target)
-    assert len(kinds) == len(dates.KINDS)
+def test_a_source_has_one_translation_between_other_languages_too(source: str, target: str) -> None:
     translations: dict[str, str] = {}
-    for number in range(1500):
-        pair = dates._pair(kinds[number % len(kinds)], rng, source, target)
-        assert pair is not None
-        assert translations.setdefault(*pair) == pair[1]
+    for seed in range(3):
+        for pair in make_pairs(source, target, 900, seed):
+            assert translations.setdefault(own_text(pair.source), pair.target) == pair.target, pair
 
 
-def test_where_two_formats_read_the_same_the_first_is_the_translation() -> None:
-    """In French, the medium form of a day in March is its long form."""
-    pairs = make_pairs("fr", "en", 4001)
-    in_march = [english for french, english in pairs if " mars " in french and french[0].isdigit()]
-    assert len(in_march) > 20
-    assert not [english for english in in_march if english.startswith("Mar ")]
-    assert [english for french, english in pairs if " juil. " in french and english.startswith("Jul ")]
+def test_a_translation_has_one_value(pairs: list[DatePair]) -> None:
+    """What is held out by value is then held out by translation too; digits and words of a number are two texts."""
+    values = defaultdict(set)
+    for pair in pairs:
+        values[pair.target].add(pair.values)
+    assert not [target for target, found in values.items() if len(found) > 1]
 
 
-def test_two_digits_of_a_year_say_which(french_to_english: dict[str, str]) -> None:
-    english_to_french = dict(make_pairs("en", "fr", 4001))
-    short = {e: f for e, f in english_to_french.items() if e.count("/") == 2}
-    assert len(short) > 50
-    for english, french in short.items():
-        year = int(english.rpartition("/")[2])
-        assert french.endswith(str(1900 + year if year >= 50 else 2000 + year))
+def test_people_type_a_day_in_many_ways(drawn_otherwise: list[DatePair]) -> None:
+    """The forms of one date that was got wrong, and others of the same kind, are all there."""
+    forms = defaultdict(set)
+    for pair in drawn_otherwise:
+        if re.match(r"day \d", pair.values[0]):
+            shape = re.sub(r"\d", "0", pair.source.lower())
+            forms[re.sub(r"[^\W\d_]{3,}", "mot", shape)].add(pair.source)
+    for shape in (
+        "00 mot 0000",
+        "le 00 mot 0000",
+        "mot 00 mot 0000",
+        "le mot 00 mot 0000",
+        "mot. 00 mot 0000",
+        "0er mot 0000",
+        "00 mot. 0000",
+        "00/00/0000",
+        "le 00/00/0000",
+        "0/00/0000",
+        "00-00-0000",
+        "00.00.0000",
+        "00/00/00",
+        "0000-00-00",
+        "00 mot 00",
+        "00 mot 0000 à 00h00",
+        "00 mot 0000 à 00:00",
+    ):
+        assert len(forms[shape]) > 2, shape
 
 
-@pytest.mark.parametrize("language", language_codes())
-def test_texts_are_written_as_they_are_typed(language: str) -> None:
-    other = "en" if language != "en" else "fr"
-    pairs = make_pairs(language, other, 101)
-    for character in "\u00a0\u202f\u2009\u2019\n\t":
-        assert not [pair for pair in pairs if character in pair[0] + pair[1]]
-    assert all(side == side.strip() and side for pair in pairs for side in pair)
+def test_noise_is_there_and_small(pairs: list[DatePair]) -> None:
+    sources = [pair.source for pair in pairs]
+    for low, high, pattern in (
+        (0.03, 0.15, r"^[A-ZÀÉ][a-zé]"),
+        (0.003, 0.03, r"^(?!.*[a-z])(?=.*[A-Z]{4})"),
+        (0.002, 0.02, r"\b(aout|fevrier|decembre|fevr|dec)\b"),
+        (0.01, 0.2, "[\u00a0\u202f]"),
+    ):
+        share = sum(bool(re.search(pattern, source)) for source in sources) / len(sources)
+        assert low < share < high, pattern
+
+
+@pytest.mark.parametrize("code", language_codes())
+def test_every_language_goes_both_ways_with_something_on_each_side(code: str) -> None:
+    for source, target in ((code, "fr"), ("en", code)):
+        if source == target:
+            continue
+        pairs = make_pairs(source, target, 101)
+        assert len(pairs) == 101
+        for pair in pairs:
+            assert all(side == side.strip() and side for side in pair[:2])
+            assert not {"\n", "\t", "\u2009"} & set(pair.source + pair.target)
+            assert pair.values
 
 
 def test_the_languages_are_those_of_both_packages() -> None:

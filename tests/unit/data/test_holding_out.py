@@ -1,84 +1,166 @@
+"""A row's split hangs on its own content, so that no other row can move it."""
+
+import hashlib
+import re
+import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
 
-import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from clearformer.data.holding_out import hold_out
+from clearformer.data.holding_out import hold_out, hold_out_pairs, n_also_in, own_text, place_of
 from clearformer.errors import DataError
+
+TENTH = Fraction(1, 10)
 
 
 class Two(NamedTuple):
     source: str
     target: str
-    number: int
+    values: tuple[str, ...] = ()
+
+    @property
+    def own_values(self) -> tuple[str, ...]:
+        return self.values or (own_text(self.source),)
 
 
-def numbered(*pairs: tuple[str, str]) -> list[Two]:
-    return [Two(*pair, number) for number, pair in enumerate(pairs)]
+def distinct(n: int, first: int = 0) -> list[Two]:
+    return [Two(f"s{i}", f"t{i}") for i in range(first, first + n)]
 
 
-def distinct(n: int) -> list[Two]:
-    return numbered(*((f"s{i}", f"t{i}") for i in range(n)))
+def split_by_row(rows: list[Two], **shares: Fraction) -> dict[Two, str]:
+    return {row: name for name, own in hold_out(rows, shares, "pairs").items() for row in own}
 
 
-def test_the_share_of_the_pairs_is_held_out_in_the_order_of_the_file() -> None:
-    splits = hold_out(distinct(997), {"val": Fraction(1, 10), "test": Fraction(1, 50)})
-    assert {name: len(pairs) for name, pairs in splits.items()} == {"train": 879, "val": 99, "test": 19}
-    assert sorted(pair for pairs in splits.values() for pair in pairs) == sorted(distinct(997))
-    for pairs in splits.values():
-        assert pairs == sorted(pairs, key=lambda pair: pair.number)
+def test_a_place_is_the_start_of_a_sha256_the_same_everywhere() -> None:
+    assert place_of("un chat") == int(hashlib.sha256(b"un chat").hexdigest()[:16], 16)
+    assert place_of("é") == int.from_bytes(hashlib.sha256(b"\xc3\xa9").digest()[:8])
 
 
-def test_what_is_held_out_is_from_all_over_the_file_and_the_same_tomorrow() -> None:
-    held_out = [pair.number for pair in hold_out(distinct(997), {"val": Fraction(1, 10)})["val"]]
-    assert 350 < np.mean(held_out) < 650
-    assert held_out[:5] == [12, 14, 18, 19, 35]
+def test_about_the_share_is_held_out_in_the_order_of_the_file() -> None:
+    rows = distinct(9973)
+    splits = hold_out(rows, {"val": TENTH, "test": Fraction(1, 50)}, "pairs")
+    assert 900 < len(splits["val"]) < 1100
+    assert 160 < len(splits["test"]) < 240
+    assert sorted(row for own in splits.values() for row in own) == sorted(rows)
+    for own in splits.values():
+        assert own == sorted(own, key=rows.index)
 
 
-def test_pairs_that_share_a_sentence_stay_together() -> None:
-    """Also by way of others: a1 and b2 share none, and both share one with a2."""
-    chain = [("a", "1"), ("a", "2"), ("b", "2")]
-    for filler in range(40):
-        splits = hold_out(
-            numbered(*chain, *((f"s{i}", f"t{i}") for i in range(filler + 3))), {"val": Fraction(1, 2)}
-        )
-        homes = {name for name, pairs in splits.items() for pair in pairs if pair.source in "ab"}
-        assert len(homes) == 1
+@pytest.mark.parametrize("added", [1, 100])
+def test_a_row_that_is_added_moves_no_other(added: int) -> None:
+    """One line added to 1,000 put 71 of 100 held-out pairs among those that had been trained on."""
+    shares = {"val": TENTH, "test": TENTH}
+    before = split_by_row(distinct(1000), **shares)
+    after = split_by_row([*distinct(added, first=1000), *distinct(1000)], **shares)
+    assert {row: after[row] for row in before} == before
 
 
-sentences = st.sampled_from("abcdefghijklmnopqrst")
+words = st.text(alphabet="ab é\u0301\u00a0\t", min_size=1, max_size=4).filter(str.strip)
+pairs = st.lists(st.tuples(words, st.sampled_from("uvwxyz")).map(lambda sides: Two(*sides)), max_size=30)
 
 
-@given(st.lists(st.tuples(sentences, sentences), min_size=2, max_size=60), st.integers(1, 9))
-def test_no_held_out_sentence_is_in_training(pairs: list[tuple[str, str]], tenths: int) -> None:
-    made = numbered(*pairs)
+@given(pairs, pairs, st.integers(1, 9))
+def test_nothing_held_out_is_in_training_and_other_rows_move_nothing(
+    rows: list[Two], others: list[Two], tenths: int
+) -> None:
+    shares = {"val": Fraction(tenths, 10)}
     try:
-        splits = hold_out(made, {"val": Fraction(tenths, 10)})
+        own, more = (hold_out_pairs(each, shares) for each in (rows, rows + others))
     except DataError:
-        return  # too few, or too many alike
-    assert sorted([*splits["train"], *splits["val"]], key=lambda pair: pair.number) == made
-    assert len(splits["val"]) == len(pairs) * tenths // 10
-    for side in ("source", "target"):
-        train, val = ({getattr(pair, side) for pair in splits[name]} for name in ("train", "val"))
-        assert not train & val
+        assume(False)
+        raise
+    for held_out in (own, more):
+        train, val = held_out.splits["train"], held_out.splits["val"]
+        assert not {own_text(row.source) for row in train} & {own_text(row.source) for row in val}
+        assert not {own_text(row.target) for row in train} & {own_text(row.target) for row in val}
+        assert held_out.n_left_out == len(rows if held_out is own else rows + others) - len(train) - len(val)
+    assert set(own.splits["val"]) <= set(more.splits["val"])
+    assert not set(own.splits["train"]) & set(more.splits["val"])
+    assert not set(own.splits["val"]) & set(more.splits["train"])
+
+
+@pytest.mark.parametrize(
+    "written", ["  un chat  noir", "un chat\u00a0noir\t", "un\u202fchat noir", "un chat noir\r"]
+)
+def test_white_space_around_and_between_words_changes_no_split(written: str) -> None:
+    assert own_text(written) == "un chat noir"
+
+
+def test_two_spellings_of_one_character_are_one_text() -> None:
+    assert own_text(unicodedata.normalize("NFD", "été")) == "été"
+    assert own_text("Été") != "été"  # a capital is another text
+
+
+def test_pairs_that_differ_in_white_space_stay_together() -> None:
+    rows = [row for i in range(100) for row in (Two(f"s {i}", f"a{i}"), Two(f" s  {i} ", f"b{i}"))]
+    splits = split_by_row(rows, val=Fraction(1, 2))
+    for row, other in zip(rows[::2], rows[1::2], strict=True):
+        assert splits[row] == splits[other]
+    assert 30 < list(splits.values()).count("val") < 170
+
+
+def test_a_training_pair_with_a_held_out_translation_is_left_out_and_counted() -> None:
+    held_out = next(row for row in distinct(100) if place_of(row.source) < place_of("s") // 3)
+    twin, other = Two("twin", f" {held_out.target} "), Two("other", "t")
+    share = Fraction(place_of(held_out.source) + 1, 1 << 64)
+    assert min(place_of("twin"), place_of("other")) > place_of(held_out.source)
+    splits, n_left_out = hold_out_pairs([twin, held_out, other], {"val": share})
+    assert (splits, n_left_out) == ({"train": [other], "val": [held_out]}, 1)
+
+
+def test_the_fraction_is_exact() -> None:
+    row = Two("un chat", "a cat")
+    at = Fraction(place_of("un chat"), 1 << 64)
+    others = [Two("s", "t"), *distinct(40)]
+    assert split_by_row([row, *others], val=at)[row] == "train"
+    assert split_by_row([row, *others], val=at + Fraction(1, 1 << 64))[row] == "val"
+
+
+def test_a_larger_fraction_holds_out_more_and_leaves_the_other_split_alone() -> None:
+    rows = distinct(500)
+    small, large = (hold_out(rows, {"val": share, "test": TENTH}, "pairs") for share in (TENTH, 3 * TENTH))
+    assert set(small["val"]) < set(large["val"])
+    assert small["test"] == large["test"] == hold_out(rows, {"test": TENTH}, "pairs")["test"]
+
+
+def test_a_row_is_held_out_where_one_of_its_values_is() -> None:
+    """The day of a date with a time is a held-out day: training must not show it, whatever the time."""
+    low, high = sorted(("day 1", "time 1"), key=place_of)
+    share = Fraction(place_of(low) + 1, 1 << 64)
+    rows = [Two("a", "1", (high, low)), Two("b", "2", (low,)), Two("c", "3", (high,))]
+    assert list(split_by_row(rows, val=share).values()) == ["train", "val", "val"]
+    assert split_by_row(rows, val=share)[rows[2]] == "train"
 
 
 def test_nothing_to_hold_out_is_one_split() -> None:
-    assert hold_out(distinct(3), {}) == {"train": distinct(3)}
+    assert hold_out(distinct(3), {}, "pairs") == {"train": distinct(3)}
 
 
-def test_a_split_that_would_be_empty_is_refused() -> None:
+@pytest.mark.parametrize("name", ["val", "test"])
+@pytest.mark.parametrize("n_rows", [3, 7, 40])
+def test_a_split_that_would_be_empty_is_refused_with_a_fraction_that_fills_it(name: str, n_rows: int) -> None:
     with pytest.raises(
-        DataError, match=r"val split would be empty: data.val_fraction=0.02 of 7 pairs is none"
-    ):
-        hold_out(distinct(7), {"val": Fraction(2, 100)})
+        DataError, match=rf"^the {name} split would be empty: data.{name}_fraction=0.0001 "
+    ) as caught:
+        hold_out(distinct(n_rows), {name: Fraction(1, 10000)}, "pairs")
+    assert "\n" not in str(caught.value)
+    assert f"holds out none of {n_rows} pairs" in str(caught.value)
+    found = re.search(rf"set data.{name}_fraction=([\d.]+) or more", str(caught.value))
+    assert found is not None
+    assert len(hold_out(distinct(n_rows), {name: Fraction(found[1])}, "pairs")[name]) >= 1
 
 
-def test_pairs_too_much_alike_to_be_parted_are_refused() -> None:
-    with pytest.raises(DataError, match=r"val split lacks 2 of 2 pairs: too many share a sentence"):
-        hold_out(
-            numbered(("yes", "oui"), ("yes", "si"), ("no", "si"), ("no", "non")), {"val": Fraction(1, 2)}
-        )
+def test_training_that_would_be_empty_is_refused() -> None:
+    with pytest.raises(DataError, match=r"^the train split would be empty: data.val_fraction=0.99 hold"):
+        hold_out(distinct(3), {"val": Fraction(99, 100)}, "pairs")
+    twins = [Two(f"s{i}", "t") for i in range(40)]
+    with pytest.raises(DataError, match="every pair that is not held out has the translation of one that is"):
+        hold_out_pairs(twins, {"val": TENTH})
+
+
+def test_rows_that_are_also_elsewhere_are_counted_by_side() -> None:
+    others = [("a  b", "x"), ("c", "y")]
+    assert n_also_in([(" a b", "?"), ("?", "y "), ("y", "c"), ("a", "b")], others) == 2

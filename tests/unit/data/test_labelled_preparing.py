@@ -51,7 +51,7 @@ def test_every_text_keeps_its_tokens_its_label_and_its_line(path: Path, spec: To
             assert split.where(i) == f"{path}, line {line}"
             seen.append(line)
     assert sorted(seen) == list(range(2, 43))
-    assert len(dataset.splits["val"]) == 4
+    assert len(dataset.splits["val"]) == 2
 
 
 def test_the_second_time_it_is_only_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_the_second_time_it_is_only_opened(path: Path, monkeypatch: pytest.Monke
     again = prepared(path)
     assert again.folder == first.folder
     assert again.tokenizer.fingerprint() == first.tokenizer.fingerprint()
-    assert again.splits["val"].row(2).tolist() == first.splits["val"].row(2).tolist()
+    assert again.splits["val"].row(1).tolist() == first.splits["val"].row(1).tolist()
 
 
 def test_another_content_of_the_file_is_prepared_anew(path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_tokenizer_learns_from_the_training_texts_alone(path: Path, tmp_path
 
 def test_the_manifest_says_what_is_there(path: Path, tmp_path: Path) -> None:
     val = tmp_path / "val.tsv"
-    val.write_text(f"text\tlabel\n{TEXTS[3][0]}\tyes\nnew\tno\n")
+    val.write_text(f"text\tlabel\n {TEXTS[3][0].replace(' ', '  ')}\tyes\nnew\tno\n")
     dataset = prepared(path, val_path=str(val))
     manifest = json.loads((dataset.folder / "manifest.json").read_text())
     assert manifest == dataset.manifest
@@ -108,6 +108,23 @@ def test_the_manifest_says_what_is_there(path: Path, tmp_path: Path) -> None:
     assert manifest["splits"]["val"]["n_also_in_train"] == 1
     assert manifest["splits"]["val"]["label_counts"] == {"no": 1, "yes": 1}
     assert manifest["splits"]["train"]["n_chars"] == sum(len(text) for text, _ in TEXTS)
+
+
+def test_what_is_unusual_is_told_each_time(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "clearformer")
+    held_out = prepared(path).splits["val"].texts[0]
+    assert not caplog.records
+    val = path.with_name("val.tsv")
+    val.write_text(f"text\tlabel\n{TEXTS[3][0]}\tyes\nnew\tno\n")
+    for _ in range(2):
+        dataset = prepared(path, val_path=str(val))
+        assert list(dataset.notes) == ["val: 1 of its 2 texts are also in training"]
+    path.write_text(path.read_text().replace(f"{held_out}\tyes", f"{held_out}\trare"))
+    assert list(prepared(path).notes) == [
+        "val: 1 text left out: all that have the label 'rare', so that none is left to learn it from; add texts that "
+        "have it"
+    ]
+    assert len(caplog.records) == 3
 
 
 def test_a_tokenizer_that_is_given_is_taken(path: Path) -> None:

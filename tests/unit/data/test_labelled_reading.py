@@ -88,7 +88,11 @@ def test_a_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
             'text,label\n"a\nb",c\nd,e,f\n',
             "line 4: 3 columns where there should be 2 (text, label), with a c",
         ),
-        ("a.csv", 'text,label\na,b\n"a,b\nc,d\n', "line 3: no CSV (unexpected end of data)"),
+        (
+            "a.csv",
+            'text,label\na,b\n"a,b\nc,d\n',
+            "line 3: no CSV: a quotation mark opens here and is never closed",
+        ),
         ("a.tsv", b"text\tlabel\na\tb\n\xe9\tb\n", "line 3: not UTF-8 (byte 0xe9 at offset 15"),
         ("a.tsv", "text\tlabel\na\tb\n  \tb\n", "line 3: 'text' is empty: give it, or take the line out"),
         ("a.tsv", "text\tlabel\na\t\n", "line 2: 'label' is empty"),
@@ -115,6 +119,19 @@ def test_a_line_that_cannot_be_used_is_named(
     tmp_path: Path, name: str, content: str | bytes, message: str
 ) -> None:
     assert refusal(tmp_path / name, content).startswith(message)
+
+
+def test_a_csv_that_is_none_says_why(tmp_path: Path) -> None:
+    message = refusal(tmp_path / "a.csv", 'text,label\n"a\nb",c\n"he said "no"",d\n')
+    assert message.startswith("line 4: no CSV: something follows a closing quotation mark")
+    message = refusal(tmp_path / "b.csv", "text,label\ra,b\rc,d\r")
+    assert message.startswith("line 1: no CSV: a carriage return (\\r) that ends no line")
+
+
+def test_a_header_beside_given_columns_is_no_text(tmp_path: Path) -> None:
+    message = refusal(tmp_path / "a.tsv", "text\tlabel\na\tb\n", columns=("text", "label"))
+    assert message == "line 1: names the columns, as data.columns does too: take data.columns out"
+    assert len(read(tmp_path / "b.tsv", "a\tb\ntext\tlabel\n", columns=("text", "label"))) == 2
 
 
 def test_columns_say_nothing_about_jsonl(tmp_path: Path) -> None:

@@ -1,20 +1,11 @@
 from collections import Counter
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from clearformer.data.labelled import LabelledData
-from clearformer.data.labelled_reading import LabelledText
-from clearformer.data.labelled_sources import LABELLED_BUILT_IN, hold_out_by_label, open_labelled
+from clearformer.data.labelled_sources import LABELLED_BUILT_IN, LabelledTexts, open_labelled
 from clearformer.errors import DataError
-
-TENTH = Fraction(1, 10)
-
-
-def texts_of(counts: dict[str, int]) -> list[LabelledText]:
-    labels = [label for label, count in counts.items() for _ in range(count)]
-    return [LabelledText(f"{label} {i}", label, i) for i, label in enumerate(labels, start=1)]
 
 
 def write(path: Path, *pairs: tuple[str, str]) -> str:
@@ -29,25 +20,49 @@ def refusal(config: LabelledData) -> str:
     return str(caught.value)
 
 
-def test_each_label_gives_its_share_and_every_text_is_on_one_side() -> None:
-    texts = texts_of({"a": 50, "b": 31, "c": 3, "d": 1})
-    train, val = hold_out_by_label(texts, TENTH)
-    assert Counter(each.label for each in val) == {"a": 5, "b": 3, "c": 1}  # and of d there is only one
-    assert sorted(train + val) == sorted(texts)
-    assert [each.line for each in train] == sorted(each.line for each in train)
+def lines_of(texts: LabelledTexts) -> dict[str, set[int]]:
+    return {name: {each.line for each in own} for name, own in texts.splits.items()}
 
 
-def test_what_is_held_out_does_not_hang_on_the_order_of_the_file() -> None:
-    texts = texts_of({"a": 50, "b": 31})
-    assert sorted(hold_out_by_label(texts[::-1], TENTH)[1]) == sorted(hold_out_by_label(texts, TENTH)[1])
+def test_about_the_share_is_held_out_and_every_text_is_on_one_side(tmp_path: Path) -> None:
+    rows = [(f"text {i}", "abc"[i % 3]) for i in range(1000)]
+    splits = open_labelled(LabelledData(path=write(tmp_path / "a.tsv", *rows))).splits
+    assert 70 < len(splits["val"]) < 130
+    assert sorted(each.line for own in splits.values() for each in own) == list(range(2, 1002))
+    for own in splits.values():
+        assert [each.line for each in own] == sorted(each.line for each in own)
 
 
-def test_a_text_that_stands_there_twice_is_on_one_side() -> None:
-    texts = texts_of({"a": 20, "b": 20})
-    twice = texts + [each._replace(line=each.line + 40) for each in texts]
-    train, val = hold_out_by_label(twice, TENTH)
-    assert len(val) == 8
-    assert not {each.text for each in train} & {each.text for each in val}
+def test_a_text_that_is_added_moves_no_other_and_neither_does_the_order(tmp_path: Path) -> None:
+    rows = [(f"text {i}", "ab"[i % 2]) for i in range(300)]
+    config = LabelledData(path=write(tmp_path / "a.tsv", *rows))
+    val = {each.text for each in open_labelled(config).splits["val"]}
+    write(tmp_path / "a.tsv", ("one more", "a"), *rows[::-1])
+    assert {each.text for each in open_labelled(config).splits["val"]} - {"one more"} == val
+
+
+def test_what_differs_in_white_space_or_label_alone_is_on_one_side(tmp_path: Path) -> None:
+    rows = [
+        row
+        for i in range(100)
+        for row in ((f"text {i}", "a"), (f" text\u00a0 {i}  ", "a"), (f"text {i}", "b"))
+    ]
+    of_lines = lines_of(open_labelled(LabelledData(path=write(tmp_path / "a.tsv", *rows), val_fraction=0.5)))
+    assert 90 < len(of_lines["val"]) < 210
+    for first in range(2, 302, 3):
+        assert len({first, first + 1, first + 2} & of_lines["val"]) in (0, 3)
+
+
+def test_a_held_out_label_that_is_not_in_training_is_left_out_and_told(tmp_path: Path) -> None:
+    rows = [(f"text {i}", "ab"[i % 2]) for i in range(60)]
+    held_out = open_labelled(LabelledData(path=write(tmp_path / "a.tsv", *rows))).splits["val"][0].text
+    path = write(tmp_path / "b.tsv", *((text, "rare" if text == held_out else label) for text, label in rows))
+    texts = open_labelled(LabelledData(path=path))
+    assert texts.labels == ("a", "b")
+    assert texts.unlearnt == {"rare": 1}
+    assert held_out not in {each.text for own in texts.splits.values() for each in own}
+    given = open_labelled(LabelledData(path=path, labels=("a", "b", "rare")))
+    assert (given.unlearnt, len(given.splits["val"])) == ({}, len(texts.splits["val"]) + 1)
 
 
 def test_own_files(tmp_path: Path) -> None:
@@ -63,7 +78,8 @@ def test_own_files(tmp_path: Path) -> None:
 def test_val_comes_from_the_training_file_and_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", *((f"text {i}", "ab"[i % 2]) for i in range(20)))
     texts = open_labelled(LabelledData(path=path))
-    assert {name: len(split) for name, split in texts.splits.items()} == {"train": 18, "val": 2}
+    assert list(texts.splits) == ["train", "val"]
+    assert sum(map(len, texts.splits.values())) == 20
     assert texts.where("val", 7) == f"{path}, line 7"
     assert list(open_labelled(LabelledData(path=path, val_fraction=0)).splits) == ["train"]
 
@@ -99,10 +115,15 @@ def test_one_label_is_no_classification(tmp_path: Path) -> None:
 
 
 def test_labels_and_texts_the_wrong_way_round_are_noticed(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", ("a", "one"), ("b", "two"), ("a", "three"))
+    path = write(tmp_path / "a.tsv", *(("ab"[i % 2], f"text {i}") for i in range(40)))
+    with_labels_for_texts = (LabelledData(path=path, val_fraction=share) for share in (0.1, 0.5, 0.9))
+    messages = [refusal(config) for config in with_labels_for_texts]
+    assert all("split would be empty" in message or "data.label_field" in message for message in messages)
+    path = write(tmp_path / "b.tsv", *((f"text {i}", f"label {i}") for i in range(40)))
     message = refusal(LabelledData(path=path))
-    assert "no label has two different texts" in message
-    assert "data.label_field=label" in message
+    assert "no label has texts both for training and to hold out" in message
+    assert "data.label_field" in message
+    assert "another data.val_fraction than 0.1 (0 holds none out)" in message
 
 
 def test_a_missing_file_is_named_with_the_nearest(tmp_path: Path) -> None:
@@ -159,12 +180,12 @@ def test_names_in_languages_have_one_right_answer() -> None:
         ("sst2", {"train": 67_349, "val": 872}, ("negative", "positive")),
         (
             "agnews",
-            {"train": 9_001, "val": 1_000, "test": 7_600},
+            {"train": 8_968, "val": 1_033, "test": 7_600},
             ("Business", "Sci/Tech", "Sports", "World"),
         ),
         (
             "trec",
-            {"train": 4_905, "val": 547, "test": 500},
+            {"train": 4_925, "val": 527, "test": 500},
             ("abbreviation", "description", "entity", "human", "location", "number"),
         ),
     ],

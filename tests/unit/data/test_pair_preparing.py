@@ -132,7 +132,7 @@ def test_what_is_prepared_is_opened_without_reading_the_files(
     work: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = work.prepare(BPE)
-    monkeypatch.setattr(FilePairs, "splits", no_reading)
+    monkeypatch.setattr(FilePairs, "read", no_reading)
     again = work.prepare(BPE)
     assert (again.folder, again.manifest) == (first.folder, first.manifest)
     assert again.splits["train"].target_texts == TARGETS
@@ -141,7 +141,7 @@ def test_what_is_prepared_is_opened_without_reading_the_files(
 
 def test_other_pairs_splits_lengths_or_tokens_are_prepared_anew(work: Workplace) -> None:
     folders = [work.prepare().folder, work.prepare(BYTE).folder, work.prepare(max_length=8).folder]
-    folders.append(work.prepare(test_fraction=0.2).folder)
+    folders.append(work.prepare(test_fraction=0.4).folder)
     work.write(TARGETS, SOURCES)
     changed = work.prepare()
     assert changed.splits["train"].source_texts == TARGETS
@@ -157,6 +157,30 @@ def test_long_pairs_are_left_out_of_training_and_validation_and_counted(work: Wo
     assert splits["val"].place(1) == f"{work.val}, line 3"
     manifest = work.prepare(max_length=8).manifest
     assert [entry["n_left_out"] for entry in manifest["splits"].values()] == [3, 1]
+
+
+def test_what_a_val_file_shares_with_training_is_told_and_kept(
+    work: Workplace, caplog: pytest.LogCaptureFixture
+) -> None:
+    work.val.write_text(" a  cat\tzzz\nnew\tdeux chats \nun chat\ta cat\n")
+    caplog.set_level("INFO", "clearformer")
+    dataset = work.prepare()
+    assert len(dataset.splits["val"]) == 3
+    assert dataset.manifest["splits"]["val"]["n_also_in_train"] == 2
+    told = ["val: of 2 of its 3 pairs the source or the translation is also in training"]
+    assert list(dataset.notes) == [record.message for record in caplog.records] == told
+    caplog.clear()
+    work.prepare()
+    assert [record.message for record in caplog.records] == told  # also of what is in the cache
+
+
+def test_training_pairs_with_a_held_out_translation_are_told(work: Workplace) -> None:
+    work.write([f"s{i}" for i in range(400)], [f"t{i // 2}" for i in range(400)])
+    config = PairsData(source=str(work.source), target=str(work.target), val_fraction=0.1)
+    dataset = prepare_pairs(config, CHAR, cache_dir=work.cache)
+    n_left_out = 400 - sum(map(len, dataset.splits.values()))
+    assert n_left_out > 20
+    assert list(dataset.notes) == [f"train: {n_left_out} pairs left out: their translation is also held out"]
 
 
 def test_no_test_pair_is_left_out(work: Workplace) -> None:
@@ -314,8 +338,10 @@ def test_progress_is_told(work: Workplace) -> None:
 def test_dates_are_prepared_and_found_again(tmp_path: Path) -> None:
     config = PairsData(name="dates", size=211, val_fraction=0.1)
     first = prepare_pairs(config, CHAR, cache_dir=tmp_path)
-    assert {name: len(split) for name, split in first.splits.items()} == {"train": 190, "val": 21}
-    assert {"babel", "num2words", "seed"} <= first.manifest["source"].keys()
+    sizes = {name: len(split) for name, split in first.splits.items()}
+    assert sum(sizes.values()) + first.manifest["splits"]["train"]["n_target_held_out"] == 211
+    assert 8 < sizes["val"] < 40
+    assert {"babel", "num2words", "seed", "recipe"} <= first.manifest["source"].keys()
     assert prepare_pairs(config, CHAR, cache_dir=tmp_path).folder == first.folder
     assert prepare_pairs(config.replace(languages="de-en"), CHAR, cache_dir=tmp_path).folder != first.folder
 

@@ -5,6 +5,7 @@ import pytest
 
 from clearformer.config import resolve
 from clearformer.data import PairsData
+from clearformer.data.holding_out import place_of
 from clearformer.data.pair_sources import MULTI30K_LANGUAGES, Pair, open_pairs
 from clearformer.errors import DataError
 
@@ -17,7 +18,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 def pairs_of(**settings: object) -> dict[str, list[Pair]]:
     settings = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
-    return open_pairs(resolve(PairsData, settings)).splits()
+    return open_pairs(resolve(PairsData, settings)).read().splits
 
 
 def own(folder: Path, source: str | bytes, target: str | bytes, **settings: object) -> dict[str, list[Pair]]:
@@ -30,6 +31,17 @@ def test_line_n_of_the_one_file_goes_with_line_n_of_the_other(tmp_path: Path) ->
     assert own(tmp_path, "one\ntwo\n", "un\r\ndeux") == {
         "train": [Pair("one", "un", 1), Pair("two", "deux", 2)]
     }
+
+
+def test_one_file_may_be_both_sides(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "one\ntwo\n")
+    assert pairs_of(source=path, target=path, val_fraction=0)["train"] == [
+        Pair("one", "one", 1),
+        Pair("two", "two", 2),
+    ]
+    write(path, "one\n \n")
+    with pytest.raises(DataError, match=r"a.txt, line 2: an empty line, and"):
+        pairs_of(source=path, target=path)
 
 
 def test_lines_end_with_a_newline_and_with_nothing_else(tmp_path: Path) -> None:
@@ -57,9 +69,24 @@ def test_held_out_pairs_may_have_files_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_share_is_held_out_where_there_is_no_such_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "p.tsv", "".join(f"s{i}\tt{i}\n" for i in range(50)))
+    lines = "".join(f"s{i}\tt{i}\n" for i in range(500))
+    path = write(tmp_path / "p.tsv", lines)
     splits = pairs_of(path=path, test_fraction=0.1)
-    assert {name: len(pairs) for name, pairs in splits.items()} == {"train": 44, "val": 1, "test": 5}
+    assert list(splits) == ["train", "val", "test"]
+    assert sum(map(len, splits.values())) == 500
+    assert 3 < len(splits["val"]) < 20
+    assert 30 < len(splits["test"]) < 70
+    write(path, f"new\tneu\n{lines}")
+    for name, more in pairs_of(path=path, test_fraction=0.1).items():
+        assert {pair.source for pair in more} - {"new"} == {pair.source for pair in splits[name]}
+
+
+def test_pairs_that_share_a_translation_are_not_on_both_sides(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.tsv", "".join(f"s{i}\tt{i // 2}\n" for i in range(400)))
+    read = open_pairs(PairsData(path=str(path), val_fraction=0.1)).read()
+    train, val = ({pair.target for pair in read.splits[name]} for name in ("train", "val"))
+    assert not train & val
+    assert read.n_left_out == 400 - sum(map(len, read.splits.values())) > 20
 
 
 @pytest.mark.parametrize(
@@ -143,10 +170,26 @@ def test_a_name_or_language_that_there_is_not_is_refused(settings: dict, expecte
 
 def test_dates_are_split_with_no_sentence_on_both_sides() -> None:
     splits = pairs_of(size=2003, val_fraction=0.1, languages="en-de")
-    assert {name: len(pairs) for name, pairs in splits.items()} == {"train": 1803, "val": 200}
+    assert 140 < len(splits["val"]) < 320
     for side in ("source", "target"):
         train, val = ({getattr(pair, side) for pair in pairs} for pairs in splits.values())
         assert not train & val
+
+
+def test_no_held_out_value_of_dates_is_in_training_in_any_form() -> None:
+    """A date that is held out is held out in every way of writing it, also as a part of a longer text."""
+    splits = pairs_of(size=20_000, val_fraction=0.05, test_fraction=0.05)
+    values = {name: {value for pair in pairs for value in pair.values} for name, pairs in splits.items()}
+    own = {name: {pair.values for pair in pairs} for name, pairs in splits.items()}
+    assert all(len(each) > 500 for each in own.values())
+    for name, low, high in (("val", 0, 0.05), ("test", 0.95, 1)):
+        held_out = {value for value in values[name] if low <= place_of(value) / 2**64 < high}
+        assert len(held_out) > 500
+        assert not held_out & values["train"]
+        assert all(held_out & set(pair.values) for pair in splits[name])
+        assert not own[name] & own["train"]
+        # Many have several forms: the split is one of values and not of texts.
+        assert len(own[name]) < 0.97 * len(splits[name])
 
 
 def test_multi30k_is_looked_for_where_it_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,31 @@ def test_a_small_corpus_gives_fewer_tokens():
     assert tokenizer.spellings[256:] == ("ab", "<eos>")
 
 
+def test_single_digits_are_tokens_of_their_own_whatever_was_learned_from():
+    corpus = ["le 14 juillet 1789, le 14 juillet 1790, 1789 fois"] * 3
+    joined, single = (
+        BPETokenizerSpec(vocab_size=330, digits=digits).train(corpus) for digits in ("joined", "single")
+    )
+    assert "Ġ1789" in [joined.token_label(token).replace(" ", "Ġ") for token in joined.encode("le 1789")]
+    for text in ("le 1789", "1789", "4215", "x1789y"):
+        labels = [single.token_label(token) for token in single.encode(text)]
+        assert [label for label in labels if any(c.isdigit() for c in label)] == [
+            c for c in text if c.isdigit()
+        ]
+        assert single.decode(single.encode(text)) == text
+    assert len(single.encode(" juillet")) == 1  # words are joined all the same
+
+
+def test_single_digits_do_not_depend_on_how_the_text_is_cut(monkeypatch: pytest.MonkeyPatch):
+    corpus = "a 1  2 34\n5 b6 \n 7c 8 " * 5
+    whole = BPETokenizerSpec(vocab_size=300, digits="single").train([corpus])
+    ids = whole.encode(corpus).tolist()
+    for n_chars in (3, 5, 7):
+        monkeypatch.setattr(backend, "CHUNK_CHARS", n_chars)
+        assert whole.encode(corpus).tolist() == ids
+        assert BPETokenizerSpec(vocab_size=300, digits="single").train([corpus]).to_json() == whole.to_json()
+
+
 def test_no_merges_leave_bytes():
     tokenizer = BPETokenizerSpec(vocab_size=256).train([CORPUS])
     ids = tokenizer.encode("naïve\n")

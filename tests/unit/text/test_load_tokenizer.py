@@ -36,6 +36,7 @@ TOKENIZERS: list[Tokenizer] = [
     UnigramTokenizerSpec(vocab_size=311).train([CORPUS], specials_of("encoder-decoder")),
     UnigramTokenizerSpec(vocab_size=311, normalize="nfkc", lowercase=True, eos=True).train([CORPUS]),
     UnigramTokenizerSpec(vocab_size=311, normalize="nfkc").train([CORPUS]),
+    BPETokenizerSpec(vocab_size=263, digits="single").train([CORPUS], specials_of("encoder-decoder")),
 ]
 
 
