@@ -3,6 +3,7 @@
 import os
 import platform
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,7 +15,8 @@ import torch
 from clearformer.train.device import synchronize
 from clearformer.train.plan import measured_rate, peak_rate
 
-COPIED_BYTES = 2**28  # far more than a processor's caches hold
+# Far more than caches hold; on a GPU so much that starting the kernel takes no part of the time.
+COPIED_BYTES = {"cpu": 2**28, "cuda": 2**32}
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,14 @@ class Limits:
 
 def measure_limits(device: torch.device) -> Limits:
     """A device's limits, in about three seconds."""
-    large = torch.rand(COPIED_BYTES // 4, device=device)
+    n_bytes = COPIED_BYTES.get(device.type, COPIED_BYTES["cpu"])
+    large = torch.rand(n_bytes // 4, device=device)
     other = torch.empty_like(large)
     return Limits(
         measured_rate("float32", device).flops_per_second,
         measured_rate("bfloat16", device).flops_per_second,
-        2 * COPIED_BYTES / _median_seconds(lambda: other.copy_(large), device),
-        COPIED_BYTES / _median_seconds(lambda: large.sum(), device),
+        2 * n_bytes / _median_seconds(lambda: other.copy_(large), device),
+        n_bytes / _median_seconds(lambda: large.sum(), device),
         peak_rate(device, "bfloat16"),
     )
 
@@ -65,11 +68,33 @@ def describe(device: torch.device, limits: Limits) -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        **describe_device(device),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "limits": asdict(limits),
     }
+
+
+def describe_device(device: torch.device) -> dict[str, Any]:
+    """Its name; of a GPU its memory, its driver and the CUDA that torch was built for as well."""
+    if device.type != "cuda":
+        return {"device": device.type}
+    return {
+        "device": torch.cuda.get_device_name(device),
+        "device_bytes": torch.cuda.get_device_properties(device).total_memory,
+        "driver": nvidia_driver(),
+        "cuda": torch.version.cuda,
+    }
+
+
+def nvidia_driver() -> str | None:
+    """The version of NVIDIA's driver, where its own program tells it."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(told.split()), None)
 
 
 def processor() -> str:
