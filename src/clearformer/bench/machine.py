@@ -15,8 +15,8 @@ import torch
 from clearformer.train.device import synchronize
 from clearformer.train.plan import measured_rate, peak_rate
 
-# Far more than caches hold; on a GPU so much that starting the kernel takes no part of the time.
-COPIED_BYTES = {"cpu": 2**28, "cuda": 2**32}
+COPIED_BYTES = 2**28  # far more than a processor's caches hold
+COPIED_ON_A_GPU = 2**32  # so much that starting the kernel takes hardly a part of the time
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Limits:
 
 def measure_limits(device: torch.device) -> Limits:
     """A device's limits, in about three seconds."""
-    n_bytes = COPIED_BYTES.get(device.type, COPIED_BYTES["cpu"])
+    n_bytes = copied_bytes(device)
     large = torch.rand(n_bytes // 4, device=device)
     other = torch.empty_like(large)
     return Limits(
@@ -50,6 +50,13 @@ def measure_limits(device: torch.device) -> Limits:
         n_bytes / _median_seconds(lambda: large.sum(), device),
         peak_rate(device, "bfloat16"),
     )
+
+
+def copied_bytes(device: torch.device) -> int:
+    """How much is copied to measure the memory: a sixteenth of a GPU's at most, for it is held twice."""
+    if device.type != "cuda":
+        return COPIED_BYTES
+    return min(COPIED_ON_A_GPU, torch.cuda.get_device_properties(device).total_memory // 16 // 4 * 4)
 
 
 def _median_seconds(do: Callable[[], object], device: torch.device, repeats: int = 9) -> float:
