@@ -57,7 +57,8 @@ class GraphedStep:
 
     def __init__(self, step: Callable[..., Any], record: Record[Any] = record_graph) -> None:
         """`step` is called as `read_tokens` is; it is also what is left where nothing can be recorded."""
-        self.step, self.record = step, record
+        self.step = step
+        self.record: Record[Any] | None = record  # None once it has failed
         self.recorded: list[_Recorded] = []
         self.weights: tuple[int, ...] = ()
 
@@ -69,17 +70,22 @@ class GraphedStep:
         padding: Tensor | None,
         cache: Cache | None,
     ) -> Any:
-        if cache is None or padding is not None or not can_be_recorded(cache, tokens):
+        if self.record is None or cache is None or padding is not None or not can_be_recorded(cache, tokens):
             return self.step(model, then, tokens, padding, cache)
         recorded = next((each for each in self.recorded if each.holds(cache)), None)
         if recorded is None or cache.length >= recorded.n_places:
-            recorded = self._with_room(model, then, cache, len(tokens))
+            recorded = self._with_room(self.record, model, then, cache, len(tokens))
         if recorded is None:
             return self.step(model, then, tokens, padding, cache)
         return recorded.read(tokens, cache)
 
     def _with_room(
-        self, model: Decoder, then: Callable[[Tensor], Any], cache: Cache, n_texts: int
+        self,
+        record: Record[Any],
+        model: Decoder,
+        then: Callable[[Tensor], Any],
+        cache: Cache,
+        n_texts: int,
     ) -> "_Recorded | None":
         """A graph that now holds the cache; None where recording fails."""
         self._forget_other_weights(model)
@@ -91,12 +97,12 @@ class GraphedStep:
         recorded = _Recorded(then, cache, n_texts, n_places)
         recorded.take(cache)
         try:
-            recorded.begin(model, self.step, self.record)
+            recorded.begin(model, self.step, record)
         except RuntimeError as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             logger.warning("no CUDA graph could be recorded, going on without: %s", reason)
             recorded.give_back()
-            self.record = _refuse
+            self.record = None
             return None
         self.recorded = [*self.recorded, recorded][-KEPT:]
         return recorded
@@ -134,10 +140,6 @@ def places_for(n: int, max_seq_len: int) -> int:
     while n_places < n:
         n_places *= 2
     return min(n_places, max_seq_len)
-
-
-def _refuse(run: Callable[[], Any]) -> Any:
-    raise RuntimeError("recording has failed before")
 
 
 class _Recorded:

@@ -63,7 +63,9 @@ from clearformer.train.tasks import Measured, Task
 from clearformer.train.tensorboard import open_tensorboard, write_scalars, writer_type
 from clearformer.train.writing import CheckpointWriter
 
-LESS_MEMORY = "train.accumulate takes the same step in more parts, each of which needs less; `clearformer plan` tells how much"
+LESS_MEMORY = (
+    "raise train.accumulate: the same step in more parts, each of which needs less (see `clearformer plan`)"
+)
 FORWARD_PASSES_IN_A_STEP = 3  # by FLOPs: one forward, and a backward pass of two
 
 
