@@ -62,8 +62,9 @@ def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
     n_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
     in_cpp = on_cpu and n_texts == 1 and n_bytes <= SMALL_MODEL
     step = _compiled(on_cpu, in_cpp, (model.config, weight.dtype, weight.device))
-    is_recorded = weight.device.type == "cuda" and isinstance(model, Decoder)
-    return graphed_step(model, step) if is_recorded else step
+    if weight.device.type == "cuda" and isinstance(model, Decoder):
+        return graphed_step(model, step)
+    return step
 
 
 @cache
