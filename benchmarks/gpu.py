@@ -98,13 +98,15 @@ def about(stage: str, options: Options) -> dict[str, Any]:
     return {
         "command": " ".join([*command, *(["--dry"] if options.dry else [])]),
         "seed": options.seed,
+        "dry": options.dry,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-def wanted(results: dict[str, Any], stage: str) -> bool:
-    """Whether a stage is still to be done."""
-    return results["stages"].get(stage, {}).get("state") != DONE
+def is_done(results: dict[str, Any], stage: str, dry: bool) -> bool:
+    """Whether a stage need not be done again; what a dry run found is nothing to a real one."""
+    result = results["stages"].get(stage, {})
+    return result.get("state") == DONE and result["dry"] == dry
 
 
 def in_a_process_of_its_own(stage: str, file: Path, arguments: Sequence[str], options: Options) -> None:
@@ -161,7 +163,7 @@ def run_stages(command: argparse.Namespace, options: Options, arguments: Sequenc
     """Those asked for that are not done yet; 1 where one of them has failed."""
     stages = [command.stage] if command.stage else list(STAGES)
     for stage in stages:
-        if not command.again and not wanted(read_results(command.json), stage):
+        if not command.again and is_done(read_results(command.json), stage, options.dry):
             print(f"{stage}: done already", file=sys.stderr)
             continue
         print(f"{stage}:", file=sys.stderr, flush=True)

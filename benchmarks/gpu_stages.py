@@ -140,7 +140,10 @@ def run_tests(options: Options) -> dict[str, Any]:
     )
     if not report.is_file():
         raise RuntimeError(f"pytest wrote no report (exit status {done.returncode})")
-    return outcome_of_tests(report)
+    outcome = outcome_of_tests(report)
+    if not outcome["failed"] and not outcome["skipped" if options.dry else "passed"]:
+        raise RuntimeError(f"no test was run (pytest's exit status {done.returncode})")
+    return outcome
 
 
 def outcome_of_tests(report: Path) -> dict[str, Any]:

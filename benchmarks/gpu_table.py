@@ -17,7 +17,8 @@ def table(results: dict[str, Any]) -> str:
     """All figures, as they stand in benchmarks/RESULTS.md."""
     stages = results["stages"]
     done = {name: stage["figures"] for name, stage in stages.items() if stage["state"] == DONE}
-    parts = [machine_lines(done)]
+    parts = ["A dry run: no figure here means anything."] if any(s["dry"] for s in stages.values()) else []
+    parts.append(machine_lines(done))
     if "tests" in done:
         tests = done["tests"]
         parts.append(
