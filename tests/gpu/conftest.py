@@ -1,7 +1,7 @@
 """What needs an NVIDIA GPU: skipped where there is none, and run by `make gpu`.
 
-`CLEARFORMER_GPU_TESTS=cpu` runs these tests on the CPU instead, to see that they themselves are right; what only a GPU
-has is skipped then.
+`CLEARFORMER_GPU_TESTS=other` runs these tests without one, on a device that the CPU computes and that is not the CPU:
+see other_device.py. What only a GPU has is skipped then.
 """
 
 import os
@@ -27,9 +27,9 @@ from clearformer.train.folder import RunFolder
 from clearformer.train.loop import Outcome, train
 from clearformer.train.report import Reporter
 
+OTHERWISE = {"cuda": "other"}  # what a run's device is, where there is no GPU
 HERE = Path(__file__).parent
-ON_A_CPU = os.environ.get("CLEARFORMER_GPU_TESTS") == "cpu"
-DEVICE = torch.device("cpu" if ON_A_CPU else "cuda")
+WITHOUT_A_GPU = os.environ.get("CLEARFORMER_GPU_TESTS") == "other"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(
                 pytest.mark.filterwarnings("default")
             )  # torch's, of parts that a CPU does not have
-            if not (ON_A_CPU or torch.cuda.is_available()):
+            if not (WITHOUT_A_GPU or torch.cuda.is_available()):
                 item.add_marker(pytest.mark.skip(reason="there is no NVIDIA GPU here"))
 
 
@@ -50,9 +50,18 @@ def _own_folders_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
 
 
-@pytest.fixture
-def device() -> torch.device:
-    return DEVICE
+@pytest.fixture(scope="session")
+def device() -> Iterator[torch.device]:
+    if not WITHOUT_A_GPU:
+        yield torch.device("cuda")
+        return
+    sys.path.insert(0, str(HERE))
+    from other_device import other_device
+
+    with other_device() as device, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clearformer.train.loop.resolve_device", lambda name: torch.device(OTHERWISE.get(name, name)))
+        patch.setattr("clearformer.run.resolve_device", lambda name: torch.device(OTHERWISE.get(name, name)))
+        yield device
 
 
 @pytest.fixture
@@ -158,7 +167,7 @@ BASE = (
     "train.max_steps=12",
     "train.log_every=1",
     "train.checkpoint_every=none",
-    f"train.device={DEVICE.type}",
+    "train.device=cuda",
     "train.dtype=float32",
     "train.compile=false",
 )
@@ -185,7 +194,7 @@ def run_folder(tmp_path: Path) -> Callable[[str], RunFolder]:
 
 @pytest.fixture
 def trained(
-    configure: Callable[..., RunConfig], run_folder: Callable[[str], RunFolder]
+    configure: Callable[..., RunConfig], run_folder: Callable[[str], RunFolder], device: torch.device
 ) -> Callable[..., Outcome]:
     """Train a new run of a name with some settings: `trained("a", "train.lr=0.1")`."""
 

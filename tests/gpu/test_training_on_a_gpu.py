@@ -157,13 +157,13 @@ def test_a_checkpoint_of_the_gpu_goes_on_on_a_cpu_and_back(
 ) -> None:
     settings = ("train.schedule=constant", "train.optimizer=muon", "train.ema=0.9")
     trained("there", *settings, "train.max_steps=4")
-    on_cpu, on_gpu = (load(run_folder("there").path, device=name).model for name in ("cpu", device.type))
+    on_cpu, on_gpu = (load(run_folder("there").path, device=name).model for name in ("cpu", "cuda"))
     for ours, theirs in zip(on_cpu.parameters(), on_gpu.parameters(), strict=True):
         assert theirs.device.type == device.type
         assert torch.equal(ours, theirs.cpu())
 
     resumed("there", max_steps=8, device="cpu")
-    resumed("there", max_steps=12, device=device.type)
+    resumed("there", max_steps=12, device="cuda")
 
     trained("whole", *settings)
     assert losses(run_folder("there")) == pytest.approx(losses(run_folder("whole")), rel=0.02)

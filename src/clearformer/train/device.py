@@ -78,12 +78,10 @@ def resolve_compile(setting: str | bool, device: torch.device, pays: Callable[[]
     """
     compiler = _compiler_at_hand(device)
     if setting is True and not compiler:
-        missing = (
-            "Triton, which compiles for this GPU"
-            if device.type == "cuda"
-            else "C++ compiler (g++ or clang++)"
-        )
-        raise ConfigError(f"train.compile: there is no {missing} here; install it, or set false")
+        missing = "C++ compiler here (g++ or clang++); install one"
+        if device.type == "cuda":
+            missing = "Triton here, which compiles for this GPU; install it"
+        raise ConfigError(f"train.compile: there is no {missing}, or set false")
     if setting != "auto":
         return bool(setting)
     if not compiler or device.type == "mps":
@@ -97,7 +95,9 @@ def resolve_compile(setting: str | bool, device: torch.device, pays: Callable[[]
 
 def _compiler_at_hand(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.utils._triton.has_triton()  # type: ignore[attr-defined]
+        from torch.utils._triton import has_triton  # which torch does not import by itself
+
+        return has_triton()
     return any(shutil.which(name) for name in ("g++", "clang++", "cl"))
 
 
@@ -126,9 +126,8 @@ def memory_errors(way_out: str) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        reason = " ".join(
-            str(error).split(". ")[:2]
-        )  # what was wanted; the rest is the allocator's own advice
+        what, wanted, *_advice = [*str(error).split(". "), ""]
+        reason = f"{what}. {wanted}" if wanted else what
         raise DeviceError(f"{reason}; {way_out}") from None
 
 
