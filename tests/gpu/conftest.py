@@ -1,10 +1,8 @@
 """What needs an NVIDIA GPU: skipped where there is none, and run by `make gpu`.
 
-`CLEARFORMER_GPU_TESTS=other` runs these tests without one, on a device that the CPU computes and that is not the CPU:
-see other_device.py. What only a GPU has is skipped then.
+other_device.py has them run on a device that the CPU computes; what only a GPU has is skipped then.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -29,7 +27,7 @@ from clearformer.train.report import Reporter
 
 OTHERWISE = {"cuda": "other"}  # what a run's device is, where there is no GPU
 HERE = Path(__file__).parent
-WITHOUT_A_GPU = os.environ.get("CLEARFORMER_GPU_TESTS") == "other"
+WITHOUT_A_GPU = "other_device" in sys.modules
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,11 +53,12 @@ def device() -> Iterator[torch.device]:
     if not WITHOUT_A_GPU:
         yield torch.device("cuda")
         return
-    sys.path.insert(0, str(HERE))
     from other_device import other_device
 
     with other_device() as device, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clearformer.train.loop.resolve_device", lambda name: torch.device(OTHERWISE.get(name, name)))
+        patch.setattr(
+            "clearformer.train.loop.resolve_device", lambda name: torch.device(OTHERWISE.get(name, name))
+        )
         patch.setattr("clearformer.run.resolve_device", lambda name: torch.device(OTHERWISE.get(name, name)))
         yield device
 

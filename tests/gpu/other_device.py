@@ -1,14 +1,14 @@
 """A device that is not the CPU, computed by the CPU: what lies on one may not be mixed with what lies on the other.
 
-    with other_device():
-        model.to("other")
+    PYTHONPATH=src:tests/gpu python -m pytest -p other_device --confcutdir=tests/gpu tests/gpu
 
-Its tensors are tensors of device `other` that each hold one of the CPU, in which everything is computed. As on a GPU,
-an operation on tensors of both devices fails (but for numbers without dimensions), numpy cannot read them, and what
-asks for a CPU (`x.device.type == "cpu"`) is answered no. So a whole run finds out what is made on the wrong device,
-its numbers included, where there is no GPU.
+runs the tests that need a GPU on it. Its tensors are of device `other`, and each holds one of the CPU, in which
+everything is computed. As on a GPU, an operation on tensors of both devices fails (but for numbers without dimensions),
+numpy cannot read them, and what asks for a CPU (`x.device.type == "cpu"`) is answered no. So a whole run finds out what
+is made on the wrong device, its numbers included, where there is no GPU.
 
-For a process of its own: the device is made known to torch once, for good.
+For a process of its own, which imports this before the package: the device is made known to torch for good, and
+`torch.inference_mode` is `torch.no_grad`, for torch makes no inference tensors of a tensor's subclass.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,8 @@ from torch.utils import _pytree as pytree
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
+torch.inference_mode = torch.no_grad  # type: ignore[assignment, misc]
+
 NAME = "other"
 aten: Any = torch.ops.aten
 BETWEEN_DEVICES = (aten._to_copy.default, aten.copy_.default)
@@ -32,7 +34,7 @@ class OtherTensor(Tensor):
     inner: Tensor
 
     @staticmethod
-    def __new__(cls, inner: Tensor) -> "OtherTensor":  # noqa: PYI034
+    def __new__(cls, inner: Tensor) -> "OtherTensor":
         tensor = Tensor._make_wrapper_subclass(
             cls,
             inner.shape,
@@ -79,7 +81,7 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if func is aten.copy_.default:
         is_other = isinstance(args[0], OtherTensor)
     if others and func not in BETWEEN_DEVICES:
-        refuse_mixed(func, tensors)
+        refuse_mixed(func, args, tensors)
     if device is not None:
         kwargs = kwargs | {"device": torch.device("cpu")}
     by_inner = {id(tensor.inner): tensor for tensor in others}
@@ -98,14 +100,15 @@ def inner_of(value: Any) -> Any:
     return value.inner if isinstance(value, OtherTensor) else value
 
 
-def refuse_mixed(func: Any, tensors: list[Tensor]) -> None:
-    """As a GPU does: a number without dimensions may lie on the CPU.
+def refuse_mixed(func: Any, args: Any, tensors: list[Tensor]) -> None:
+    """As a GPU does: only a number without dimensions may lie on the CPU, and only where it is not written to.
 
     Raises:
         RuntimeError: there are tensors of both devices.
     """
-    strangers = [tensor for tensor in tensors if not isinstance(tensor, OtherTensor) and tensor.dim()]
-    if strangers:
+    on_cpu = [tensor for tensor in tensors if not isinstance(tensor, OtherTensor)]
+    written = args[0] if args and func._schema.is_mutable else None
+    if any(tensor.dim() or tensor is written for tensor in on_cpu):
         shapes = ", ".join(f"{tuple(t.shape)} on {t.device}" for t in tensors)
         raise RuntimeError(f"{func}: tensors on two devices: {shapes}")
 

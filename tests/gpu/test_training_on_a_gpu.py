@@ -142,7 +142,9 @@ def test_every_task_learns_what_it_does_on_a_cpu(
     assert min(found[6:]) < first
 
 
-def test_in_bfloat16_a_run_learns_what_it_does_in_float32(trained: Train, run_folder: Folder) -> None:
+def test_in_bfloat16_a_run_learns_what_it_does_in_float32(
+    trained: Train, run_folder: Folder, cuda: torch.device
+) -> None:
     for dtype in ("float32", "bfloat16"):
         trained(dtype, "train.max_steps=80", "train.lr=0.003", f"train.dtype={dtype}")
     exact, rounded = losses(run_folder("float32")), losses(run_folder("bfloat16"))
@@ -156,16 +158,16 @@ def test_a_checkpoint_of_the_gpu_goes_on_on_a_cpu_and_back(
     trained: Train, resumed: Train, run_folder: Folder, device: torch.device
 ) -> None:
     settings = ("train.schedule=constant", "train.optimizer=muon", "train.ema=0.9")
-    trained("there", *settings, "train.max_steps=4")
+    trained("there", *settings, "train.max_steps=2")
     on_cpu, on_gpu = (load(run_folder("there").path, device=name).model for name in ("cpu", "cuda"))
     for ours, theirs in zip(on_cpu.parameters(), on_gpu.parameters(), strict=True):
         assert theirs.device.type == device.type
         assert torch.equal(ours, theirs.cpu())
 
-    resumed("there", max_steps=8, device="cpu")
-    resumed("there", max_steps=12, device="cuda")
+    resumed("there", max_steps=4, device="cpu")
+    resumed("there", max_steps=6, device="cuda")
 
-    trained("whole", *settings)
+    trained("whole", *settings, "train.max_steps=6")
     assert losses(run_folder("there")) == pytest.approx(losses(run_folder("whole")), rel=0.02)
 
 
@@ -238,7 +240,9 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def test_two_processes_on_one_gpu_train_the_model_of_one(trained: Train, run_folder: Folder) -> None:
+def test_two_processes_on_one_gpu_train_the_model_of_one(
+    trained: Train, run_folder: Folder, cuda: torch.device
+) -> None:
     """NCCL refuses that, so gloo carries the gradients."""
     torch.set_default_dtype(torch.float64)
     try:

@@ -135,7 +135,9 @@ def test_a_gpu_s_compiler_is_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda: True)
     assert resolve_compile(True, torch.device("cuda"), not_to_be_asked) is True
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda: False)
-    with pytest.raises(ConfigError, match=r"train\.compile: there is no Triton here.*install it, or set false"):
+    with pytest.raises(
+        ConfigError, match=r"train\.compile: there is no Triton here.*install it, or set false"
+    ):
         resolve_compile(True, torch.device("cuda"), not_to_be_asked)
 
 

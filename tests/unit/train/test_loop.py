@@ -497,7 +497,9 @@ def test_full_memory_ends_a_run_in_one_line_that_says_what_helps(
     with pytest.raises(DeviceError) as found:
         trained("a", f"train.compile={where == 'compiled'}".lower(), reporter=reporter)
 
-    assert str(found.value).startswith("CUDA out of memory. Tried to allocate 6.13 GiB; raise train.accumulate")
+    assert str(found.value).startswith(
+        "CUDA out of memory. Tried to allocate 6.13 GiB; raise train.accumulate"
+    )
     assert not any("going on without" in line for line in reporter.said)
 
 
