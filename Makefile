@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
 
-.PHONY: demo test check format lock clean
+.PHONY: demo test check format gpu lock clean
 
 demo: $(STAMP)  ## Train a small model of English, measure it, sample from it.
 	$(BIN)/clearformer train
@@ -21,6 +21,13 @@ check: $(DEV_STAMP)  ## Style, types, and who may import whom.
 format: $(DEV_STAMP)  ## Rewrite the code in the project's style.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# On a machine with an NVIDIA GPU, by the Python there that has torch for it; builds nothing and fetches nothing.
+# What is done is kept in GPU_JSON and not done again. NANOGPT=FOLDER measures beside a checkout of it.
+GPU_JSON ?= benchmarks/gpu.json
+gpu:  ## Test and measure on a GPU, in stages, within half an hour.
+	PYTHONPATH=src $(PYTHON) benchmarks/gpu.py --json $(GPU_JSON) $(if $(NANOGPT),--nanogpt $(NANOGPT))
+	$(PYTHON) benchmarks/gpu.py --table $(GPU_JSON)
 
 lock: $(DEV_STAMP)  ## Write the versions that are installed now into the lock files.
 	$(BIN)/python tools/lock.py

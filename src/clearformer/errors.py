@@ -44,6 +44,10 @@ class DiskError(ClearformerError):
     """The disk is full or may not be written; what was there before is whole."""
 
 
+class DeviceError(ClearformerError):
+    """A device cannot do what was asked of it, such as hold so much."""
+
+
 class NonFiniteError(ClearformerError):
     """A loss or a gradient is not finite; the last good state is kept."""
 

@@ -30,7 +30,7 @@ PROMPT_TOKENS = 8
 
 def bench_generation(
     model: Decoder,
-    against: list[str],
+    against: list[str] | None,
     rounds: int,
     n_new: int,
     streams: list[int],

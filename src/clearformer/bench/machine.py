@@ -3,6 +3,7 @@
 import os
 import platform
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ from clearformer.train.device import synchronize
 from clearformer.train.plan import measured_rate, peak_rate
 
 COPIED_BYTES = 2**28  # far more than a processor's caches hold
+COPIED_ON_A_GPU = 2**32  # so much that starting the kernel takes hardly a part of the time
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,23 @@ class Limits:
 
 def measure_limits(device: torch.device) -> Limits:
     """A device's limits, in about three seconds."""
-    large = torch.rand(COPIED_BYTES // 4, device=device)
+    n_bytes = copied_bytes(device)
+    large = torch.rand(n_bytes // 4, device=device)
     other = torch.empty_like(large)
     return Limits(
         measured_rate("float32", device).flops_per_second,
         measured_rate("bfloat16", device).flops_per_second,
-        2 * COPIED_BYTES / _median_seconds(lambda: other.copy_(large), device),
-        COPIED_BYTES / _median_seconds(lambda: large.sum(), device),
+        2 * n_bytes / _median_seconds(lambda: other.copy_(large), device),
+        n_bytes / _median_seconds(lambda: large.sum(), device),
         peak_rate(device, "bfloat16"),
     )
+
+
+def copied_bytes(device: torch.device) -> int:
+    """How much is copied to measure the memory: a sixteenth of a GPU's at most, for it is held twice."""
+    if device.type != "cuda":
+        return COPIED_BYTES
+    return min(COPIED_ON_A_GPU, torch.cuda.get_device_properties(device).total_memory // 16 // 4 * 4)
 
 
 def _median_seconds(do: Callable[[], object], device: torch.device, repeats: int = 9) -> float:
@@ -65,11 +75,33 @@ def describe(device: torch.device, limits: Limits) -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        **describe_device(device),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "limits": asdict(limits),
     }
+
+
+def describe_device(device: torch.device) -> dict[str, Any]:
+    """Its name; of a GPU its memory, its driver and the CUDA that torch was built for as well."""
+    if device.type != "cuda":
+        return {"device": device.type}
+    return {
+        "device": torch.cuda.get_device_name(device),
+        "device_bytes": torch.cuda.get_device_properties(device).total_memory,
+        "driver": nvidia_driver(),
+        "cuda": torch.version.cuda,
+    }
+
+
+def nvidia_driver() -> str | None:
+    """The version of NVIDIA's driver, where its own program tells it."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(told.split()), None)
 
 
 def processor() -> str:

@@ -27,13 +27,15 @@ FOLDERS = {"nanogpt": "train.py"}  # those in a checkout, known by this file; th
 DISTRIBUTIONS = {"llama_cpp": "llama-cpp-python"}  # packages that are installed by another name
 
 
-def asked_for(against: list[str], known: tuple[str, ...]) -> dict[str, str | None]:
-    """The peers that take part, each with the folder it is in, where it is one: those given, or all.
+def asked_for(against: list[str] | None, known: tuple[str, ...]) -> dict[str, str | None]:
+    """The peers that take part, each with the folder it is in, where it is one: those given, all for [], none for None.
 
     Raises:
         UserError: a name is not among those that this comparison knows, or a folder is given where none belongs, or
             is not what it should be.
     """
+    if against is None:
+        return {}
     if not against:
         return dict.fromkeys(known)
     asked = {}

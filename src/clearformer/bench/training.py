@@ -29,7 +29,7 @@ from clearformer.train.device import autocast, resolve_device, synchronize
 from clearformer.train.folder import RunFolder
 from clearformer.train.loop import Training
 from clearformer.train.objective import next_token_loss
-from clearformer.train.plan import count_flops, mfu
+from clearformer.train.plan import count_flops, mfu, training_memory
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
 from clearformer.train.setup import settle
@@ -41,7 +41,7 @@ TOKENS_FOR_NANOGPT = 10_000_000  # enough to draw batches from
 
 def bench_training(
     config: RunConfig,
-    against: list[str],
+    against: list[str] | None,
     rounds: int,
     steps: int,
     limits: Limits,
@@ -101,7 +101,16 @@ def _facts(ours: "_Ours", figures: Figures, limits: Limits) -> dict[str, Any]:
         "flops_per_token": per_token,
         "of_measured_matrix_rate": round(per_token * figures.median / matrix_rate, 4),
         "mfu": mfu(per_token, figures.median, limits.peak),
+        **_memory(ours),
     }
+
+
+def _memory(ours: "_Ours") -> dict[str, int]:
+    """The most memory that our side took on a GPU, and what `plan` expects; the system tells no such thing of a CPU."""
+    if ours.peak_bytes is None:
+        return {}
+    planned = training_memory(ours.config.model, ours.config.train, ours.device.type).peak
+    return {"peak_bytes": ours.peak_bytes, "planned_bytes": planned}
 
 
 # --- ours -------------------------------------------------------------------------------------------------
@@ -111,6 +120,7 @@ class _Ours:
     """A run that is made ready as `train` makes it, and takes steps when asked."""
 
     def __init__(self, config: RunConfig, device: torch.device, scratch: Path) -> None:
+        forget_peak(device)
         processes = Processes.join(device)
         task = config.train.objective.open(config, None, Reporter().preparing)
         assert isinstance(task, LanguageModelling)
@@ -121,6 +131,8 @@ class _Ours:
         start = time.perf_counter()
         self.training.prepare_steps()
         self.compile_seconds = time.perf_counter() - start if self.config.train.compile else 0.0
+        self.training.step()  # which makes the optimiser's state; nobody else has taken memory yet
+        self.peak_bytes = peak_of(device)
 
     @property
     def tokens_per_step(self) -> int:
@@ -132,6 +144,18 @@ class _Ours:
     def parts_of_batch(self, step: int) -> list[list[Tensor]]:
         """The parts of a step's batch, inputs and targets [B T] each."""
         return [self.training.part_of_batch(step, part) for part in range(self.config.train.accumulate)]
+
+
+def forget_peak(device: torch.device) -> None:
+    """Have `peak_of` tell of what comes from now on."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_of(device: torch.device) -> int | None:
+    """The most bytes that tensors have taken on a GPU at once; None of another device."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def _median_step(step: Callable[[], object], steps: int) -> float:

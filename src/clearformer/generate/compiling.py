@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from jaxtyping import Float
 from torch import Tensor
 
+from clearformer.generate.graphs import graphed_step
 from clearformer.model import Decoder, EncoderDecoder
 from clearformer.model.compiling import compile_step
 from clearformer.model.hooks import is_watched
@@ -48,7 +49,8 @@ def read_tokens(
 def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
     """`read_tokens`, compiled when it is first called; as it is written, where somebody looks inside.
 
-    Models of one configuration share it, for their weights are among what it is given.
+    Models of one configuration share it, for their weights are among what it is given. On a GPU a decoder's is
+    recorded as a CUDA graph besides, one for each model.
 
     Args:
         n_texts: How many are written at once, at first. It is of use with fewer as well.
@@ -59,7 +61,10 @@ def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
     on_cpu = weight.device.type == "cpu"
     n_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
     in_cpp = on_cpu and n_texts == 1 and n_bytes <= SMALL_MODEL
-    return _compiled(on_cpu, in_cpp, (model.config, weight.dtype, weight.device))
+    step = _compiled(on_cpu, in_cpp, (model.config, weight.dtype, weight.device))
+    if weight.device.type == "cuda" and isinstance(model, Decoder):
+        return graphed_step(model, step)
+    return step
 
 
 @cache

@@ -81,7 +81,8 @@ class Reader(Generic[Found]):
     def go_on(self, newest: Int[Tensor, " B"]) -> Found:
         """Read one token more of each text."""
         if self._compiled and self._cache is not None:
-            self._cache.make_room(max(self._cache.length + 1, LEAST_ROOM))
+            room = max(self._cache.length + 1, LEAST_ROOM)
+            self._cache.make_room(min(room, self._model.config.max_seq_len))
         return self._read(self._step, self._then, newest.unsqueeze(1))
 
     @torch.inference_mode()

@@ -34,6 +34,16 @@ class KeyValueCache(LayerCache):
         self._keys: Tensor | None = None  # [B K capacity Dh]
         self._values: Tensor | None = None
 
+    @property
+    def buffers(self) -> tuple[Float[Tensor, "B K capacity Dh"], Float[Tensor, "B K capacity Dv"]] | None:
+        """The keys and values of all positions, and room for more; None where there are none yet."""
+        return None if self._keys is None or self._values is None else (self._keys, self._values)
+
+    @buffers.setter
+    def buffers(self, keys_values: tuple[Tensor, Tensor]) -> None:
+        """Have them lie elsewhere from now on."""
+        self._keys, self._values = keys_values
+
     def append(
         self, n_before: int, keys: Float[Tensor, "B K T Dh"], values: Float[Tensor, "B K T Dv"]
     ) -> tuple[Float[Tensor, "B K S Dh"], Float[Tensor, "B K S Dv"]]:

@@ -7,12 +7,12 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
-from clearformer.errors import ConfigError
+from clearformer.errors import ConfigError, DeviceError
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +20,10 @@ logger = logging.getLogger(__name__)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 BFLOAT16_MUST_GAIN = 1.3  # below this, its coarser numbers are not worth it
+
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+REPEATABLE = (":4096:8", ":16:8")
+"""What `WORKSPACE` may be where cuBLAS's products are to be the same every time."""
 
 
 def resolve_device(name: str) -> torch.device:
@@ -34,6 +38,9 @@ def resolve_device(name: str) -> torch.device:
     if not available[name]:
         here = ", ".join(device for device, there in available.items() if there)
         raise ConfigError(f"train.device: this machine has no {name}; it has {here}")
+    if name == "cuda":
+        # torch and cuBLAS read it at this process's first product, which may come before the run that needs it.
+        os.environ.setdefault(WORKSPACE, REPEATABLE[0])
     return torch.device(name)
 
 
@@ -71,9 +78,10 @@ def resolve_compile(setting: str | bool, device: torch.device, pays: Callable[[]
     """
     compiler = _compiler_at_hand(device)
     if setting is True and not compiler:
-        raise ConfigError(
-            "train.compile: there is no C++ compiler here (g++ or clang++); install one, or set false"
-        )
+        missing = "C++ compiler here (g++ or clang++); install one"
+        if device.type == "cuda":
+            missing = "Triton here, which compiles for this GPU; install it"
+        raise ConfigError(f"train.compile: there is no {missing}, or set false")
     if setting != "auto":
         return bool(setting)
     if not compiler or device.type == "mps":
@@ -87,7 +95,9 @@ def resolve_compile(setting: str | bool, device: torch.device, pays: Callable[[]
 
 def _compiler_at_hand(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.utils._triton.has_triton()  # type: ignore[attr-defined]
+        from torch.utils._triton import has_triton  # which torch does not import by itself
+
+        return has_triton()
     return any(shutil.which(name) for name in ("g++", "clang++", "cl"))
 
 
@@ -104,6 +114,21 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
+
+
+@contextmanager
+def memory_errors(way_out: str) -> Iterator[None]:
+    """Tell in one line of a device's memory that is full, and what helps.
+
+    Raises:
+        DeviceError: it is full.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        what, wanted, *_advice = [*str(error).split(". "), ""]
+        reason = f"{what}. {wanted}" if wanted else what
+        raise DeviceError(f"{reason}; {way_out}") from None
 
 
 def keep_freed_memory() -> None:
@@ -133,8 +158,17 @@ def seed_kernels(device: torch.device, seed: int) -> None:
 
 
 def make_deterministic(device: torch.device) -> Callable[[], None]:
-    """Use deterministic kernels only; returns what undoes it."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS refuses
+    """Use deterministic kernels only; returns what undoes it.
+
+    Raises:
+        ConfigError: the environment keeps cuBLAS from it.
+    """
+    workspace = os.environ.setdefault(WORKSPACE, REPEATABLE[0])
+    if device.type == "cuda" and workspace not in REPEATABLE:
+        raise ConfigError(
+            f"train.deterministic: {WORKSPACE}={workspace} lets products differ from run to run; unset it, or set it "
+            f"to {REPEATABLE[0]}"
+        )
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True, warn_only=device.type == "mps")
     return lambda: torch.use_deterministic_algorithms(before)

@@ -38,6 +38,7 @@ from clearformer.train.device import (
     autocast,
     keep_freed_memory,
     make_deterministic,
+    memory_errors,
     resolve_device,
     seed_kernels,
     synchronize,
@@ -62,6 +63,9 @@ from clearformer.train.tasks import Measured, Task
 from clearformer.train.tensorboard import open_tensorboard, write_scalars, writer_type
 from clearformer.train.writing import CheckpointWriter
 
+LESS_MEMORY = (
+    "raise train.accumulate: the same step in more parts, each of which needs less (see `clearformer plan`)"
+)
 FORWARD_PASSES_IN_A_STEP = 3  # by FLOPs: one forward, and a backward pass of two
 
 
@@ -90,6 +94,7 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
         NonFiniteError: a loss or gradient was not finite; the state before it was saved.
         DiskError: the folder cannot be written; earlier checkpoints are whole.
         CheckpointError: all checkpoints are damaged.
+        DeviceError: the device's memory is full; earlier checkpoints are whole.
         DataError, ConfigError: the text and the configuration do not go together.
     """
     device = resolve_device(config.train.device)
@@ -107,7 +112,7 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
         training.restore()
     else:
         training.begin()
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
         training.run(interrupts)
     return Outcome(training.weights_to_use, task, training.progress, training.evaluation)
 
@@ -243,6 +248,8 @@ class Training:
         self.compute_loss = compile_step(self.loss_of_batch, dynamic=self.task.shapes_vary or None)
         try:
             self.compute_loss(*self.part_of_batch(0, 0)).backward()
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:  # of many kinds: a compiler without Python's headers, one that is too old
             self.compute_loss = self.loss_of_batch
             reason = next(iter(str(error).splitlines()), type(error).__name__)

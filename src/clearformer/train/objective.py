@@ -77,7 +77,7 @@ class ChunkedLoss(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> Tensor:  # type: ignore[override]
         dtype = torch.promote_types(h.dtype, torch.float32)  # of the softmax, and of all that is summed
         d_h, d_weight = torch.empty_like(h), torch.zeros_like(weight, dtype=dtype)
-        total = torch.zeros((), dtype=torch.float64)
+        total = torch.zeros((), dtype=torch.float64, device=h.device)
         rows = max(1, CHUNK_LOGITS // len(weight))
         for h_c, d_h_c, target in zip(h.split(rows), d_h.split(rows), targets.split(rows), strict=True):
             logits = h_c @ weight.T  # [C V]

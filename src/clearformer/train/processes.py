@@ -3,6 +3,7 @@
 The batch, its order and the step are those of one process; gradients are averaged before the step.
 """
 
+import logging
 import os
 from collections.abc import Iterable
 
@@ -10,10 +11,29 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+logger = logging.getLogger(__name__)
+
 
 def is_main_process() -> bool:
     """Whether this process is torchrun's first, or the only one; known before any of them has met."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def backend_for(device: torch.device) -> str:
+    """What carries the gradients: NCCL where each of this machine's processes has a GPU of its own, and else gloo.
+
+    NCCL refuses two processes on one GPU.
+    """
+    if device.type != "cuda":
+        return "gloo"
+    n_here, n_gpus = (
+        int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])),
+        torch.cuda.device_count(),
+    )
+    if n_here <= n_gpus:
+        return "nccl"
+    logger.warning("%d processes share %d GPU%s: fewer would be faster", n_here, n_gpus, "s" * (n_gpus != 1))
+    return "gloo"
 
 
 class Processes:
@@ -29,9 +49,9 @@ class Processes:
         if count == 1:
             return cls()
         if device.type == "cuda":
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         if not dist.is_initialized():
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            dist.init_process_group(backend_for(device))
         return cls(dist.get_rank(), count)
 
     @property

@@ -22,6 +22,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_all_are_asked_where_none_is_named() -> None:
     assert asked_for([], KNOWN) == dict.fromkeys(KNOWN)
+    assert asked_for(None, KNOWN) == {}
 
 
 def test_those_named_are_asked_each_in_its_folder(tmp_path: Path) -> None:

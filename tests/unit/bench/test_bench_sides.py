@@ -1,6 +1,7 @@
 """Training, generation and tokenising measured side by side, each for a moment."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,30 @@ def test_the_machine_s_limits_are_rates(monkeypatch: pytest.MonkeyPatch) -> None
     assert (limits.float32, limits.bfloat16, limits.peak) == (7.0, 8.0, None)
     assert limits.copy > 1e6
     assert limits.read > 1e6
+
+
+def test_a_gpu_s_memory_is_measured_by_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for total, copied in ((80 * 2**30, 2**32), (8 * 2**30, 2**29)):
+        whole = type("Properties", (), {"total_memory": total})
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, whole=whole: whole)
+        assert machine.copied_bytes(torch.device("cuda")) == copied
+    assert machine.copied_bytes(torch.device("cpu")) == machine.COPIED_BYTES
+
+
+def test_a_gpu_is_described_with_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = type("Properties", (), {"total_memory": 5})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: whole)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100 80GB HBM3")
+    done = subprocess.CompletedProcess([], 0, stdout="580.159.04\n580.159.04\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    found = machine.describe_device(torch.device("cuda"))
+    assert found == {
+        "device": "NVIDIA H100 80GB HBM3",
+        "device_bytes": 5,
+        "driver": "580.159.04",
+        "cuda": torch.version.cuda,
+    }
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", "")
+    assert machine.nvidia_driver() is None
+    assert machine.describe_device(torch.device("cpu")) == {"device": "cpu"}

@@ -1,4 +1,5 @@
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -6,12 +7,13 @@ import sys
 import pytest
 import torch
 
-from clearformer.errors import ConfigError
+from clearformer.errors import ConfigError, DeviceError
 from clearformer.train import device as module
 from clearformer.train.device import (
     autocast,
     keep_freed_memory,
     make_deterministic,
+    memory_errors,
     resolve_compile,
     resolve_device,
     resolve_dtype,
@@ -78,6 +80,21 @@ def test_a_gpu_with_bfloat16_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
         assert resolve_dtype("auto", torch.device("cuda")) == chosen
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, ":4096:8"), (":16:8", ":16:8")])
+def test_cublas_is_told_of_its_workspace_before_its_first_product(
+    before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads this once, and a run is measured and settled before its first step."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", before or "")
+    if before is None:
+        monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+    resolve_device("cuda")
+
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == after
+
+
 @pytest.fixture
 def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
@@ -104,6 +121,24 @@ def not_to_be_asked() -> bool:
 def test_compilation_that_was_asked_for_needs_a_compiler() -> None:
     with pytest.raises(ConfigError, match=r"train\.compile: .*no C\+\+ compiler.*install one, or set false"):
         resolve_compile(True, CPU, not_to_be_asked)
+
+
+def test_triton_is_asked_for_by_who_has_imported_nothing_of_it() -> None:
+    """`import torch` alone does not."""
+    code = "import torch; from clearformer.train.device import resolve_compile as r; "
+    code += "print(r('auto', torch.device('cuda'), bool))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_a_gpu_s_compiler_is_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.utils._triton.has_triton", lambda: True)
+    assert resolve_compile(True, torch.device("cuda"), not_to_be_asked) is True
+    monkeypatch.setattr("torch.utils._triton.has_triton", lambda: False)
+    with pytest.raises(
+        ConfigError, match=r"train\.compile: there is no Triton here.*install it, or set false"
+    ):
+        resolve_compile(True, torch.device("cuda"), not_to_be_asked)
 
 
 @pytest.mark.usefixtures("_no_compiler")
@@ -146,8 +181,31 @@ def test_deterministic_kernels_are_used_until_it_is_undone(monkeypatch: pytest.M
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+def test_an_environment_that_keeps_cublas_from_being_deterministic_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
+    with pytest.raises(ConfigError, match=r"train\.deterministic: CUBLAS_WORKSPACE_CONFIG=:0:0 .* unset it"):
+        make_deterministic(torch.device("cuda"))
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
 def test_a_cpu_needs_no_waiting_for() -> None:
     synchronize(CPU)
+
+
+CUDA_SAYS = (
+    "CUDA out of memory. Tried to allocate 6.13 GiB. GPU 0 has a total capacity of 79.11 GiB. 1.2 GiB is free.\n"
+    "If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF"
+)
+
+
+def test_full_memory_is_told_in_one_line_with_what_helps() -> None:
+    with pytest.raises(DeviceError) as found, memory_errors("take less"):
+        raise torch.OutOfMemoryError(CUDA_SAYS)
+
+    assert str(found.value) == "CUDA out of memory. Tried to allocate 6.13 GiB; take less"
+    assert found.value.exit_status == 1
 
 
 # --- memory and seeds -------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from clearformer.errors import (
     CheckpointError,
     ConfigError,
     DataError,
+    DeviceError,
     DiskError,
     Interrupted,
     NonFiniteError,
@@ -476,6 +477,30 @@ def test_where_compiling_fails_the_run_goes_on_and_says_so(
 
     assert same_weights(trained("a", "train.compile=true", reporter=reporter), trained("b"))
     assert reporter.said[-1] == "compiling failed, going on without it: Python.h: No such file"
+
+
+@pytest.mark.parametrize("where", ["step", "compiled"])
+def test_full_memory_ends_a_run_in_one_line_that_says_what_helps(
+    where: str, trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while compiling, whose other failures are gone on without."""
+
+    def full(*_: object, **__: object) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 6.13 GiB. GPU 0 has\nmore")
+
+    if where == "step":
+        monkeypatch.setattr(Training, "step", full)
+    else:
+        monkeypatch.setattr("clearformer.train.loop.compile_step", lambda *_, **__: full)
+    reporter = At()
+
+    with pytest.raises(DeviceError) as found:
+        trained("a", f"train.compile={where == 'compiled'}".lower(), reporter=reporter)
+
+    assert str(found.value).startswith(
+        "CUDA out of memory. Tried to allocate 6.13 GiB; raise train.accumulate"
+    )
+    assert not any("going on without" in line for line in reporter.said)
 
 
 # --- going on ---------------------------------------------------------------------------------------------

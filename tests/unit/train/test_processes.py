@@ -1,3 +1,4 @@
+import os
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from safetensors.torch import load_file
 from clearformer.train.checkpoint import MODEL, OPTIMIZER
 from clearformer.train.folder import RunFolder, read_metrics
 from clearformer.train.loop import Outcome
-from clearformer.train.processes import Processes
+from clearformer.train.processes import Processes, backend_for
 
 CPU = torch.device("cpu")
 
@@ -27,6 +28,35 @@ def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert (processes.rank, processes.count, processes.is_main) == (0, 1, True)
     assert tensor.tolist() == [0, 1, 2]
     assert processes.agree(0.1) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("n_here", "n_gpus", "backend"), [(1, 1, "nccl"), (2, 1, "gloo"), (8, 8, "nccl"), (8, 4, "gloo")]
+)
+def test_processes_that_share_a_gpu_do_without_nccl(
+    n_here: int, n_gpus: int, backend: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "16")  # on several machines
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(n_here))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
+
+    assert backend_for(torch.device("cuda")) == backend
+    assert backend_for(CPU) == "gloo"
+    assert ("processes share" in caplog.text) == (backend == "gloo")
+
+
+def test_each_process_takes_a_gpu_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.distributed.get_rank", lambda: int(os.environ["RANK"]))
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    for rank in range(4):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        assert Processes.join(torch.device("cuda")).rank == rank
+    assert taken == [0, 1, 0, 1]
 
 
 TWO_PROCESSES = """

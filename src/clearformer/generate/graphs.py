@@ -1,0 +1,256 @@
+"""A model's step for one new token as a CUDA graph: its hundreds of kernels are started by one call.
+
+A graph reads and writes the same memory at every replay, and a cache grows. So the graph's cache has always C + 1
+places: the newest token is read in the last of them, and then moved to where it belongs.
+
+    place    0 ... n - 1        n ... C - 1        C
+             earlier tokens     not yet filled     the newest token, which is moved to n
+
+To the model the places that are not filled are padding, which attention reads nowhere and positions do not count.
+
+Shapes: B texts, R rows of the graph (B of which are texts), T positions, K key/value heads, Dh head size.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from clearformer.model import Cache, Decoder
+from clearformer.model.cache import KeyValueCache
+
+logger = logging.getLogger(__name__)
+
+LEAST_PLACES = 256
+"""Of a graph's cache; longer texts have twice as many, and so on."""
+
+KEPT = 4
+"""Graphs of one model: as many sizes."""
+
+Found = TypeVar("Found")
+
+Record = Callable[[Callable[[], Found]], tuple[Callable[[], object], Found]]
+"""Takes what is to be recorded; returns what replays it, and what it gives, which every replay overwrites."""
+
+
+def record_graph(run: Callable[[], Found]) -> tuple[Callable[[], object], Found]:
+    """Record what `run` does on the device as a CUDA graph."""
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):  # what is made at the first call alone is no part of the graph
+        for _ in range(2):
+            run()
+    torch.cuda.current_stream().wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # a checkpoint may be written meanwhile
+        found = run()
+    return graph.replay, found
+
+
+class GraphedStep:
+    """A step for one new token of each text, recorded once for each size and replayed from then on."""
+
+    def __init__(self, step: Callable[..., Any], record: Record[Any] = record_graph) -> None:
+        """`step` is called as `read_tokens` is; it is also what is left where nothing can be recorded."""
+        self.step = step
+        self.record: Record[Any] | None = record  # None once it has failed
+        self.recorded: list[_Recorded] = []
+        self.weights: tuple[int, ...] = ()
+
+    def __call__(
+        self,
+        model: Decoder,
+        then: Callable[[Tensor], Any],
+        tokens: Int[Tensor, "B 1"],
+        padding: Tensor | None,
+        cache: Cache | None,
+    ) -> Any:
+        if self.record is None or cache is None or padding is not None or not can_be_recorded(cache, tokens):
+            return self.step(model, then, tokens, padding, cache)
+        recorded = next((each for each in self.recorded if each.holds(cache)), None)
+        if recorded is None or cache.length >= recorded.n_places:
+            recorded = self._with_room(self.record, model, then, cache, len(tokens))
+        if recorded is None:
+            return self.step(model, then, tokens, padding, cache)
+        return recorded.read(tokens, cache)
+
+    def _with_room(
+        self,
+        record: Record[Any],
+        model: Decoder,
+        then: Callable[[Tensor], Any],
+        cache: Cache,
+        n_texts: int,
+    ) -> "_Recorded | None":
+        """A graph that now holds the cache; None where recording fails."""
+        self._forget_other_weights(model)
+        n_places = places_for(cache.length + 1, model.config.max_seq_len)
+        for recorded in self.recorded:
+            if recorded.fits(then, n_texts, n_places):
+                recorded.take(cache)
+                return recorded
+        recorded = _Recorded(then, cache, n_texts, n_places)
+        recorded.take(cache)
+        try:
+            recorded.begin(model, self.step, record)
+        except RuntimeError as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            logger.warning("no CUDA graph could be recorded, going on without: %s", reason)
+            recorded.give_back()
+            self.record = None
+            return None
+        self.recorded = [*self.recorded, recorded][-KEPT:]
+        return recorded
+
+    def _forget_other_weights(self, model: Decoder) -> None:
+        """A graph reads the weights where they lay when it was recorded."""
+        weights = tuple(tensor.data_ptr() for tensor in chain(model.parameters(), model.buffers()))
+        if weights != self.weights:
+            self.recorded, self.weights = [], weights
+
+
+_of_models: WeakKeyDictionary[Decoder, GraphedStep] = WeakKeyDictionary()
+
+
+def graphed_step(model: Decoder, step: Callable[..., Any]) -> GraphedStep:
+    """The model's own; its graphs go when it goes."""
+    if model not in _of_models:
+        _of_models[model] = GraphedStep(step)
+    return _of_models[model]
+
+
+def can_be_recorded(cache: Cache, tokens: Tensor) -> bool:
+    """Whether all that the cache keeps are keys and values, and nothing is cast on the way.
+
+    Autocast keeps the weights that it has cast for as long as it lasts, and a graph may outlast it.
+    """
+    kept = (layer.attn for layer in cache.layers)
+    keys_alone = all(isinstance(each, KeyValueCache) and each.buffers is not None for each in kept)
+    return keys_alone and not torch.is_autocast_enabled(tokens.device.type)
+
+
+def places_for(n: int, max_seq_len: int) -> int:
+    """How many places a graph's cache has for n tokens."""
+    n_places = LEAST_PLACES
+    while n_places < n:
+        n_places *= 2
+    return min(n_places, max_seq_len)
+
+
+class _Recorded:
+    """A step of one size: its memory, and what replays it.
+
+    Attributes:
+        n_places: C + 1.
+        n_rows: R; it serves fewer texts as well, down to half as many.
+        tokens: The newest of each text [R 1].
+        place: n [1].
+        real: Where a token is [R C+1].
+        buffers: Keys and values of each layer [R K C+1 Dh].
+    """
+
+    def __init__(self, then: Callable[[Tensor], Any], cache: Cache, n_rows: int, n_places: int) -> None:
+        self.then, self.n_rows, self.n_places = then, n_rows, n_places
+        self.buffers = [
+            tuple(each.new_zeros(n_rows, each.shape[1], n_places, each.shape[3]) for each in buffers)
+            for buffers in buffers_of(cache)
+        ]
+        any_buffer = self.buffers[0][0]
+        self.tokens = any_buffer.new_zeros(n_rows, 1, dtype=torch.long)
+        self.place = any_buffer.new_zeros(1, dtype=torch.long)
+        self.real = any_buffer.new_zeros(n_rows, n_places, dtype=torch.bool)
+        self.lent: list[tuple[Tensor, Tensor]] = []
+        self.holder: Callable[[], Cache | None] = lambda: None
+
+    def fits(self, then: Callable[[Tensor], Any], n_texts: int, n_places: int) -> bool:
+        """Whether it serves so many texts of such a length, not more than half of it idle."""
+        return self.then is then and self.n_places == n_places and self.n_rows // 2 < n_texts <= self.n_rows
+
+    # --- whose cache it is ----------------------------------------------------------------------------------
+
+    def holds(self, cache: Cache) -> bool:
+        """Whether this is the cache that lies here, all its rows as they were."""
+        if self.holder() is not cache:
+            return False
+        return all(
+            ours is theirs
+            for lent, own in zip(self.lent, buffers_of(cache), strict=True)
+            for ours, theirs in zip(lent, own, strict=True)
+        )
+
+    def take(self, cache: Cache) -> None:
+        """Copy a cache to here, where it lies from now on."""
+        theirs, n = buffers_of(cache), cache.length
+        if self.holder() is not cache:
+            self.give_back()
+        n_texts = len(theirs[0][0])
+        real = True if cache.padding is None else cache.padding.clone()  # which may lie here
+        self.real.zero_()
+        self.real[:n_texts, :n] = real
+        for own, others in zip(self.buffers, theirs, strict=True):
+            for to, of in zip(own, others, strict=True):
+                to[:n_texts, :, :n] = of[:, :, :n]
+        self.lent = [(keys[:n_texts], values[:n_texts]) for keys, values in self.buffers]
+        self.holder = ref(cache)
+        self._lend(cache, self.lent)
+
+    def give_back(self) -> None:
+        """Let the cache that lies here have memory of its own, where somebody still has it."""
+        cache = self.holder()
+        if cache is not None and self.holds(cache):
+            self._lend(cache, [(keys.clone(), values.clone()) for keys, values in self.lent])
+            cache.padding = None if cache.padding is None else cache.padding.clone()
+        self.holder = lambda: None
+
+    def _lend(self, cache: Cache, buffers: Sequence[tuple[Tensor, Tensor]]) -> None:
+        for layer, of_layer in zip(cache.layers, buffers, strict=True):
+            assert isinstance(layer.attn, KeyValueCache)
+            layer.attn.buffers = of_layer
+
+    # --- the step -------------------------------------------------------------------------------------------
+
+    def begin(self, model: Decoder, step: Callable[..., Any], record: Record[Any]) -> None:
+        """Record the step; keys and values that it writes on the way are overwritten by its first replay."""
+        last = self.n_places - 1
+
+        def run() -> Any:
+            cache = model.new_cache()
+            self._lend(cache, [(keys, values) for keys, values in self.buffers])
+            cache.extend(last, self.real[:, :last])
+            found = step(model, self.then, self.tokens, None, cache)
+            for buffer in chain.from_iterable(self.buffers):
+                buffer.index_copy_(2, self.place, buffer[:, :, last:])
+            self.real.index_fill_(1, self.place, True)
+            return found
+
+        holder = self.holder()
+        self.place.fill_(0 if holder is None else holder.length)
+        self.replay, self.found = record(run)
+        self.real.index_fill_(1, self.place, False)
+
+    def read(self, tokens: Int[Tensor, "B 1"], cache: Cache) -> Any:
+        """What is found of the scores after the newest tokens; they are in the cache then."""
+        n_texts = len(tokens)
+        self.tokens[:n_texts] = tokens
+        self.place.fill_(cache.length)
+        self.replay()
+        cache.extend(1, None if cache.padding is None else self.real[:n_texts, : cache.length + 1])
+        return copied(self.found, n_texts)
+
+
+def buffers_of(cache: Cache) -> list[tuple[Tensor, Tensor]]:
+    """The keys and values of each layer."""
+    kept = (layer.attn for layer in cache.layers)
+    return [each.buffers for each in kept if isinstance(each, KeyValueCache) and each.buffers is not None]
+
+
+def copied(found: Any, n_rows: int) -> Any:
+    """A copy of some rows of what is found, which no replay overwrites."""
+    if isinstance(found, Tensor):
+        return found[:n_rows].clone()
+    return type(found)(*(copied(part, n_rows) for part in found))

@@ -1,0 +1,76 @@
+"""Models, training, writing and measuring on a device that is not the CPU, without a GPU: tests/gpu/other_device.py.
+
+In a process of its own: the device is made known to torch for good.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parents[1] / "gpu"
+SOME = (
+    "(padded and encoder-decoder and (attention or position or multihead))",
+    "every_task",
+    "goes_on_on_a_cpu",
+    "loss_in_chunks",
+    "classes_are_those",
+    "(writes_what_a_cpu and greedy-learned)",
+    "(beam_search and True)",
+    "a_text_s_loss",
+)
+"""Of the tests that need a GPU those that find out, in little time, what is made on the wrong device."""
+
+
+def test_what_runs_on_another_device_finds_what_it_does_on_a_cpu() -> None:
+    found = run_there("-k", " or ".join(SOME))
+    passed = re.search(r"^(\d+) passed, \d+ deselected in", found.stdout, re.MULTILINE)
+    assert passed, found.stdout
+    assert int(passed[1]) >= 20
+
+
+MIXED = """
+import torch
+import pytest
+from other_device import other_device
+
+def test_mixed():
+    with other_device() as device:
+        here, there = torch.ones(3), torch.ones(3, device=device)
+        assert (there + torch.tensor(2.0)).tolist() == [3, 3, 3]
+        assert there.device.type == "other"
+        for mix in (
+            lambda: here + there,
+            lambda: here[there.long()],
+            lambda: torch.zeros(()).add_(there.sum()),
+            lambda: torch.cat([there, here]),
+            lambda: torch.nn.functional.linear(there, torch.ones(2, 3)),
+        ):
+            with pytest.raises(RuntimeError, match="tensors on two devices"):
+                mix()
+        for read in (there.numpy, lambda: torch.ones(3, device=device, requires_grad=True).detach().numpy()):
+            with pytest.raises(TypeError, match="numpy cannot read"):
+                read()
+        assert there.cpu().numpy().tolist() == [1, 1, 1]
+"""
+
+
+def test_that_device_refuses_what_a_gpu_does(tmp_path: Path) -> None:
+    (tmp_path / "test_mixed.py").write_text(MIXED)
+    run_there("--rootdir", str(tmp_path), "-c", os.devnull, folder=tmp_path)
+
+
+def run_there(*options: str, folder: Path = HERE) -> "subprocess.CompletedProcess[str]":
+    """Tests on that device; they must pass."""
+    paths = [str(HERE), *(path for path in sys.path if path)]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "other_device", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*pytest, f"--confcutdir={folder}", str(folder), *options],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
