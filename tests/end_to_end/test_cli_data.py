@@ -149,7 +149,11 @@ def test_inspect_shows_pairs_with_their_tokens(tmp_path: Path) -> None:
         "102 chats",
     ]
     assert printed["examples"]["train"][0]["source_tokens"] == list("100 cats")
-    assert len(printed["examples"]["val"]) == 1
+    assert [example["source"] for example in printed["examples"]["val"]] == [
+        "131 cats",
+        "147 cats",
+        "149 cats",
+    ]
 
 
 def test_inspect_shows_labelled_texts_with_their_tokens(tmp_path: Path) -> None:
@@ -159,7 +163,7 @@ def test_inspect_shows_labelled_texts_with_their_tokens(tmp_path: Path) -> None:
     output = run("inspect", *given).stdout
     assert "20 texts" in output
     assert "2 labels" in output
-    assert "labels: down 9, up 9" in output
+    assert "labels: down 6, up 9" in output
     assert "  up  good 0\n    [CLS] | g | o | o | d |   | 0 | [SEP]" in output
     printed = printed_json("inspect", *given)
     assert printed["examples"]["train"][0]["label"] == "up"

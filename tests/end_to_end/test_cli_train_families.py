@@ -82,7 +82,7 @@ def test_pairs_are_translated(trains: Trains, pairs: tuple[str, str]) -> None:
     assert "up to 1024 tokens a step" in told
     assert lines[0].startswith(f"{Path('runs').resolve() / run}: 4 steps in ")
     assert re.fullmatch(
-        r"held-out pairs \(all 6\): \d+\.\d{4} nats per token, perplexity \d+\.\d\d; \d+\.\d% of their tokens are .*",
+        r"held-out pairs \(all 7\): \d+\.\d{4} nats per token, perplexity \d+\.\d\d; \d+\.\d% of their tokens are .*",
         lines[1],
     )
     examples = lines[lines.index("") + 1 : lines.index("Next:") - 1]
@@ -110,8 +110,8 @@ def test_labelled_texts_are_classified_beside_a_baseline(trains: Trains, labelle
     assert "encoder of 1 layers, d_model 24" in told
     assert "8 texts a step" in told
     assert lines[1] == "held-out texts:"
-    assert re.match(r"  this run  accuracy \d+\.\d\d% \(\d of 6\), macro-F1 ", lines[2])
-    assert re.match(r"  baseline  accuracy 100\.00% \(6 of 6\), macro-F1 1\.0000", lines[3])
+    assert re.match(r"  this run  accuracy \d+\.\d\d% \(\d of 4\), macro-F1 ", lines[2])
+    assert re.match(r"  baseline  accuracy 100\.00% \(4 of 4\), macro-F1 1\.0000", lines[3])
     assert "TF-IDF" in lines[4]
     assert re.match(r"  majority  accuracy \d+\.\d\d%", lines[5])
     guesses = lines[lines.index("") + 1 : lines.index("Next:") - 1]
