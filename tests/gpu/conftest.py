@@ -25,7 +25,6 @@ from clearformer.train.folder import RunFolder
 from clearformer.train.loop import Outcome, train
 from clearformer.train.report import Reporter
 
-OTHERWISE = {"cuda": "other"}  # what a run's device is, where there is no GPU
 HERE = Path(__file__).parent
 WITHOUT_A_GPU = "other_device" in sys.modules
 
@@ -55,11 +54,12 @@ def device() -> Iterator[torch.device]:
         return
     from other_device import other_device
 
+    def resolve(name: str) -> torch.device:
+        return torch.device("other" if name == "cuda" else name)
+
     with other_device() as device, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "clearformer.train.loop.resolve_device", lambda name: torch.device(OTHERWISE.get(name, name))
-        )
-        patch.setattr("clearformer.run.resolve_device", lambda name: torch.device(OTHERWISE.get(name, name)))
+        for module in ("clearformer.train.loop", "clearformer.run"):
+            patch.setattr(f"{module}.resolve_device", resolve)
         yield device
 
 

@@ -29,21 +29,21 @@ BETWEEN_DEVICES = (aten._to_copy.default, aten.copy_.default)
 
 
 class OtherTensor(Tensor):
-    """A tensor of the other device; `inner` is what it stands for."""
+    """A tensor of the other device; `held` is what it stands for."""
 
-    inner: Tensor
+    held: Tensor
 
     @staticmethod
-    def __new__(cls, inner: Tensor) -> "OtherTensor":
+    def __new__(cls, held: Tensor) -> "OtherTensor":
         tensor = Tensor._make_wrapper_subclass(
             cls,
-            inner.shape,
-            strides=inner.stride(),
-            storage_offset=int(inner.storage_offset()),
-            dtype=inner.dtype,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=int(held.storage_offset()),
+            dtype=held.dtype,
             device=torch.device(NAME, 0),
         )
-        tensor.inner = inner
+        tensor.held = held
         return tensor
 
     @classmethod
@@ -53,7 +53,7 @@ class OtherTensor(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def tolist(self) -> Any:
-        return self.inner.tolist()
+        return self.held.tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
         raise TypeError(f"numpy cannot read a tensor on device {NAME}: copy it to the CPU first")
@@ -62,7 +62,7 @@ class OtherTensor(Tensor):
         return self.numpy()
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        return f"{self.inner!r} on {NAME}"
+        return f"{self.held!r} on {NAME}"
 
 
 class OtherDevice(TorchDispatchMode):
@@ -84,20 +84,20 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         refuse_mixed(func, args, tensors)
     if device is not None:
         kwargs = kwargs | {"device": torch.device("cpu")}
-    by_inner = {id(tensor.inner): tensor for tensor in others}
+    by_held = {id(tensor.held): tensor for tensor in others}
 
     def outer(result: Any) -> Any:
         if not isinstance(result, Tensor):
             return result
-        if id(result) in by_inner:  # what an operation in place gives back is what it was given
-            return by_inner[id(result)]
+        if id(result) in by_held:  # what an operation in place gives back is what it was given
+            return by_held[id(result)]
         return OtherTensor(result) if is_other else result
 
     return pytree.tree_map(outer, func(*pytree.tree_map(inner_of, args), **pytree.tree_map(inner_of, kwargs)))
 
 
 def inner_of(value: Any) -> Any:
-    return value.inner if isinstance(value, OtherTensor) else value
+    return value.held if isinstance(value, OtherTensor) else value
 
 
 def refuse_mixed(func: Any, args: Any, tensors: list[Tensor]) -> None:
