@@ -42,7 +42,7 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
     tokenizer = read_tokenizer(source, model.fields, model.config)
     labels = None if model.config.n_classes is None else labels_of(model.fields)
     config = run_config(model.config, labels)
-    with folder_made_whole(target.path) as unfinished:
+    with folder_made_whole(target.path, target.config_file.name) as unfinished:
         run = RunFolder(unfinished)
         run.create(config, tokenizer, text_sha256="")
         save_checkpoint(run.checkpoints, Checkpoint(Progress(), model.weights, {}))
