@@ -1,17 +1,22 @@
-"""Paths as users write them, and writing to disk so that a thing is complete or is not there."""
+"""Paths as users write them, JSON that others wrote, and writing so that a thing is complete or is not there."""
 
+import json
 import os
+import re
 import secrets
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from clearformer.errors import DiskError
 
 UNFINISHED = ".unfinished-"
 UNFINISHED_KEPT_SECONDS = 24 * 3600
+
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def user_path(name: str | Path) -> Path:
@@ -213,6 +218,23 @@ def _remove(path: Path) -> None:
 def _unfinished_in(folder: Path) -> Path:
     """A new name; what is made under it has the user's usual permissions, which tempfile's would not."""
     return folder / f"{UNFINISHED}{secrets.token_hex(8)}"
+
+
+def parse_json(text: str) -> Any:
+    """What a JSON text says, where all of it could be written to a file again.
+
+    Raises:
+        ValueError: it is no JSON, or holds half of a surrogate pair.
+    """
+    try:
+        document = json.loads(text)
+        if _ESCAPED_SURROGATE.search(text):
+            json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("JSON, but with half of a surrogate pair in it, which is no character") from None
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON") from None
+    return document
 
 
 def give_usual_mode(path: Path) -> None:

@@ -1,5 +1,6 @@
 """A folder that transformers saved, as a run of ours."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from clearformer.data import Data, LabelledData, PairsData, TextData
@@ -43,11 +44,12 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
     labels = None if model.config.n_classes is None else labels_of(model.fields)
     config = run_config(model.config, labels)
     with folder_made_whole(target.path, target.config_file.name) as unfinished:
-        run = RunFolder(unfinished)
-        run.create(config, tokenizer, text_sha256="")
-        save_checkpoint(run.checkpoints, Checkpoint(Progress(), model.weights, {}))
-        link(run.checkpoints, {"latest": 0})
-    return load(target.path, device="cpu")
+        made = RunFolder(unfinished)
+        made.create(config, tokenizer, text_sha256="")
+        save_checkpoint(made.checkpoints, Checkpoint(Progress(), model.weights, {}))
+        link(made.checkpoints, {"latest": 0})
+        run = load(unfinished, device="cpu")  # what cannot be read again is no run
+    return replace(run, folder=target)
 
 
 def run_config(model: ModelConfig, labels: tuple[str, ...] | None = None) -> RunConfig:
@@ -68,11 +70,12 @@ def labels_of(fields: Fields) -> tuple[str, ...] | None:
     names = fields.get("id2label")
     if names is None:
         return None
-    numbers = [str(number) for number in range(len(names))]
+    numbers = [str(number) for number in range(len(names) if isinstance(names, dict) else 0)]
     if (
         not isinstance(names, dict)
         or sorted(names) != sorted(numbers)
-        or len(set(names.values())) < len(names)
+        or not all(isinstance(name, str | int) for name in names.values())
+        or len({str(name) for name in names.values()}) < len(names)
     ):
         fields.refuse("id2label", "names of classes are wanted, numbered from 0 on and all different")
     return tuple(str(names[number]) for number in numbers)
