@@ -306,6 +306,33 @@ def test_without_a_name_the_folder_gives_it(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "decoder-2" / "config.toml").is_file()
 
 
+def test_a_folder_whose_name_is_no_run_s_gives_one_that_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make("decoder")
+    for folder, name in ((".my model (2)", "my-model-2"), ("\u6a21\u578b", "run"), ("-rf", "rf")):
+        succeed("export", run, tmp_path / folder)
+        capsys.readouterr()
+        succeed("import", tmp_path / folder)
+        assert f"{Path('runs', name)}: decoder of" in capsys.readouterr().out
+        assert (tmp_path / "runs" / name / "config.toml").is_file()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "-rf", "a b", "a/b", "../up", "x" * 101, "a\n", "\u6a21"])
+def test_a_name_that_no_run_may_have_is_refused(tmp_path: Path, name: str) -> None:
+    error = refusal("import", tmp_path / "nowhere", f"--run={name}")
+    assert error.exit_status == 2
+    assert "--run: " in str(error)
+    assert "is no name for a run" in str(error)
+
+
+@pytest.mark.parametrize("folder", ["x" * 300, "~nobody-of-this-name/model", "loop"])
+def test_a_folder_that_cannot_be_read_is_refused(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert refusal("import", tmp_path / folder).exit_status == 2
+    assert refusal("import", folder).exit_status == 2
+
+
 @pytest.mark.parametrize("spoilt", ["config.json", "model.safetensors", "tokenizer.json"])
 def test_a_damaged_file_leaves_no_run(spoilt: str, tmp_path: Path) -> None:
     succeed("export", make("decoder"), tmp_path / "out")

@@ -1,10 +1,11 @@
 """A folder that transformers saved, as a run of ours."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 from clearformer.data import Data, LabelledData, PairsData, TextData
-from clearformer.files import folder_made_whole
+from clearformer.files import at_home, folder_made_whole
 from clearformer.interop.fields import Fields
 from clearformer.interop.reading import read_model
 from clearformer.interop.tokens import read_tokenizer
@@ -29,7 +30,7 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
 
     Args:
         folder: With config.json, model.safetensors and a tokenizer.
-        name: The run's, under the runs' folder; the folder's own name where not given.
+        name: The run's, under the runs' folder; the folder's own where not given, as far as that can be a run's.
 
     Raises:
         RunError: the folder holds no model, or the name is taken.
@@ -37,8 +38,8 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
         CheckpointError: the tensors are damaged, or not those that config.json speaks of.
         TokenizerError: there is no tokenizer, or none that can be read.
     """
-    source = Path(folder).expanduser()
-    target = new_run(free_name(source.resolve().name or "imported") if name is None else name)
+    source = at_home(folder)
+    target = new_run(free_name(Path(os.path.realpath(source)).name) if name is None else name)
     model = read_model(source)
     tokenizer = read_tokenizer(source, model.fields, model.config)
     labels = None if model.config.n_classes is None else labels_of(model.fields)

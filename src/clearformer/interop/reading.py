@@ -74,11 +74,15 @@ def read_model(folder: Path) -> ForeignModel:
 
 def read_fields(folder: Path) -> Fields:
     """The config.json of a folder, which must not ask for code."""
-    if not folder.is_dir():
-        raise RunError(f"{folder}: there is no such folder; give one with {CONFIG} and {WEIGHTS}")
-    path = folder / CONFIG
-    if not path.is_file():
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunError(f"{folder}: there is no such folder; give one with {CONFIG} and {WEIGHTS}") from None
+    except OSError as error:
+        raise RunError(f"{folder} cannot be read: {error.strerror}; give a folder with {CONFIG}") from None
+    if CONFIG not in names:
         raise RunError(f"{folder} is no model's folder: it has no {CONFIG}")
+    path = folder / CONFIG
     fields = Fields(read_json(path), str(path))
     for name in CODE_FIELDS:
         if fields.get(name):

@@ -13,11 +13,11 @@ from typing import Any
 import tokenizers
 
 from clearformer.errors import TokenizerError, shortened, shown
-
-MOST_TOKENS = 1 << 22  # several times the largest vocabulary that is known of
+from clearformer.text.tokenizer import MOST_TOKENS
 
 SEQUENCES = ("decoders", "pretokenizers", "normalizers", "processors")
 
+NO_MERGES = "damaged: its merges are not pairs of tokens"
 CANNOT_READ = "the tokenizers library cannot read it ({why}); fetch it anew"
 
 Document = Mapping[str, Any]
@@ -126,10 +126,10 @@ def merges_of(model: Document) -> list[tuple[str, str]]:
     """
     merges = model.get("merges") or []
     if not isinstance(merges, list):
-        merges = [None]
+        raise TokenizerError(NO_MERGES)
     pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
     if not all(_is_pair(pair) for pair in pairs):
-        raise TokenizerError("damaged: its merges are not pairs of tokens")
+        raise TokenizerError(NO_MERGES)
     return [(left, right) for left, right in pairs]
 
 
