@@ -237,11 +237,6 @@ def parse_json(text: str) -> Any:
     return document
 
 
-def at_home(path: str | Path) -> Path:
-    """A path whose `~` is the user's home; where there is no such user, it is a name like others."""
-    return Path(os.path.expanduser(path))  # noqa: PTH111  (Path.expanduser raises where there is no such user)
-
-
 def give_usual_mode(path: Path) -> None:
     """Let a file be read by whom the umask says; safetensors writes files that only their owner may read."""
     mask = os.umask(0)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearformer.data import LabelledData
 from clearformer.errors import RunError
-from clearformer.files import at_home, disk_errors, folder_made_whole, sync
+from clearformer.files import disk_errors, folder_made_whole, sync, user_path
 from clearformer.interop.card import HeldOut, model_card
 from clearformer.interop.fitting import Fit, fit
 from clearformer.interop.reading import CONFIG
@@ -40,7 +40,7 @@ def to_hf(run: Run | str | Path, folder: str | Path, checkpoint: str = "latest")
         RunError: there is no such run, or something is in the folder.
         DiskError: the folder cannot be written.
     """
-    target = at_home(folder)
+    target = user_path(folder)
     refuse_full(target)
     if not isinstance(run, Run):
         run = load(run, checkpoint, device="cpu")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clearformer.errors import ConfigError, RunError, TokenizerError, UserError
-from clearformer.files import at_home, file_made_whole
+from clearformer.files import file_made_whole, user_path
 from clearformer.interop.architectures.base import d_ff, norm_eps
 from clearformer.interop.fitting import Fit, fit
 from clearformer.interop.tensors import Rule, Same, places_of, to_theirs
@@ -139,7 +139,7 @@ def to_gguf(
         UserError: the gguf package is not installed.
         DiskError: the file cannot be written.
     """
-    target = at_home(file)
+    target = user_path(file)
     gguf_package()  # what would fail later fails now
     if dtype not in FILE_TYPES:
         raise ConfigError(f"dtype {dtype}: a .gguf file is written in {' or '.join(FILE_TYPES)}")

@@ -1,11 +1,10 @@
 """A folder that transformers saved, as a run of ours."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 from clearformer.data import Data, LabelledData, PairsData, TextData
-from clearformer.files import at_home, folder_made_whole
+from clearformer.files import folder_made_whole, user_path, whole_path
 from clearformer.interop.fields import Fields
 from clearformer.interop.reading import read_model
 from clearformer.interop.tokens import read_tokenizer
@@ -38,8 +37,8 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
         CheckpointError: the tensors are damaged, or not those that config.json speaks of.
         TokenizerError: there is no tokenizer, or none that can be read.
     """
-    source = at_home(folder)
-    target = new_run(free_name(Path(os.path.realpath(source)).name) if name is None else name)
+    source = user_path(folder)
+    target = new_run(free_name(whole_path(source).name) if name is None else name)
     model = read_model(source)
     tokenizer = read_tokenizer(source, model.fields, model.config)
     labels = None if model.config.n_classes is None else labels_of(model.fields)
