@@ -7,6 +7,8 @@ The command line prints the line and exits with `exit_status`: 2 where the user'
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+SHOWN_CHARS = 120  # of what another made: a file can hold a text without end
+
 
 class ClearformerError(Exception):
     """Something the user should read as one line, without a traceback."""
@@ -58,6 +60,17 @@ class Interrupted(ClearformerError):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_status = 128 + signal_number
+
+
+def shown(value: object) -> str:
+    """A value that somebody else chose, for a message: on one line, and cut where it is long."""
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """Somebody else's words for a message: on one line, and cut where they are long."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARS else f"{line[:SHOWN_CHARS]}..."
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:

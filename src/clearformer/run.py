@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clearformer.data import Prepared, prepare_data
-from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean
+from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean, shown
 from clearformer.model import Transformer, build_undrawn
 from clearformer.text import Tokenizer
 from clearformer.train.checkpoint import MODEL, STATE, best_step, list_checkpoints, step_of, verify
@@ -71,7 +71,7 @@ def new_run(name: str) -> RunFolder:
         RunError: the name is no plain name, or is taken.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
-        raise RunError(f"--run: {name!r} is no name for a run; use letters, digits, '.', '_' and '-'")
+        raise RunError(f"--run: {shown(name)} is no name for a run; use letters, digits, '.', '_' and '-'")
     path = runs_folder() / name
     if path.exists():
         raise RunError(
@@ -81,8 +81,11 @@ def new_run(name: str) -> RunFolder:
 
 
 def free_name(stem: str) -> str:
-    """A name for a new run: `stem` in the letters a name may have, or `stem-2`, `stem-3` ... where it is taken."""
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:80].strip("-")
+    """A name for a new run: `stem` in the letters a name may have, or `stem-2`, `stem-3` ... where it is taken.
+
+    Where `stem` has none of them, it is `run`.
+    """
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:80].strip("-._") or "run"
     number, name = 1, stem
     while (runs_folder() / name).exists():
         number += 1

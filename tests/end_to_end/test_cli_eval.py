@@ -10,11 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clearformer.cli import main
 from clearformer.evaluate.baseline import tfidf_baseline
 from clearformer.evaluate.translation import score_translations
 from clearformer.generate import translate
-from clearformer.run import load
+from clearformer.interop.importing import run_config
+from clearformer.model import ModelConfig, build
+from clearformer.run import load, new_run
+from clearformer.text import CharTokenizerSpec
+from clearformer.train.checkpoint import Checkpoint, Progress, save_checkpoint
 from clearformer.train.folder import read_metrics
+from clearformer.train.state import weights_of
 
 from .conftest import PAIRS, PETS, labelled
 
@@ -30,18 +36,8 @@ def last_line(home: Path, run: str) -> dict[str, Any]:
 
 KEYS = {
     "text": {
-        *(
-            "loss",
-            "mean_entropy",
-            "n_tokens",
-            "n_chars",
-            "n_bytes",
-            "context",
-            "stride",
-            "split",
-            "data_changed",
-        ),
-        *("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte"),
+        *("loss", "mean_entropy", "n_tokens", "n_chars", "n_bytes", "context", "stride", "split"),
+        *("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte", "n_unknown", "data_changed"),
     },
     "pairs": {
         *("loss", "accuracy", "n_tokens", "n_pairs", "split", "perplexity", "bits_per_token", "n", "bleu"),
@@ -224,6 +220,35 @@ def test_another_text(answers: Answers, says: Says, tmp_path: Path) -> None:
     out = says("eval", "text", "--data", str(path))
     assert "bits per character" in out
     assert f"all of {path}" in out
+
+
+@pytest.fixture
+def one_that_has_unknown_characters(four_runs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that knows a, b and the end of a line; and a text in which one character in four is another."""
+    tokenizer = CharTokenizerSpec(unk=True).train(["ab\n"])
+    model = ModelConfig(vocab_size=tokenizer.vocab_size, d_model=4, n_layers=1, max_seq_len=8)
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(four_runs / "runs of one test"))
+    folder = new_run("unk")
+    save_checkpoint(folder.checkpoints, Checkpoint(Progress(step=1), weights_of(build(model)), {}))
+    folder.create(run_config(model), tokenizer, text_sha256="")
+    text = four_runs / "unknown.txt"
+    text.write_text("abxa" * 25)
+    return text
+
+
+def test_a_text_of_unknown_characters_has_no_bits_per_character(
+    one_that_has_unknown_characters: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = str(one_that_has_unknown_characters)
+    assert main(["eval", "unk", "--data", text, "--device", "cpu", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["n_tokens"], found["n_unknown"]) == (99, 25)
+    assert [found[name] for name in ("n_chars", "n_bytes", "bits_per_char", "bits_per_byte")] == [None] * 4
+    assert main(["eval", "unk", "--data", text, "--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert "99 tokens, 25 of them (25.25%) for what the vocabulary lacks" in out
+    assert "bits per character  - (the tokens do not hold all of the text)" in out
+    assert "compare any two" not in out
 
 
 # --- pairs ------------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, ReLU
 from clearformer.model.positions import Sinusoidal
-from clearformer.run import new_run
+from clearformer.run import Run, new_run, runs_folder
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec, WordPieceTokenizerSpec, specials_of
 from clearformer.train.checkpoint import Checkpoint, Progress, save_checkpoint
+from clearformer.train.folder import RunFolder
 from clearformer.train.state import weights_of
 
 TEXT = "the cat sat on the mat, and the other cat sat beside it\n" * 5
@@ -52,7 +53,7 @@ def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @torch.no_grad()
-def make(name: str) -> str:
+def make(name: str, val_loss: float | None = 2.5) -> str:
     """A run that was not trained, with weights so large that its texts are not all of one token."""
     model, spec = MODELS[name]
     tokenizer = spec.train([TEXT], specials=specials_of(model.family))
@@ -60,7 +61,7 @@ def make(name: str) -> str:
     for parameter in network.parameters():
         parameter.add_(0.3 * torch.randn_like(parameter))
     folder = new_run(name)
-    progress = Progress(step=3, val_loss=2.5)
+    progress = Progress(step=3, val_loss=val_loss)
     save_checkpoint(folder.checkpoints, Checkpoint(progress, weights_of(network), {}))
     folder.create(run_config(model, None if model.n_classes is None else LABELS), tokenizer, text_sha256="")
     return name
@@ -171,6 +172,68 @@ def test_a_folder_has_one_type(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+# --- the loss that the model card tells --------------------------------------------------------------------
+
+
+def card_of(run: str | Run, folder: Path) -> str:
+    cf.to_hf(run, folder)
+    return (folder / "README.md").read_text(encoding="utf-8")
+
+
+def write_metrics(run: str, *lines: dict[str, Any]) -> None:
+    RunFolder(runs_folder() / run).metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_loss_on_all_held_out_data_is_that_of_the_exported_step(tmp_path: Path) -> None:
+    """The checkpoint holds the loss by which checkpoints are compared, which is that of a part of the data."""
+    run = make("decoder")
+    write_metrics(
+        run,
+        {"step": 2, "val_loss": 1.25, "val_share": 1.0},
+        {"step": 3, "val_loss": 1.9212, "val_share": 1.0},
+        {"step": 4, "val_loss": 1.5, "val_share": 1.0},
+    )
+    card = card_of(run, tmp_path / "out")
+    assert "Its loss on all held-out data is 1.9212 nats per token." in card
+    assert "2.5" not in card
+
+
+def test_a_loss_on_a_part_of_the_held_out_data_is_told_as_that(tmp_path: Path) -> None:
+    run = make("decoder")
+    write_metrics(run, {"step": 3, "val_loss": 1.7143, "val_share": 0.0561})
+    card = card_of(run, tmp_path / "out")
+    assert (
+        "Its loss on 5.61% of the held-out data, evenly spaced over them, is 1.7143 nats per token." in card
+    )
+
+
+def test_where_it_is_not_known_of_how_much_the_loss_is_that_is_told(tmp_path: Path) -> None:
+    card = card_of(make("decoder"), tmp_path / "out")
+    assert "the held-out data that its checkpoints are compared by, all or a part, is 2.5000 nats" in card
+
+
+def test_without_an_evaluation_of_the_exported_step_no_loss_is_told(tmp_path: Path) -> None:
+    run = make("decoder", val_loss=None)
+    write_metrics(run, {"step": 2, "val_loss": 1.25, "val_share": 1.0}, {"step": 3, "loss": 1.0})
+    assert "nats" not in card_of(run, tmp_path / "out")
+
+
+def test_the_loss_of_other_weights_is_not_told(tmp_path: Path) -> None:
+    run = cf.load(make("decoder"), device="cpu")
+    write_metrics("decoder", {"step": 3, "val_loss": 1.9212, "val_share": 1.0})
+    assert "1.9212" in card_of(run, tmp_path / "as it was")
+    with torch.no_grad():
+        next(run.model.parameters()).add_(1)
+    assert "nats" not in card_of(run, tmp_path / "changed")
+
+
+@pytest.mark.parametrize(("name", "predicted"), [("classifier", "text"), ("masked", "masked token")])
+def test_what_a_loss_is_counted_by(name: str, predicted: str, tmp_path: Path) -> None:
+    run = make(name)
+    write_metrics(run, {"step": 3, "val_loss": 0.5, "val_share": 1.0})
+    assert f"is 0.5000 nats per {predicted}." in card_of(run, tmp_path / "out")
+
+
 # --- what is refused --------------------------------------------------------------------------------------
 
 
@@ -188,6 +251,28 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     succeed("export", make("decoder"), tmp_path / "out")
     assert (tmp_path / "out" / "config.json").is_file()
+
+
+def test_an_empty_folder_is_filled_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").symlink_to("elsewhere")
+    succeed("export", make("decoder"), tmp_path / "out")
+    assert (tmp_path / "out").is_symlink()
+    assert (tmp_path / "elsewhere" / "config.json").is_file()
+    succeed("import", tmp_path / "out", "--run", "back")
+
+
+def test_the_folder_that_one_stands_in_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make("decoder")
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    succeed("export", run, ".")
+    assert Path("config.json").is_file()
+
+
+def test_a_folder_name_that_is_too_long(tmp_path: Path) -> None:
+    error = refusal("export", make("decoder"), tmp_path / ("x" * 300))
+    assert "cannot be written: File name too long" in str(error)
 
 
 def test_a_run_that_is_not_there(tmp_path: Path) -> None:
@@ -219,6 +304,33 @@ def test_without_a_name_the_folder_gives_it(tmp_path: Path) -> None:
     succeed("export", "decoder", tmp_path / "decoder")
     succeed("import", tmp_path / "decoder")
     assert (tmp_path / "runs" / "decoder-2" / "config.toml").is_file()
+
+
+def test_a_folder_whose_name_is_no_run_s_gives_one_that_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make("decoder")
+    for folder, name in ((".my model (2)", "my-model-2"), ("\u6a21\u578b", "run"), ("-rf", "rf")):
+        succeed("export", run, tmp_path / folder)
+        capsys.readouterr()
+        succeed("import", tmp_path / folder)
+        assert f"{Path('runs', name)}: decoder of" in capsys.readouterr().out
+        assert (tmp_path / "runs" / name / "config.toml").is_file()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "-rf", "a b", "a/b", "../up", "x" * 101, "a\n", "\u6a21"])
+def test_a_name_that_no_run_may_have_is_refused(tmp_path: Path, name: str) -> None:
+    error = refusal("import", tmp_path / "nowhere", f"--run={name}")
+    assert error.exit_status == 2
+    assert "--run: " in str(error)
+    assert "is no name for a run" in str(error)
+
+
+@pytest.mark.parametrize("folder", ["x" * 300, "~nobody-of-this-name/model", "loop"])
+def test_a_folder_that_cannot_be_read_is_refused(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert refusal("import", tmp_path / folder).exit_status == 2
+    assert refusal("import", folder).exit_status == 2
 
 
 @pytest.mark.parametrize("spoilt", ["config.json", "model.safetensors", "tokenizer.json"])

@@ -31,6 +31,7 @@ from clearformer.run import Run, read_own_data
 from clearformer.train.config import RunConfig
 from clearformer.train.tasks.masked import masked_in_order
 
+NO_CODE = "- (the tokens do not hold all of the text)"
 WHOLE = "train"  # the split that holds all of the data of which none are held out
 KEPT = ("field", "text_field", "label_field", "columns", "labels", "too_long")  # of the run's own settings
 CHANGED = (
@@ -185,17 +186,23 @@ def text_table(e: Evaluation, vocab_size: int, settings: Settings) -> str:
     rows = [
         *token_rows(e.loss, e.perplexity),
         ("bits per token", f"{e.bits_per_token:.4f}"),
-        ("bits per character", f"{e.bits_per_char:.4f}" if e.bits_per_char else "-"),
-        ("bits per byte", f"{e.bits_per_byte:.4f}" if e.bits_per_byte else "-"),
+        ("bits per character", f"{e.bits_per_char:.4f}" if e.bits_per_char is not None else NO_CODE),
+        ("bits per byte", f"{e.bits_per_byte:.4f}" if e.bits_per_byte is not None else NO_CODE),
         ("mean entropy", f"{e.mean_entropy:.4f} nats: the loss that the model itself expects"),
-        ("predicted", f"{e.n_tokens:,} tokens{text_size}"),
+        ("predicted", f"{e.n_tokens:,} tokens{text_size}{unknown_among(e)}"),
         ("read", f"{read(settings)}, context {e.context}, stride {e.stride}"),
     ]
-    note = (
-        f"{of_one_vocabulary(vocab_size)};\n"
-        f"bits per character and per byte compare any two models of the same text."
-    )
-    return f"{table(rows)}\n\n{note}"
+    note = of_one_vocabulary(vocab_size)
+    if e.bits_per_char is not None:
+        note += ";\nbits per character and per byte compare any two models of the same text"
+    return f"{table(rows)}\n\n{note}."
+
+
+def unknown_among(e: Evaluation) -> str:
+    """How many of the tokens stand for what the vocabulary lacks."""
+    if not e.n_unknown:
+        return ""
+    return f", {e.n_unknown:,} of them ({e.n_unknown / e.n_tokens:.2%}) for what the vocabulary lacks"
 
 
 # --- pairs ------------------------------------------------------------------------------------------------

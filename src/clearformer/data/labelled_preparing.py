@@ -22,6 +22,7 @@ from clearformer.data.labelled_sources import LabelledTexts, open_labelled
 from clearformer.data.preparing import Progress
 from clearformer.data.shards import (
     FORMAT_VERSION,
+    MANIFEST,
     ShardError,
     ShardWriter,
     Split,
@@ -249,7 +250,7 @@ class _Preparation:
         """Encodes the texts into `folder`."""
         dtype = token_dtype(tokenizer.vocab_size)
         train = [(each.text,) for each in self.source.splits["train"]]
-        with folder_made_whole(folder) as unfinished:
+        with folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
             splits = {}
             for name, texts in self.source.splits.items():
                 with ShardWriter(unfinished, name, dtype) as writer:

@@ -32,7 +32,7 @@ from clearformer.data.pair_files import (
 )
 from clearformer.data.pair_sources import Pair, PairSource, digest_of, open_pairs
 from clearformer.data.preparing import TOKENIZER_CHARS, Progress
-from clearformer.data.shards import ShardError, token_dtype, write_manifest
+from clearformer.data.shards import MANIFEST, ShardError, token_dtype, write_manifest
 from clearformer.errors import DataError, TokenizerError
 from clearformer.files import discard, disk_errors, folder_made_whole, write_file
 from clearformer.text import (
@@ -224,7 +224,7 @@ class _Preparation:
         dtype = token_dtype(tokenizer.vocab_size)
         entries: dict[str, dict[str, Any]] = {}
         kept: dict[str, list[Pair]] = {}
-        with folder_made_whole(folder) as unfinished:
+        with folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
             for name, pairs in self.splits.items():
                 rows = self._encoded(name, tokenizer, dtype)
                 places = self._short_enough(name, rows)

@@ -23,6 +23,7 @@ from clearformer.data.config import TextData
 from clearformer.data.identity import assumption
 from clearformer.data.shards import (
     FORMAT_VERSION,
+    MANIFEST,
     SHARD_TOKENS,
     ShardError,
     ShardWriter,
@@ -206,7 +207,7 @@ class _Preparation:
         dtype = token_dtype(tokenizer.vocab_size)
         pieces = split_into_pieces(self.source.documents(), self.stops)
         splits = {}
-        with folder_made_whole(folder) as unfinished:
+        with folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
             for name, group in groupby(pieces, key=attrgetter("split")):
                 writer = ShardWriter(unfinished, name, dtype, shard_tokens)
                 first_char = sum(entry["n_chars"] for entry in splits.values())

@@ -35,7 +35,8 @@ def cross_entropy(p: ArrayLike, q: ArrayLike, unit: Unit = "bits") -> float:
 
 def perplexity(p: ArrayLike, q: ArrayLike) -> float:
     """exp(H(P, Q)) in nats, 2^H(P, Q) in bits: among how many equally likely outcomes one is as unsure."""
-    return float(np.exp(cross_entropy(p, q, "nats")))
+    with np.errstate(over="ignore"):  # infinity is meant
+        return float(np.exp(cross_entropy(p, q, "nats")))
 
 
 def kl_divergence(p: ArrayLike, q: ArrayLike, unit: Unit = "bits") -> float:

@@ -10,7 +10,7 @@ Shapes: B windows in a batch, T positions, N predictions, V vocabulary.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,22 +22,14 @@ from clearformer.errors import DataError, UserError
 from clearformer.evaluate.parts import evenly_spaced
 from clearformer.generate import autocast_to, evaluating
 from clearformer.model import Decoder
+from clearformer.text import Tokenizer
 
 LOGITS_AT_ONCE = 1 << 26  # numbers in one batch's logits: 256 MB in float32
 PREDICTIONS_AT_ONCE = 1 << 22  # numbers in each copy of them that the loss and the entropy need
+COUNTED_AT_ONCE = 1 << 20  # tokens that are looked at together for unknown ones
 LARGEST_EXPONENT = 709.0  # of e, for a float64
 
 LogitsOf = Callable[[Int[Tensor, "B T"]], Float[Tensor, "B T V"]]
-
-
-@runtime_checkable
-class HasTokenBytes(Protocol):
-    """What a tokeniser is needed for here."""
-
-    @property
-    def lossless(self) -> bool: ...
-
-    def token_bytes(self, token: int) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +37,8 @@ class Evaluation:
     """How well a model predicts a text.
 
     Perplexity and what is counted per token compare models of one vocabulary only; bits per character and per byte
-    compare any two.
+    compare any two of the same text. They are the length of a code for the text over the text's own length, and are not
+    defined where the tokens do not hold all of it: a model that predicts <unk> has not said which character it was.
 
     Attributes:
         loss: The mean of -log p(token), in nats: the cross-entropy of the text and the model.
@@ -53,8 +46,10 @@ class Evaluation:
             whose loss is the larger one is surer than it ought to be.
         n_tokens: Tokens that were predicted: all but the split's first, or those of the windows that were read.
         n_chars: Characters that these tokens stand for; None where a part of the split was read, or no tokeniser was
-            given, or one whose tokens do not hold all of a text (lower-cased ones, WordPiece).
+            given, or the tokens do not hold all of the text (lower-cased ones, WordPiece, an unknown one in the split).
         n_bytes: The same in UTF-8.
+        n_unknown: How many of the predicted tokens stand for what the vocabulary lacks; None where a part of the split
+            was read, or no tokeniser was given.
         context: The most tokens that a prediction was made from.
         stride: Tokens from the start of one window to the next.
         split: The split's name.
@@ -68,11 +63,12 @@ class Evaluation:
     context: int
     stride: int
     split: str
+    n_unknown: int | None = None
 
     @property
     def perplexity(self) -> float:
         """exp(loss) (lecture 000, section 8): among how many equally likely tokens one would be as unsure."""
-        return math.inf if self.loss > LARGEST_EXPONENT else math.exp(self.loss)
+        return perplexity_of(self.loss)
 
     @property
     def bits_per_token(self) -> float:
@@ -102,7 +98,7 @@ class Evaluation:
 def evaluate_split(
     model: Decoder,
     split: Split,
-    tokenizer: HasTokenBytes | None = None,
+    tokenizer: Tokenizer | None = None,
     *,
     context: int | None = None,
     stride: int | None = None,
@@ -119,8 +115,8 @@ def evaluate_split(
     Args:
         model: What predicts, on the device where it is.
         split: What is predicted.
-        tokenizer: The split's; it says what the first token, which is not predicted, stands for. Without it there
-            are no counts of characters and bytes.
+        tokenizer: The split's; it says what the first token, which is not predicted, stands for, and which tokens are
+            unknown. Without it there are no counts of characters and bytes.
         context: C, the most tokens to predict from; as many as the model can read, where not given.
         stride: S, from 1 (every prediction from as much as there is) to C (fastest; the first predictions of each
             window are made from almost nothing). Half of C, where not given: each from C / 2 tokens or more.
@@ -152,9 +148,15 @@ def evaluate_split(
             sums = _loss_and_entropy(logits[:, -n_counted:], torch.from_numpy(targets).to(device))
             loss, entropy = loss + sums[0], entropy + sums[1]
     n_tokens = sum(len(some.starts) * some.n_counted for some in windows)
-    n_chars, n_bytes = _predicted_text(split, tokenizer if n == n_all else None)
+    text = _predicted_text(split, tokenizer if n == n_all else None)
     return Evaluation(
-        loss / n_tokens, entropy / n_tokens, n_tokens, n_chars, n_bytes, context, stride, split.name
+        loss=loss / n_tokens,
+        mean_entropy=entropy / n_tokens,
+        n_tokens=n_tokens,
+        **text._asdict(),
+        context=context,
+        stride=stride,
+        split=split.name,
     )
 
 
@@ -238,16 +240,39 @@ def _loss_and_entropy(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"
     return loss, entropy
 
 
-def _predicted_text(split: Split, tokenizer: HasTokenBytes | None) -> tuple[int | None, int | None]:
-    """The characters and bytes of all tokens but the first; a character counts with its first byte.
+class _Text(NamedTuple):
+    """How much text some tokens stand for, as in `Evaluation`."""
 
-    None where the tokens do not hold all of the text: a model that predicts them has predicted less than it.
+    n_unknown: int | None = None
+    n_chars: int | None = None
+    n_bytes: int | None = None
+
+
+def _predicted_text(split: Split, tokenizer: Tokenizer | None) -> _Text:
+    """What all tokens but the first stand for; a character counts with its first byte.
+
+    No characters where the tokens do not hold all of the text: a model that predicts them has predicted less than it.
     """
-    if tokenizer is None or not tokenizer.lossless:
-        return None, None
-    first = tokenizer.token_bytes(int(split.read(0, 1)[0]))
-    n_chars = sum(byte & 0b1100_0000 != 0b1000_0000 for byte in first)  # 10xxxxxx goes on with a character
-    return split.n_chars - n_chars, split.n_bytes - len(first)
+    if tokenizer is None:
+        return _Text()
+    first = int(split.read(0, 1)[0])
+    n_unknown = _count(split, tokenizer.unk_id)
+    if not tokenizer.lossless or n_unknown:
+        return _Text(n_unknown - (first == tokenizer.unk_id))
+    raw = tokenizer.token_bytes(first)
+    if tokenizer.opens_with_space:  # which the text does not have
+        raw = raw.removeprefix(b" ")
+    n_chars = sum(byte & 0b1100_0000 != 0b1000_0000 for byte in raw)  # 10xxxxxx goes on with a character
+    return _Text(0, split.n_chars - n_chars, split.n_bytes - len(raw))
+
+
+def _count(split: Split, token: int | None) -> int:
+    """How often a token stands in a split."""
+    if token is None:
+        return 0
+    starts = range(0, len(split), COUNTED_AT_ONCE)
+    stretches = (split.read(start, min(start + COUNTED_AT_ONCE, len(split))) for start in starts)
+    return sum(int(np.count_nonzero(stretch == token)) for stretch in stretches)
 
 
 def _context_and_stride(model: Decoder, context: int | None, stride: int | None) -> tuple[int, int]:
@@ -270,6 +295,11 @@ def default_stride(context: int) -> int:
 
 def _vocab_size(model: Decoder) -> int:
     return model.embed.num_embeddings
+
+
+def perplexity_of(loss: float) -> float:
+    """exp(loss); infinity where a float64 cannot hold it."""
+    return math.inf if loss > LARGEST_EXPONENT else math.exp(loss)
 
 
 def finite(value: Any) -> Any:

@@ -1,6 +1,5 @@
 """How well a model fills in masked tokens."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,7 +8,7 @@ import torch
 
 from clearformer.data.masking import MaskedBatch
 from clearformer.evaluate.guesses import Guesses
-from clearformer.evaluate.language_model import finite
+from clearformer.evaluate.language_model import finite, perplexity_of
 from clearformer.generate import autocast_to, evaluating
 from clearformer.model import Encoder
 
@@ -31,7 +30,7 @@ class MaskedEvaluation:
     @property
     def perplexity(self) -> float:
         """exp(loss), of the guesses: not to be compared with that of a model that reads from left to right."""
-        return math.exp(min(self.loss, 700.0))
+        return perplexity_of(self.loss)
 
     def to_json(self) -> dict[str, Any]:
         """All of it, for `json.dumps`; a number that is not finite becomes None."""

@@ -8,7 +8,7 @@ import torch
 
 from clearformer.data import PairSplit, batches_in_order
 from clearformer.evaluate.guesses import Guesses
-from clearformer.evaluate.language_model import finite
+from clearformer.evaluate.language_model import finite, perplexity_of
 from clearformer.generate import autocast_to, evaluating
 from clearformer.model import EncoderDecoder
 from clearformer.text import Tokenizer
@@ -37,7 +37,7 @@ class PairLoss:
     @property
     def perplexity(self) -> float:
         """exp(loss)."""
-        return math.exp(min(self.loss, 700.0))
+        return perplexity_of(self.loss)
 
     def to_json(self) -> dict[str, Any]:
         """All of it, for `json.dumps`; a number that is not finite becomes None."""

@@ -1,5 +1,7 @@
 """The page that goes with an exported model: what it is, how it came to be, how it is loaded."""
 
+from dataclasses import dataclass
+
 from clearformer.config import to_toml
 from clearformer.interop.fitting import Fit
 from clearformer.train.config import RunConfig
@@ -26,13 +28,21 @@ IS_WHAT = {
 }
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """A loss on held-out data, and on how much of them: a share of 1 is all; None where that is not known."""
+
+    loss: float
+    share: float | None
+
+
 def auto_class(fitted: Fit) -> str:
     """What transformers loads a model by when it is not told which one it is."""
     return next(auto for ending, auto in AUTO_CLASSES.items() if fitted.class_name.endswith(ending))
 
 
 def model_card(
-    name: str, fitted: Fit, config: RunConfig, n_parameters: int, step: int, val_loss: float | None
+    name: str, fitted: Fit, config: RunConfig, n_parameters: int, step: int, held_out: HeldOut | None
 ) -> str:
     """README.md, with the header that Hugging Face's pages read."""
     auto = auto_class(fitted)
@@ -58,7 +68,7 @@ tokenizer = AutoTokenizer.from_pretrained("PATH")
 It needs no code of its own. `clearformer import PATH` makes a run of it again.
 
 ## How it came to be
-{_training(config, step, val_loss)}
+{_training(config, step, held_out)}
 
 ```toml
 {to_toml(config).strip()}
@@ -66,12 +76,30 @@ It needs no code of its own. `clearformer import PATH` makes a run of it again.
 """
 
 
-def _training(config: RunConfig, step: int, val_loss: float | None) -> str:
+def _training(config: RunConfig, step: int, held_out: HeldOut | None) -> str:
     if step == 0:
         return (
             "It was not trained: these are weights that were imported, or those it began with. Its settings:"
         )
-    held_out = "" if val_loss is None else f" Its loss on held-out data is {val_loss:.4f} nats per token."
-    if val_loss is not None and config.model.n_classes is not None:
-        held_out = f" Its loss on held-out data is {val_loss:.4f} nats per text."
-    return f"It was trained for {step:,} steps on the data `{config.data.label}`.{held_out} All settings:"
+    loss = "" if held_out is None else f" {_loss(held_out, _predicted(config))}"
+    return f"It was trained for {step:,} steps on the data `{config.data.label}`.{loss} All settings:"
+
+
+def _loss(held_out: HeldOut, predicted: str) -> str:
+    """The loss in words that say of how much of the held-out data it is."""
+    loss = f"{held_out.loss:.4f} nats per {predicted}"
+    if held_out.share is None:
+        return (
+            f"Its loss on the held-out data that its checkpoints are compared by, all or a part, is {loss}."
+        )
+    if held_out.share < 1:
+        percent = min(99.9, 100 * held_out.share)
+        return f"Its loss on {percent:.3g}% of the held-out data, evenly spaced over them, is {loss}."
+    return f"Its loss on all held-out data is {loss}."
+
+
+def _predicted(config: RunConfig) -> str:
+    """What the model predicts one by one."""
+    if config.model.n_classes is not None:
+        return "text"
+    return "masked token" if config.model.family == "encoder" else "token"

@@ -1,16 +1,24 @@
 """A run as a folder that transformers loads, with no code of ours."""
 
+from collections.abc import Mapping
 from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
 
 from clearformer.data import LabelledData
 from clearformer.errors import RunError
-from clearformer.files import folder_made_whole, sync
-from clearformer.interop.card import model_card
+from clearformer.files import disk_errors, folder_made_whole, sync, user_path
+from clearformer.interop.card import HeldOut, model_card
 from clearformer.interop.fitting import Fit, fit
+from clearformer.interop.reading import CONFIG
 from clearformer.interop.tokens import tokenizer_documents
 from clearformer.interop.writing import SpecialIds, write_json, write_model
 from clearformer.run import Run, load
-from clearformer.train.checkpoint import read_progress, step_folder
+from clearformer.train.checkpoint import MODEL, read_progress, step_folder
+from clearformer.train.folder import read_metrics
 from clearformer.train.state import weights_of
 
 CARD = "README.md"
@@ -32,12 +40,12 @@ def to_hf(run: Run | str | Path, folder: str | Path, checkpoint: str = "latest")
         RunError: there is no such run, or something is in the folder.
         DiskError: the folder cannot be written.
     """
-    target = Path(folder)
+    target = user_path(folder)
     refuse_full(target)
     if not isinstance(run, Run):
         run = load(run, checkpoint, device="cpu")
     fitted = fit(run.config.model)
-    with folder_made_whole(target) as unfinished:
+    with folder_made_whole(target, CONFIG) as unfinished:
         _write(run, fitted, unfinished)
         for path in unfinished.iterdir():
             with path.open("r+b") as file:
@@ -50,8 +58,11 @@ def refuse_full(folder: Path) -> None:
 
     Raises:
         RunError: there is a file, or a folder with something in it.
+        DiskError: the folder cannot be read.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    with disk_errors(folder):
+        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if taken:
         raise RunError(f"{folder} exists and is not an empty folder; choose another, or delete it")
 
 
@@ -65,6 +76,29 @@ def _write(run: Run, fitted: Fit, folder: Path) -> None:
     for name, document in tokenizer_documents(tokenizer, model).items():
         write_json(folder / name, document)
     n_parameters = sum(parameter.numel() for parameter in run.model.parameters())
-    val_loss = read_progress(step_folder(run.folder.checkpoints, run.step)).val_loss
-    card = model_card(run.folder.path.name, fitted, run.config, n_parameters, run.step, val_loss)
+    card = model_card(run.folder.path.name, fitted, run.config, n_parameters, run.step, held_out_of(run))
     (folder / CARD).write_text(card, encoding="utf-8")
+
+
+def held_out_of(run: Run) -> HeldOut | None:
+    """The loss of a run's model on held-out data: what metrics.jsonl says of its step, or else its checkpoint.
+
+    None where neither does, or where the model is not as it was in training (a mean of checkpoints, or trained on by
+    other means).
+    """
+    checkpoint = step_folder(run.folder.checkpoints, run.step)
+    if not _same_weights(checkpoint / MODEL, weights_of(run.model)):
+        return None
+    for line in read_metrics(run.folder.metrics_file):
+        if line["step"] == run.step and line.get("val_loss") is not None:
+            return HeldOut(line["val_loss"], line.get("val_share"))
+    loss = read_progress(checkpoint).val_loss
+    return None if loss is None else HeldOut(loss, None)
+
+
+def _same_weights(file: Path, weights: Mapping[str, Tensor]) -> bool:
+    try:
+        stored = load_file(file)
+    except (OSError, SafetensorError):  # a loaded run may have lost its checkpoint to a later one
+        return False
+    return stored.keys() == weights.keys() and all(torch.equal(stored[n], weights[n]) for n in weights)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar
 
-from clearformer.errors import ConfigError
+from clearformer.errors import ConfigError, shown
 
 T = TypeVar("T")
 
@@ -30,14 +30,14 @@ class Fields:
         """A whole number of at least 1, and of a size that a model may have."""
         value = self.get(name, default)
         if type(value) is not int or not 1 <= value <= LARGEST:
-            self.refuse(name, f"a whole number from 1 to {LARGEST:,} is wanted; got {value!r}")
+            self.refuse(name, f"a whole number from 1 to {LARGEST:,} is wanted; got {shown(value)}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
         """A number of at least 0."""
         value = self.get(name, default)
         if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-            self.refuse(name, f"a number of at least 0 is wanted; got {value!r}")
+            self.refuse(name, f"a number of at least 0 is wanted; got {shown(value)}")
         return float(value)
 
     def positive(self, name: str, default: float | None = None) -> float:
@@ -51,20 +51,20 @@ class Fields:
         """true or false."""
         value = self.get(name, default)
         if type(value) is not bool:
-            self.refuse(name, f"true or false is wanted; got {value!r}")
+            self.refuse(name, f"true or false is wanted; got {shown(value)}")
         return value
 
     def choice(self, name: str, default: str | None, table: Mapping[str, T]) -> T:
         """What a word stands for."""
         value = self.get(name, default)
         if not isinstance(value, str) or value not in table:
-            self.refuse(name, f"clearformer has {', '.join(table)}; got {value!r}")
+            self.refuse(name, f"clearformer has {', '.join(table)}; got {shown(value)}")
         return table[value]
 
     def only(self, name: str, wanted: Any) -> None:
         """Refuse a field that is set to anything else than the one value that clearformer's model has."""
         if name in self and self.values[name] != wanted:
-            self.refuse(name, f"clearformer's model has {wanted!r} alone; got {self.values[name]!r}")
+            self.refuse(name, f"clearformer's model has {wanted!r} alone; got {shown(self.values[name])}")
 
     def same(self, name: str, other: str) -> None:
         """Refuse two fields that differ where clearformer's model has one setting for both."""
@@ -72,7 +72,7 @@ class Fields:
             self.refuse(
                 other,
                 f"clearformer's model has one setting for this and {name}; "
-                f"got {self.values[other]!r} and {self.values[name]!r}",
+                f"got {shown(self.values[other])} and {shown(self.values[name])}",
             )
 
     def refuse(self, name: str, why: str) -> NoReturn:

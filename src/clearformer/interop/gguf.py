@@ -1,7 +1,6 @@
 """A decoder as one GGUF file, the format of llama.cpp: GPT-2, Llama and Qwen3, with byte-level BPE."""
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clearformer.errors import ConfigError, RunError, TokenizerError, UserError
-from clearformer.files import UNFINISHED, disk_errors
+from clearformer.files import file_made_whole, user_path
 from clearformer.interop.architectures.base import d_ff, norm_eps
 from clearformer.interop.fitting import Fit, fit
 from clearformer.interop.tensors import Rule, Same, places_of, to_theirs
@@ -140,7 +139,7 @@ def to_gguf(
         UserError: the gguf package is not installed.
         DiskError: the file cannot be written.
     """
-    target = Path(file)
+    target = user_path(file)
     gguf_package()  # what would fail later fails now
     if dtype not in FILE_TYPES:
         raise ConfigError(f"dtype {dtype}: a .gguf file is written in {' or '.join(FILE_TYPES)}")
@@ -150,12 +149,8 @@ def to_gguf(
         run = load(run, checkpoint, device="cpu")
     fitted, vocabulary = fit(run.config.model), vocabulary_of(run.tokenizer)
     kind_of(fitted)
-    with disk_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=UNFINISHED) as folder:
-            unfinished = Path(folder) / target.name
-            write_gguf(unfinished, fitted, weights_of(run.model), dtype, run.folder.path.name, vocabulary)
-            unfinished.rename(target)
+    with file_made_whole(target) as unfinished:
+        write_gguf(unfinished, fitted, weights_of(run.model), dtype, run.folder.path.name, vocabulary)
     return fitted
 
 

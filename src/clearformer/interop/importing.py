@@ -1,9 +1,10 @@
 """A folder that transformers saved, as a run of ours."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from clearformer.data import Data, LabelledData, PairsData, TextData
-from clearformer.files import folder_made_whole
+from clearformer.files import folder_made_whole, user_path, whole_path
 from clearformer.interop.fields import Fields
 from clearformer.interop.reading import read_model
 from clearformer.interop.tokens import read_tokenizer
@@ -28,7 +29,7 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
 
     Args:
         folder: With config.json, model.safetensors and a tokenizer.
-        name: The run's, under the runs' folder; the folder's own name where not given.
+        name: The run's, under the runs' folder; the folder's own where not given, as far as that can be a run's.
 
     Raises:
         RunError: the folder holds no model, or the name is taken.
@@ -36,18 +37,19 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
         CheckpointError: the tensors are damaged, or not those that config.json speaks of.
         TokenizerError: there is no tokenizer, or none that can be read.
     """
-    source = Path(folder).expanduser()
-    target = new_run(free_name(source.resolve().name or "imported") if name is None else name)
+    source = user_path(folder)
+    target = new_run(free_name(whole_path(source).name) if name is None else name)
     model = read_model(source)
     tokenizer = read_tokenizer(source, model.fields, model.config)
     labels = None if model.config.n_classes is None else labels_of(model.fields)
     config = run_config(model.config, labels)
-    with folder_made_whole(target.path) as unfinished:
-        run = RunFolder(unfinished)
-        run.create(config, tokenizer, text_sha256="")
-        save_checkpoint(run.checkpoints, Checkpoint(Progress(), model.weights, {}))
-        link(run.checkpoints, {"latest": 0})
-    return load(target.path, device="cpu")
+    with folder_made_whole(target.path, target.config_file.name) as unfinished:
+        made = RunFolder(unfinished)
+        made.create(config, tokenizer, text_sha256="")
+        save_checkpoint(made.checkpoints, Checkpoint(Progress(), model.weights, {}))
+        link(made.checkpoints, {"latest": 0})
+        run = load(unfinished, device="cpu")  # what cannot be read again is no run
+    return replace(run, folder=target)
 
 
 def run_config(model: ModelConfig, labels: tuple[str, ...] | None = None) -> RunConfig:
@@ -68,11 +70,12 @@ def labels_of(fields: Fields) -> tuple[str, ...] | None:
     names = fields.get("id2label")
     if names is None:
         return None
-    numbers = [str(number) for number in range(len(names))]
+    numbers = [str(number) for number in range(len(names) if isinstance(names, dict) else 0)]
     if (
         not isinstance(names, dict)
         or sorted(names) != sorted(numbers)
-        or len(set(names.values())) < len(names)
+        or not all(isinstance(name, str | int) for name in names.values())
+        or len({str(name) for name in names.values()}) < len(names)
     ):
         fields.refuse("id2label", "names of classes are wanted, numbered from 0 on and all different")
     return tuple(str(names[number]) for number in numbers)

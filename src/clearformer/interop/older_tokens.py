@@ -105,6 +105,8 @@ def _marian(folder: Path) -> dict[str, Any]:
     """Two languages' pieces under one numbering; what is read is cut by the source's probabilities."""
     vocab = _vocabulary(folder / "vocab.json")
     source = read_pieces(folder / "source.spm")
+    if "</s>" not in vocab:
+        raise TokenizerError(f"{folder / 'vocab.json'}: </s> is missing; fetch it anew")
     tokens = sorted(vocab, key=vocab.__getitem__)
     if [vocab[token] for token in tokens] != list(range(len(tokens))):
         raise TokenizerError(

@@ -6,9 +6,8 @@
 Only data is read, and nothing is executed.
 """
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,17 +18,22 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from clearformer.errors import CheckpointError, ConfigError, RunError, did_you_mean
+from clearformer.errors import CheckpointError, ConfigError, RunError, did_you_mean, shortened, shown
+from clearformer.files import parse_json
 from clearformer.interop.architectures import ARCHITECTURES, Architecture, meta_weights
+from clearformer.interop.architectures.base import d_ff, setting
 from clearformer.interop.fields import Fields
 from clearformer.interop.tensors import Place, shapes_of, to_ours
 from clearformer.model import ModelConfig
+from clearformer.model.positions import RoPE, Sinusoidal
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 FLOATS = ("F16", "BF16", "F32", "F64")
+PLAUSIBLE = 1 << 20  # a size that a model without memory may have before its tensors are looked at
+LARGEST_TABLE = 1 << 28  # numbers in a table of positions: 1 GB
 CODE_FIELDS = ("auto_map", "trust_remote_code", "custom_pipelines")
 
 
@@ -55,7 +59,7 @@ def read_model(folder: Path) -> ForeignModel:
     architecture = architecture_of(fields)
     files = _Tensors(folder)
     config = _settings(architecture, fields, frozenset(files.shapes))
-    _refuse_absurd_depth(fields, config, len(files.shapes))
+    _refuse_absurd_sizes(fields, config, list(files.shapes.values()))
     places = architecture.places(config)
     shapes = shapes_of(places, meta_weights(config))
     names = _names_there(files, architecture, places)
@@ -70,11 +74,15 @@ def read_model(folder: Path) -> ForeignModel:
 
 def read_fields(folder: Path) -> Fields:
     """The config.json of a folder, which must not ask for code."""
-    if not folder.is_dir():
-        raise RunError(f"{folder}: there is no such folder; give one with {CONFIG} and {WEIGHTS}")
-    path = folder / CONFIG
-    if not path.is_file():
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunError(f"{folder}: there is no such folder; give one with {CONFIG} and {WEIGHTS}") from None
+    except OSError as error:
+        raise RunError(f"{folder} cannot be read: {error.strerror}; give a folder with {CONFIG}") from None
+    if CONFIG not in names:
         raise RunError(f"{folder} is no model's folder: it has no {CONFIG}")
+    path = folder / CONFIG
     fields = Fields(read_json(path), str(path))
     for name in CODE_FIELDS:
         if fields.get(name):
@@ -93,11 +101,13 @@ def read_json(path: Path) -> dict[str, Any]:
         ConfigError: it is none.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
+    except UnicodeDecodeError:
         raise ConfigError(f"{path}: not JSON; fetch it anew") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}; fetch it anew") from None
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: a JSON object is wanted; fetch it anew")
     return document
@@ -112,8 +122,8 @@ def architecture_of(fields: Fields) -> Architecture:
     known = {architecture.model_type: architecture for architecture in ARCHITECTURES}
     model_type = fields.get("model_type")
     if not isinstance(model_type, str) or model_type not in known:
-        hint = did_you_mean(str(model_type), known)
-        fields.refuse("model_type", f"{model_type!r} is none of {', '.join(known)}{hint}")
+        hint = did_you_mean(model_type, known) if isinstance(model_type, str) else ""
+        fields.refuse("model_type", f"{shown(model_type)} is none of {', '.join(known)}{hint}")
     return known[model_type]
 
 
@@ -124,16 +134,38 @@ def _settings(architecture: Architecture, fields: Fields, names: frozenset[str])
         problem = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise ConfigError(
-            f"{fields.place}: model.{where}: {problem['msg']}; got {problem['input']!r}"
+            f"{fields.place}: model.{where}: {problem['msg']}; got {shown(problem['input'])}"
         ) from None
 
 
-def _refuse_absurd_depth(fields: Fields, config: ModelConfig, n_tensors: int) -> None:
-    """Before a model of that many layers is built to see what its tensors are."""
+def _refuse_absurd_sizes(fields: Fields, config: ModelConfig, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Before a model of that many layers and heads is built to see what its tensors are, or ever."""
     n_layers = max(config.n_layers, config.decoder_layers)
-    if n_layers > n_tensors:
+    if n_layers > len(shapes):
         raise CheckpointError(
-            f"{fields.place} speaks of {n_layers} layers, and its files hold {n_tensors} tensors"
+            f"{fields.place} speaks of {n_layers} layers, and its files hold {len(shapes)} tensors"
+        )
+    n_heads, d_head = config.attention.heads(config.d_model)
+    sizes = {
+        "vocab_size": config.vocab_size or 0,
+        "d_model": config.d_model,
+        "ffn.d_ff": d_ff(config),
+        "attention.n_heads": n_heads,
+        "attention.d_head": d_head,
+        "position.n_buckets": setting(config.position, "n_buckets", 0),
+        "n_token_types": config.n_token_types,
+    }
+    largest = max((size for shape in shapes for size in shape), default=0)
+    for name, size in sizes.items():
+        if size > max(largest, PLAUSIBLE):
+            raise CheckpointError(
+                f"{fields.place} speaks of {size:,} for model.{name}, and no tensor of its files is as large"
+            )
+    width = d_head if isinstance(config.position, RoPE) else config.d_model
+    if isinstance(config.position, RoPE | Sinusoidal) and config.max_seq_len * width > LARGEST_TABLE:
+        raise ConfigError(
+            f"{fields.place} speaks of {config.max_seq_len:,} positions, for which a table of {width} numbers each "
+            f"would be made; put {LARGEST_TABLE // width:,} or fewer there"
         )
 
 
@@ -158,7 +190,7 @@ def _names_there(files: "_Tensors", architecture: Architecture, places: Iterable
         ignored = any(re.fullmatch(pattern, one) for pattern in architecture.ignored for one in (name, full))
         if name not in known and not ignored:
             raise CheckpointError(
-                f"{files.place}: a {architecture.title} of this {CONFIG} has no tensor {name}"
+                f"{files.place}: a {architecture.title} of this {CONFIG} has no tensor {shortened(name)}"
             )
     return names
 
@@ -235,9 +267,9 @@ def _sharded_files(folder: Path) -> list[Path]:
     if not isinstance(where, dict) or not all(isinstance(name, str) for name in where.values()):
         raise CheckpointError(f"{folder / INDEX}: weight_map: names of tensors and files are wanted")
     names = sorted(set(where.values()))
-    for name in names:
-        if Path(name).name != name or not (folder / name).is_file():
-            raise CheckpointError(f"{folder / INDEX}: there is no file {name!r} beside it")
+    beside = {path.name for path in folder.iterdir() if path.is_file()}
+    if absent := [name for name in names if name not in beside]:
+        raise CheckpointError(f"{folder / INDEX}: there is no file {shown(absent[0])} beside it")
     return [folder / name for name in names]
 
 
@@ -259,4 +291,6 @@ def _tensor(path: Path, file: Any, name: str) -> Tensor:
 
 
 def _damaged(path: Path, error: Exception) -> NoReturn:
-    raise CheckpointError(f"{path}: damaged, no whole safetensors file ({error}); fetch it anew") from None
+    raise CheckpointError(
+        f"{path}: damaged, no whole safetensors file ({shortened(str(error))}); fetch it anew"
+    ) from None

@@ -15,6 +15,7 @@ from clearformer.errors import TokenizerError
 
 PIECES, TRAINER, NORMALIZER = 1, 2, 3
 UNIGRAM = 1  # of TrainerSpec.model_type, field 3, which is 1 where it is absent
+LONGEST_VARINT = 10  # bytes, for 64 bits
 Value = int | bytes
 
 
@@ -91,10 +92,11 @@ def fields_of(message: bytes) -> Iterator[tuple[int, Value]]:
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     """A number of seven bits a byte, the lowest first; and where it ends."""
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 7 * LONGEST_VARINT, 7):
         byte = message[at]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        at += 1
         if byte < 0x80:
             return value, at
+    raise ValueError("a number has no end")

@@ -1,11 +1,9 @@
 """A tokeniser as transformers loads it, and back: tokenizer.json, and who its special tokens are."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import tokenizers
 
 from clearformer.errors import TokenizerError
 from clearformer.interop.fields import Fields
@@ -13,7 +11,8 @@ from clearformer.interop.older_tokens import added_token, from_older_files
 from clearformer.interop.reading import read_json
 from clearformer.model import ModelConfig
 from clearformer.text import Tokenizer
-from clearformer.text.imported import ImportedTokenizer
+from clearformer.text.documents import added_tokens, open_backend
+from clearformer.text.imported import ImportedTokenizer, marks_of
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -91,11 +90,14 @@ def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokeniz
         TokenizerError: there is none, it is damaged, or it has more tokens than the model.
     """
     document = read_document(folder)
-    backend = _backend(folder / TOKENIZER, document)
-    n_tokens = max(backend.get_vocab().values(), default=-1) + 1
-    _fill_up(document, n_tokens, config.vocab_size or 0, folder)
-    roles = _roles_here(folder, fields, config.family, backend)
-    return ImportedTokenizer(document, roles)
+    try:
+        backend = open_backend(document)
+        ids = backend.get_vocab(with_added_tokens=True)
+        before = marks_of(backend)[:1]
+        _fill_up(document, ids, config.vocab_size or 0)
+        return ImportedTokenizer(document, _roles_here(folder, fields, config.family, ids, before))
+    except TokenizerError as error:
+        raise TokenizerError(f"{folder / TOKENIZER}: {error}") from None
 
 
 def read_document(folder: Path) -> dict[str, Any]:
@@ -111,31 +113,32 @@ def read_document(folder: Path) -> dict[str, Any]:
     return document
 
 
-def _backend(path: Path, document: dict[str, Any]) -> tokenizers.Tokenizer:
-    try:
-        return tokenizers.Tokenizer.from_str(json.dumps(document))
-    except Exception as error:  # the library raises plain Exception for whatever is wrong with a file
-        raise TokenizerError(f"{path}: no tokenizer that can be read ({error}); fetch it anew") from None
-
-
-def _fill_up(document: dict[str, Any], n_tokens: int, n_rows: int, folder: Path) -> None:
-    """Name the rows that a model's matrix has beyond its vocabulary: sizes are often rounded up."""
+def _fill_up(document: dict[str, Any], ids: Mapping[str, int], n_rows: int) -> None:
+    """Name the rows of a model's matrix that no token has: sizes are often rounded up."""
+    n_tokens = max(ids.values(), default=-1) + 1
     if n_tokens > n_rows:
         raise TokenizerError(
-            f"{folder / TOKENIZER}: {n_tokens:,} tokens, and the model's vocab_size in config.json is {n_rows:,}: "
+            f"{n_tokens:,} tokens, and the model's vocab_size in config.json is {n_rows:,}: "
             f"they are not of one model"
         )
+    unused = {f"[unused-row-{token}]": token for token in sorted(set(range(n_rows)).difference(ids.values()))}
+    vocab = document["model"]["vocab"]
+    if isinstance(vocab, dict):  # else the library would number them itself, from the vocabulary's size on
+        document["model"]["vocab"] = vocab | unused
     document["added_tokens"] = [
-        *document.get("added_tokens", []),
-        *(added_token(f"[unused-row-{token}]", token) for token in range(n_tokens, n_rows)),
+        *added_tokens(document),
+        *(added_token(name, token) for name, token in unused.items()),
     ]
 
 
-def _roles_here(folder: Path, fields: Fields, family: str, backend: tokenizers.Tokenizer) -> dict[str, int]:
-    """The ids of the special tokens by what they do, from the tokeniser's files and the model's config.json."""
-    named = _named_tokens(folder)
-    ids = {role: backend.token_to_id(name) for role, name in named.items()}
-    before = backend.encode("").ids[:1]
+def _roles_here(
+    folder: Path, fields: Fields, family: str, vocabulary: Mapping[str, int], before: list[int]
+) -> dict[str, int]:
+    """The ids of the special tokens by what they do, from the tokeniser's files and the model's config.json.
+
+    `before` is what the tokeniser puts before a text.
+    """
+    ids = {role: vocabulary.get(name) for role, name in _named_tokens(folder).items()}
     roles = {
         "unk": ids.get("unk_token"),
         "mask": ids.get("mask_token"),
@@ -154,11 +157,11 @@ def _roles_here(folder: Path, fields: Fields, family: str, backend: tokenizers.T
 
 
 def _first_of(*candidates: Any) -> int | None:
-    """The first that is an id; of several in one place, the first."""
+    """The first that is an id, of several in one place the first; old files say -1 where there is none."""
     flat = [
         candidate[0] if isinstance(candidate, list) and candidate else candidate for candidate in candidates
     ]
-    return next((candidate for candidate in flat if type(candidate) is int), None)
+    return next((candidate for candidate in flat if type(candidate) is int and candidate >= 0), None)
 
 
 def _named_tokens(folder: Path) -> dict[str, str]:

@@ -11,13 +11,13 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
 
 import tokenizers
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from clearformer.config import Spec
 from clearformer.errors import TokenizerError
 from clearformer.text.backend import LOWERCASE, BackendTokenizer, training_pieces, untrained
 from clearformer.text.byte import BYTE_BY_SPELLING, BYTE_SPELLINGS, ByteTokenizer, spelled_bytes
-from clearformer.text.tokenizer import Merge, wanted_specials
+from clearformer.text.tokenizer import MOST_TOKENS, Merge, wanted_specials
 
 N_BYTES = 256
 Digits = Literal["joined", "single"]
@@ -75,7 +75,7 @@ class BPETokenizerSpec(Spec):
     needs_corpus: ClassVar[bool] = True
 
     kind: Literal["bpe"] = "bpe"
-    vocab_size: int = 1024
+    vocab_size: int = Field(default=1024, le=MOST_TOKENS)
     lowercase: bool = False
     digits: Digits = "joined"
     bos: bool = False

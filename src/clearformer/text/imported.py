@@ -6,16 +6,24 @@ Nothing in such a file is run: the `tokenizers` library reads it as data.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import tokenizers
 
-from clearformer.errors import TokenizerError
-from clearformer.files import write_file
+from clearformer.errors import TokenizerError, shown
+from clearformer.files import parse_json, write_file
 from clearformer.text.byte import BYTE_BY_SPELLING, spelled_bytes
+from clearformer.text.documents import (
+    Document,
+    added_tokens,
+    library_errors,
+    merges_of,
+    open_backend,
+    parts_of,
+)
 from clearformer.text.tokenizer import ROLES, Tokenizer
 
 CONFIG_KEYS = {  # of tokenizer_config.json, the first that is there winning
@@ -49,8 +57,6 @@ _KEEPS_TEXT = {
     "Sequence",
 }
 
-Document = Mapping[str, Any]
-
 
 class ImportedTokenizer(Tokenizer):
     """A tokeniser of the `tokenizers` library, in the form that it was published in.
@@ -73,15 +79,17 @@ class ImportedTokenizer(Tokenizer):
     def __init__(self, document: str | Document, roles: Mapping[str, int | str | None] | None = None) -> None:
         self._json = document if isinstance(document, str) else json.dumps(document, ensure_ascii=False)
         parsed: dict[str, Any] = json.loads(self._json)
-        backend = _read(parsed)
+        backend = open_backend(parsed)
         ids = backend.get_vocab(with_added_tokens=True)
+        if len(set(ids.values())) < len(ids):
+            raise TokenizerError("damaged: it has two tokens of one id")
         spellings = [""] * (max(ids.values(), default=-1) + 1)
         for spelling, token in ids.items():
             spellings[token] = spelling
         self._decoding = _Decoding(parsed)
         self.opens_with_space = self._decoding.opens_with_space
         self.lossless = _keeps_all(parsed)
-        added = (token["content"] for token in parsed.get("added_tokens") or () if token.get("special"))
+        added = (token["content"] for token in added_tokens(parsed) if token.get("special"))
         marked = {name for name in added if name in ids}  # the library leaves one without a name out
         self._backend = _without_specials(parsed, {name: ids[name] for name in marked})
         known = {
@@ -89,7 +97,7 @@ class ImportedTokenizer(Tokenizer):
         }
         special = sorted({ids[name] for name in marked} | set(known.values()))
         super().__init__(spellings, {spellings[token]: token for token in special}, known)
-        marks = backend.encode("").ids  # what the file itself puts around a text, such as BART's <s> and </s>
+        marks = marks_of(backend)
         self._before_source = tuple(marks[: marks.index(self.eos_id)]) if self.eos_id in marks else ()
 
     @property
@@ -100,10 +108,8 @@ class ImportedTokenizer(Tokenizer):
         return self._decoding.bytes_of(spelling)
 
     def _encode(self, text: str) -> np.ndarray:
-        try:
+        with library_errors("this tokenizer has no tokens for some of the text ({why})"):
             (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=False)
-        except Exception as error:  # the library raises plain Exception
-            raise TokenizerError(f"this tokenizer has no tokens for some of the text ({error})") from None
         return np.array(encoding.ids, dtype=np.int32)
 
     def normalized(self, text: str) -> str:
@@ -139,8 +145,7 @@ def load_imported(text: str, path: Path) -> ImportedTokenizer:
     names = named_roles(path)
     if names is not None:
         return ImportedTokenizer(text, names)
-    added = json.loads(text).get("added_tokens") or ()
-    special = {token["content"] for token in added if isinstance(token, Mapping) and token.get("special")}
+    special = {token["content"] for token in added_tokens(json.loads(text)) if token.get("special")}
     usual = {role: next((n for n in names if n in special), None) for role, names in USUAL_NAMES.items()}
     return ImportedTokenizer(text, usual)
 
@@ -158,10 +163,10 @@ def named_roles(path: Path) -> dict[str, str] | None:
     """
     beside = config_path(path)
     try:
-        content = json.loads(beside.read_text(encoding="utf-8"))
+        content = parse_json(beside.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         raise TokenizerError(f"{beside.name} beside it is damaged; fetch it anew, or move it away") from None
     if not isinstance(content, Mapping):
         raise TokenizerError(f"{beside.name} beside it is not an object; fetch it anew, or move it away")
@@ -176,25 +181,27 @@ def _name_in(value: Any) -> str | None:
 
 def _id_of_role(role: str, token: int | str, ids: Mapping[str, int]) -> int:
     if role not in ROLES:
-        raise TokenizerError(f"a special token's role is one of {', '.join(ROLES)}; got {role!r}")
+        raise TokenizerError(f"a special token's role is one of {', '.join(ROLES)}; got {shown(role)}")
     found = ids.get(token) if isinstance(token, str) else token
     if found is None or found not in ids.values():
-        raise TokenizerError(f"its {role} token is said to be {token!r}, which is not in its vocabulary")
+        raise TokenizerError(f"its {role} token is said to be {shown(token)}, which is not in its vocabulary")
     return found
 
 
-def _read(document: Document) -> tokenizers.Tokenizer:
-    if not isinstance(document, Mapping) or not isinstance(document.get("model"), Mapping):
-        raise TokenizerError("JSON, but not a tokenizer; give a tokenizer.json")
-    if document["model"].get("dropout"):
+def marks_of(backend: tokenizers.Tokenizer) -> list[int]:
+    """What a file itself puts around a text, such as BART's <s> and </s>.
+
+    Raises:
+        TokenizerError: that is no token, or the library cannot tell.
+    """
+    with library_errors("what it puts around a text cannot be told ({why}); fetch it anew"):
+        marks = backend.encode("").ids
+    known = backend.get_vocab(with_added_tokens=True).values()
+    if unknown := set(marks).difference(known):
         raise TokenizerError(
-            "its model sets dropout, which gives one text different tokens each time: set it to null"
+            f"damaged: it puts the token {min(unknown)} around a text, and has no such token"
         )
-    try:
-        return tokenizers.Tokenizer.from_str(json.dumps(document))
-    except Exception as error:  # the library raises plain Exception for whatever is wrong with a file
-        what = " ".join(str(error).split())
-        raise TokenizerError(f"the tokenizers library cannot read it ({what}); fetch it anew") from None
+    return marks
 
 
 def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tokenizers.Tokenizer:
@@ -203,40 +210,28 @@ def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tok
     Unigram's vocabulary has "</s>" among the words, and the likeliest way to cut a text that spells it would be that.
     """
     model = dict(document["model"])
-    pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges") or ())
-    in_merges = {piece for pair in pairs for piece in pair}
+    in_merges = {piece for pair in merges_of(model) for piece in pair}
     hidden = {n: f"{_NO_TEXT}{i}{_NO_TEXT}" for n, i in special_ids.items() if n not in in_merges}
     if isinstance(vocab := model["vocab"], Mapping):
         model["vocab"] = {hidden.get(name, name): token for name, token in vocab.items()}
     else:
         model["vocab"] = [[hidden.get(name, name), score] for name, score in vocab]
-    if model.get("unk_token") in hidden:
-        model["unk_token"] = hidden[model["unk_token"]]
+    if isinstance(unknown := model.get("unk_token"), str):
+        model["unk_token"] = hidden.get(unknown, unknown)
     added = [
-        token | {"content": hidden.get(token["content"], token["content"])}
-        for token in document.get("added_tokens") or ()
+        {**token, "content": hidden.get(token["content"], token["content"])}
+        for token in added_tokens(document)
     ]
     nothing = dict.fromkeys(("post_processor", "truncation", "padding"))
-    backend = _read({**document, **nothing, "model": model, "added_tokens": added})
+    backend = open_backend({**document, **nothing, "model": model, "added_tokens": added})
     backend.encode_special_tokens = True
     return backend
 
 
-def _parts(part: Any) -> Iterator[Document]:
-    """A part of a document, or those that it is a sequence of."""
-    if not part:
-        return
-    inside = [part[key] for key in ("decoders", "pretokenizers", "normalizers") if key in part]
-    if not inside:
-        yield part
-    for each in inside[0] if inside else ():
-        yield from _parts(each)
-
-
 def _keeps_all(document: Document) -> bool:
     """Whether all of every text is in its tokens, a space before it and canonical equivalence (NFC) aside."""
-    before = [*_parts(document.get("normalizer")), *_parts(document.get("pre_tokenizer"))]
-    decoders = {part["type"] for part in _parts(document.get("decoder"))}
+    before = [*parts_of(document.get("normalizer")), *parts_of(document.get("pre_tokenizer"))]
+    decoders = {part["type"] for part in parts_of(document.get("decoder"))}
     every_byte = "ByteLevel" in decoders or document["model"].get("byte_fallback") or False
     removes = any(part.get("behavior") == "Removed" for part in before)
     prefixed = any(part["type"] == "ByteLevel" and part.get("add_prefix_space") for part in before)
@@ -254,7 +249,7 @@ class _Decoding:
         self.opens_with_space = False
         self._respell: list[Callable[[str], str]] = []
         self._as_bytes: list[Callable[[str], bytes | None]] = []
-        parts = list(_parts(document.get("decoder")))
+        parts = list(parts_of(document.get("decoder")))
         if not parts:  # the library then puts a space between two tokens
             self._add_words(prefix=None)
         for part in parts:
@@ -287,7 +282,7 @@ class _Decoding:
                 pass
             case _:
                 raise TokenizerError(
-                    f"it is not known how its tokens become text: its decoder is {part.get('type')!r}"
+                    f"it is not known how its tokens become text: its decoder is {shown(part['type'])}"
                 )
 
     def _add_words(self, prefix: str | None) -> None:

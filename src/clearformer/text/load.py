@@ -1,15 +1,16 @@
 """A tokeniser from its `tokenizer.json` alone."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clearformer.errors import TokenizerError
+from clearformer.errors import TokenizerError, shortened, shown
+from clearformer.files import parse_json
 from clearformer.text.backend import LOWERCASE
 from clearformer.text.bpe import BPETokenizer, Digits
 from clearformer.text.byte import BYTE_SPELLINGS, ByteTokenizer
 from clearformer.text.char import CharTokenizer
+from clearformer.text.documents import ids_of
 from clearformer.text.imported import load_imported, named_roles
 from clearformer.text.tokenizer import ROLES, OwnTokenizer, Tokenizer
 from clearformer.text.unigram import BYTE_PIECES, NORMALIZERS, UnigramTokenizer, unigram_normalizer
@@ -31,26 +32,27 @@ def load_tokenizer(path: Path) -> Tokenizer:
     Raises:
         TokenizerError: the file is absent, is not JSON, holds no tokeniser, or one that cannot be used.
     """
-    text = _read(path)
+    text, document = _read(path)
     try:
-        return _from_document(json.loads(text), text, path)
+        return _from_document(document, text, path)
     except TokenizerError as error:
         raise TokenizerError(f"{path}: {error}") from None
 
 
-def _read(path: Path) -> str:
+def _read(path: Path) -> tuple[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-        json.loads(text)
+        return text, parse_json(text)
     except FileNotFoundError:
         raise TokenizerError(
             f"{path}: there is no such file; `clearformer tokenizer train` makes one"
         ) from None
     except OSError as error:
         raise TokenizerError(f"{path} cannot be read: {error.strerror}; give a tokenizer.json") from None
-    except (ValueError, RecursionError):
+    except UnicodeDecodeError:
         raise TokenizerError(f"{path}: not JSON; give a tokenizer.json") from None
-    return text
+    except ValueError as error:
+        raise TokenizerError(f"{path}: {error}; give a tokenizer.json") from None
 
 
 def _from_document(document: Any, text: str, path: Path) -> Tokenizer:
@@ -91,7 +93,7 @@ def _ours(document: Mapping[str, Any]) -> OwnTokenizer:
             return _of_bpe(document, specials)
         case other:
             _tokens_by_id(document["model"].get("vocab"))
-            raise NotOursError(f"its model is {other!r}")
+            raise NotOursError(f"its model is {shown(other)}")
 
 
 def _same_document(tokenizer: OwnTokenizer, document: Mapping[str, Any]) -> OwnTokenizer:
@@ -151,7 +153,7 @@ def _of_bpe(document: Mapping[str, Any], specials: list[str]) -> OwnTokenizer:
 def _kind_of(document: Mapping[str, Any]) -> type[OwnTokenizer]:
     plain_parts = {"type", "unk_token", "vocab", "merges"}
     if changed := [name for name, value in document["model"].items() if value and name not in plain_parts]:
-        raise NotOursError(f"its model sets {changed[0]}")
+        raise NotOursError(f"its model sets {shortened(changed[0])}")
     for part in ("post_processor", "truncation", "padding"):
         if document.get(part):
             raise NotOursError(f"it has a {part}")
@@ -196,13 +198,9 @@ def _plain_tokens(model: Mapping[str, Any], specials: list[str]) -> list[str]:
 
 
 def _tokens_by_id(vocab: Any) -> list[str]:
-    if not isinstance(vocab, Mapping) or not all(type(token_id) is int for token_id in vocab.values()):
-        raise TokenizerError("damaged: its vocab is not an object of tokens and ids")
-    tokens = sorted(vocab, key=vocab.__getitem__)
-    ids = [vocab[token] for token in tokens]
-    if len(set(ids)) < len(ids) or min(ids, default=0) < 0:
-        raise TokenizerError("damaged: an id of its vocab is negative, or given to two tokens")
-    if ids != list(range(len(ids))):
+    ids = ids_of(vocab)
+    tokens = sorted(ids, key=ids.__getitem__)
+    if [ids[token] for token in tokens] != list(range(len(ids))):
         raise NotOursError("the ids of its vocab do not run from 0 without a gap")
     return tokens
 

@@ -52,6 +52,9 @@ ROLES = {
 WORD, PUNCTUATION, PARTIAL, ALONE = range(4)
 REPLACEMENT = "\ufffd"  # what bytes that are no whole character are read as
 
+MOST_TOKENS = (
+    1 << 22
+)  # several times the largest vocabulary there is; the library makes room for all that are asked for
 SPECIALS_NAMED = 7  # where a tokeniser is described; some have hundreds
 
 Merge = tuple[str, str]

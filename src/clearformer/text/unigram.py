@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import tokenizers
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from clearformer.config import Spec
 from clearformer.errors import TokenizerError
 from clearformer.text.backend import LOWERCASE, BackendTokenizer, count_pre_tokens, untrained
-from clearformer.text.tokenizer import readable, wanted_specials
+from clearformer.text.tokenizer import MOST_TOKENS, readable, wanted_specials
 from clearformer.text.unigram_training import learn_pieces
 
 SPACE = "▁"
@@ -114,7 +114,7 @@ class UnigramTokenizerSpec(Spec):
     needs_corpus: ClassVar[bool] = True
 
     kind: Literal["unigram"] = "unigram"
-    vocab_size: int = 1024
+    vocab_size: int = Field(default=1024, le=MOST_TOKENS)
     normalize: Literal["none", "nfkc"] = "none"
     lowercase: bool = False
     bos: bool = False

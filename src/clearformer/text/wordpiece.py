@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import tokenizers
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from clearformer.config import Spec
 from clearformer.errors import TokenizerError
@@ -20,6 +20,7 @@ from clearformer.text.backend import BackendTokenizer, count_pre_tokens, untrain
 from clearformer.text.tokenizer import (
     ALONE,
     BERT_UNK,
+    MOST_TOKENS,
     PARTIAL,
     UNK,
     WORD,
@@ -108,7 +109,7 @@ class WordPieceTokenizerSpec(Spec):
     needs_corpus: ClassVar[bool] = True
 
     kind: Literal["wordpiece"] = "wordpiece"
-    vocab_size: int = 1024
+    vocab_size: int = Field(default=1024, le=MOST_TOKENS)
     lowercase: bool = True
     bos: bool = False
     eos: bool = False

@@ -86,7 +86,7 @@ def save_checkpoint(checkpoints: Path, checkpoint: Checkpoint) -> Path:
         if final.exists():
             discard(final)
         remove_abandoned(checkpoints, after_seconds=0)  # a run writes its checkpoints alone
-    with folder_made_whole(final) as folder:
+    with folder_made_whole(final, MANIFEST, shared=True) as folder:
         write_tensors(checkpoint.model, folder / MODEL)
         write_tensors(checkpoint.optimizer, folder / OPTIMIZER)
         (folder / STATE).write_text(json.dumps(asdict(checkpoint.progress), indent=1) + "\n")

@@ -14,7 +14,7 @@ import torch
 
 from clearformer.config import read_toml, resolve, to_toml
 from clearformer.errors import DataError, RunError
-from clearformer.files import disk_errors, sync, write_file
+from clearformer.files import disk_errors, make_folders, sync, write_file
 from clearformer.text import Tokenizer, load_tokenizer
 from clearformer.train.config import RunConfig
 from clearformer.train.setup import PATHS
@@ -41,7 +41,7 @@ class RunFolder:
         if self.config_file.exists():
             raise RunError(f"{self.path} holds a run; resume it, or choose another folder")
         with disk_errors(self.path):
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            make_folders(self.checkpoints)
         tokenizer.save(self.tokenizer_file)
         write_file(
             self.env_file,

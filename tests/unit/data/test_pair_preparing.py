@@ -302,7 +302,7 @@ def test_files_that_change_while_they_are_read_are_refused(
     assert len(list((work.cache / "prepared").iterdir())) == 1
 
 
-@pytest.mark.parametrize("synced_before", [1, 4, 16])
+@pytest.mark.parametrize("synced_before", [3, 8, 20])
 def test_a_full_disk_leaves_nothing_half_made(
     work: Workplace, monkeypatch: pytest.MonkeyPatch, synced_before: int
 ) -> None:

@@ -340,7 +340,7 @@ def test_a_text_that_changes_while_it_is_read_is_refused(
     assert not [file for file in work.left() if not file.startswith("tokenizers")]
 
 
-@pytest.mark.parametrize("synced_before", range(5))
+@pytest.mark.parametrize("synced_before", range(9))
 def test_a_full_disk_leaves_nothing_half_made(
     work: Workplace, monkeypatch: pytest.MonkeyPatch, synced_before: int
 ) -> None:
@@ -357,7 +357,12 @@ def test_a_full_disk_leaves_nothing_half_made(
     with pytest.raises(DiskError, match="No space left on device; free some space"):
         work.prepare()
     left = work.left()
-    assert left == [] if synced_before == 0 else [Path(file).parent.name for file in left] == ["tokenizers"]
+    before_the_tokenizer_is_there = 3  # two folders for it, and itself
+    assert (
+        left == []
+        if synced_before < before_the_tokenizer_is_there
+        else [Path(file).parent.name for file in left] == ["tokenizers"]
+    )
     monkeypatch.undo()
     assert text_of(work.prepare(), "val") == TEXT[40:]
 

@@ -105,6 +105,7 @@ def test_what_was_thought_impossible_costs_infinitely_much() -> None:
     assert cross_entropy([0.5, 0.5], [1.0, 0.0]) == math.inf
     assert kl_divergence([0.5, 0.5], [1.0, 0.0]) == math.inf
     assert perplexity([0.5, 0.5], [1.0, 0.0]) == math.inf
+    assert perplexity([0.0, 1.0], [1.0, 5e-324]) == math.inf  # e^744, beyond a float64
     assert kl_divergence([1.0, 0.0], [0.5, 0.5]) == 1
 
 

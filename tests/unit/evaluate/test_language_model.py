@@ -16,11 +16,19 @@ from clearformer.errors import DataError, UserError
 from clearformer.evaluate import Evaluation, evaluate_split
 from clearformer.evaluate import language_model as module
 from clearformer.evaluate.language_model import count_windows, some_of, windows_of
+from clearformer.evaluate.masked import MaskedEvaluation
 from clearformer.evaluate.parts import evenly_spaced
+from clearformer.evaluate.teacher_forcing import PairLoss
 from clearformer.model import Decoder, ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
-from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec
+from clearformer.text import (
+    ByteTokenizerSpec,
+    CharTokenizerSpec,
+    ImportedTokenizer,
+    Tokenizer,
+    WordPieceTokenizerSpec,
+)
 
 V, M = 17, 7
 
@@ -223,17 +231,105 @@ def test_a_first_token_of_several_bytes_is_one_character() -> None:
     assert (result.n_chars, result.n_bytes) == (2, 2)
 
 
+def test_a_space_that_the_text_does_not_have_is_not_counted() -> None:
+    """Metaspace puts one before a text, and the first token stands for it too."""
+    tokenizer = with_space_before()
+    assert tokenizer.opens_with_space
+    assert tokenizer.lossless
+    text = "ab a b"
+    tokens = tokenizer.encode(text)
+    assert [tokenizer.token_bytes(token) for token in tokens[:2]] == [b" a", b"b"]
+    split = Split("val", [tokens], n_chars=len(text), n_bytes=len(text.encode()))
+
+    result = evaluate_split(model_of(vocab_size=tokenizer.vocab_size), split, tokenizer)
+
+    assert (result.n_chars, result.n_bytes) == (5, 5)
+
+
+def with_space_before() -> Tokenizer:
+    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "▁a", "▁b"]
+    return ImportedTokenizer(
+        {
+            "added_tokens": [],
+            "normalizer": None,
+            "pre_tokenizer": metaspace,
+            "decoder": {
+                "type": "Sequence",
+                "decoders": [metaspace, {"type": "ByteFallback"}, {"type": "Fuse"}],
+            },
+            "model": {
+                "type": "Unigram",
+                "unk_id": 0,
+                "vocab": [[piece, -1.0] for piece in pieces],
+                "byte_fallback": True,
+            },
+        },
+        {"unk": "<unk>"},
+    )
+
+
 def test_without_a_tokenizer_there_are_no_counts_of_characters() -> None:
     result = evaluate_split(model_of(), split_of(9))
 
     assert (result.n_chars, result.n_bytes, result.bits_per_char, result.bits_per_byte) == (None,) * 4
+    assert result.n_unknown is None
+
+
+# --- what the vocabulary lacks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "n_unknown"),
+    [
+        ("abab", 0),
+        ("axba", 1),
+        ("abax", 1),
+        ("xaba", 0),  # the first token is not predicted, but how many characters the others are is not known
+        ("wxyz", 3),
+    ],
+)
+@pytest.mark.parametrize("at_once", [1, 3, 4, 1000])
+def test_a_text_that_is_partly_unknown_has_no_bits_per_character(
+    text: str, n_unknown: int, at_once: int
+) -> None:
+    """<unk> does not say which character it was: the predictions are no code for the text."""
+    tokenizer = CharTokenizerSpec(unk=True).train(["ab"])
+    split = Split("val", [tokenizer.encode(text)], n_chars=len(text), n_bytes=len(text.encode()))
+
+    with patch.object(module, "COUNTED_AT_ONCE", at_once):
+        result = evaluate_split(model_of(), split, tokenizer)
+
+    assert (result.n_tokens, result.n_unknown) == (3, n_unknown)
+    if text == "abab":
+        assert (result.n_chars, result.n_bytes) == (3, 3)
+        assert result.bits_per_char == pytest.approx(result.bits_per_token)
+    else:
+        assert (result.n_chars, result.n_bytes, result.bits_per_char, result.bits_per_byte) == (None,) * 4
+    assert result.to_json()["n_unknown"] == n_unknown
+    assert math.isfinite(result.loss)
+
+
+def test_unknown_words_are_counted_where_no_text_comes_back_anyway() -> None:
+    tokenizer = WordPieceTokenizerSpec(vocab_size=60).train(["the cat sat"])
+    split = Split("val", [tokenizer.encode("the cat 数 sat")], n_chars=13, n_bytes=15)
+
+    result = evaluate_split(model_of(vocab_size=tokenizer.vocab_size), split, tokenizer)
+
+    assert (result.n_unknown, result.n_chars) == (1, None)
+
+
+def test_a_part_of_a_split_is_not_searched_for_unknown_tokens() -> None:
+    tokenizer = CharTokenizerSpec(unk=True).train(["ab"])
+    split = Split("val", [tokenizer.encode("abx" * 30)], n_chars=90, n_bytes=90)
+    assert evaluate_split(model_of(), split, tokenizer, n_windows=3).n_unknown is None
 
 
 # --- what is written --------------------------------------------------------------------------------------
 
 
 def test_the_json_has_the_fields_of_the_contract() -> None:
-    fields = Evaluation(math.log(4), 1.2, 10, 20, 40, 7, 3, "val").to_json()
+    fields = Evaluation(math.log(4), 1.2, 10, 20, 40, 7, 3, "val", 0).to_json()
 
     assert fields == {
         "loss": math.log(4),
@@ -248,6 +344,7 @@ def test_the_json_has_the_fields_of_the_contract() -> None:
         "stride": 3,
         "split": "val",
         "mean_entropy": 1.2,
+        "n_unknown": 0,
     }
 
 
@@ -257,6 +354,14 @@ def test_numbers_that_json_lacks_become_null(loss: float) -> None:
 
     assert fields["perplexity"] is fields["bits_per_char"] is fields["bits_per_byte"] is None
     json.dumps(fields, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "measured", [PairLoss(800.0, 0.0, 1, 1, "val"), MaskedEvaluation(800.0, 0.0, 1)], ids=["pairs", "masked"]
+)
+def test_a_perplexity_beyond_all_numbers_is_told_as_none(measured: PairLoss | MaskedEvaluation) -> None:
+    assert measured.perplexity == math.inf
+    assert measured.to_json()["perplexity"] is None
 
 
 # --- what is left as it was, and how it is computed -----------------------------------------------------------

@@ -105,6 +105,24 @@ def test_a_free_name_is_always_a_name(stem: str) -> None:
     new_run(name)
 
 
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        ("my model (v1.5)", "my-model-v1.5"),
+        (".hidden", "hidden"),
+        ("-rf", "rf"),
+        ("_private", "private"),
+        ("x" * 300, "x" * 80),
+        ("\u6a21\u578b", "run"),
+        ("", "run"),
+        ("..", "run"),
+    ],
+)
+def test_a_free_name_is_a_name_whatever_it_is_made_of(stem: str, name: str) -> None:
+    assert free_name(stem) == name
+    new_run(name)
+
+
 # --- loading ----------------------------------------------------------------------------------------------
 
 

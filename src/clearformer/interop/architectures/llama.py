@@ -162,7 +162,8 @@ class Qwen3(Llama):
 
     def window(self, fields: Fields) -> int | None:
         fields.only("use_sliding_window", False)
-        if any(kind != "full_attention" for kind in fields.get("layer_types", [])):
+        kinds = fields.get("layer_types", [])
+        if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
             fields.refuse("layer_types", "clearformer's Qwen3 has full_attention in every layer")
         return None
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from clearformer.errors import shown
 from clearformer.interop.fields import Fields
 from clearformer.model.positions import Position, RoPE
 
@@ -37,12 +38,12 @@ def _parameters(fields: Fields) -> Fields:
             continue
         values = fields.values[name]
         if not isinstance(values, dict):
-            fields.refuse(name, f"settings by name are wanted; got {values!r}")
+            fields.refuse(name, f"settings by name are wanted; got {shown(values)}")
         kind = values.get("rope_type", values.get("type", "default"))
         if kind != "default":
-            fields.refuse(name, f"clearformer's rotary positions are not scaled; got the type {kind!r}")
+            fields.refuse(name, f"clearformer's rotary positions are not scaled; got the type {shown(kind)}")
         if unknown := values.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}:
-            fields.refuse(name, f"clearformer's rotary positions have no {min(unknown)!r}")
+            fields.refuse(name, f"clearformer's rotary positions have no {shown(min(unknown))}")
         return Fields(values, f"{fields.place}: {name}")
     return Fields({})
 

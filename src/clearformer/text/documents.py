@@ -1,0 +1,173 @@
+"""Somebody else's `tokenizer.json`: what is made sure of before the `tokenizers` library works with it.
+
+The library is written in Rust. What it does not expect in a file ends in an error, in a panic (which in Python is a
+`BaseException`, and has written to standard error before), or in tables of whatever size the file asks for. What is
+known to end in a panic or to fill the memory is refused here.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import tokenizers
+
+from clearformer.errors import TokenizerError, shortened, shown
+from clearformer.text.tokenizer import MOST_TOKENS
+
+SEQUENCES = ("decoders", "pretokenizers", "normalizers", "processors")
+
+NO_MERGES = "damaged: its merges are not pairs of tokens"
+CANNOT_READ = "the tokenizers library cannot read it ({why}); fetch it anew"
+
+Document = Mapping[str, Any]
+
+
+@contextmanager
+def library_errors(message: str) -> Iterator[None]:
+    """Tells whatever the library ends in as one line: `message`, with the library's own words for `{why}`.
+
+    Raises:
+        TokenizerError: it ended in an error or a panic.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except (
+        BaseException
+    ) as error:  # it raises plain Exception for whatever is wrong, and panics are no Exception
+        raise TokenizerError(message.format(why=shortened(str(error)))) from None
+
+
+def open_backend(document: Document) -> tokenizers.Tokenizer:
+    """The library's tokeniser of a document, which neither cuts nor fills up what it encodes.
+
+    Raises:
+        TokenizerError: the library cannot read it, or it asks for what ends in no error.
+    """
+    if not isinstance(document, Mapping) or not isinstance(document.get("model"), Mapping):
+        raise TokenizerError("JSON, but not a tokenizer; give a tokenizer.json")
+    model = document["model"]
+    if model.get("dropout"):
+        raise TokenizerError(
+            "its model sets dropout, which gives one text different tokens each time: set it to null"
+        )
+    _refuse_merges_into_nothing(model)
+    with library_errors(CANNOT_READ):
+        backend = tokenizers.Tokenizer.from_str(json.dumps(document))
+        backend.no_truncation()
+        backend.no_padding()
+    if isinstance(model["vocab"], Mapping):
+        ids_of(model["vocab"])
+    added_tokens(document)
+    for section in ("normalizer", "pre_tokenizer", "decoder"):
+        list(parts_of(document.get(section)))
+    for part in parts_of(document.get("post_processor")):
+        _refuse_unknown_marks(part)
+    return backend
+
+
+def ids_of(vocab: Any) -> Mapping[str, int]:
+    """A model's tokens and their ids.
+
+    Raises:
+        TokenizerError: it is no such thing; or an id is negative, very large, or given to two tokens.
+    """
+    if not isinstance(vocab, Mapping) or not all(type(token_id) is int for token_id in vocab.values()):
+        raise TokenizerError("damaged: its vocab is not an object of tokens and ids")
+    if len(set(vocab.values())) < len(vocab) or min(vocab.values(), default=0) < 0:
+        raise TokenizerError("damaged: an id of its vocab is negative, or given to two tokens")
+    _refuse_large(max(vocab.values(), default=0))
+    return vocab
+
+
+def added_tokens(document: Document) -> list[Document]:
+    """The tokens that a document has besides its model's, each an object with a content and an id.
+
+    Raises:
+        TokenizerError: it has something else there.
+    """
+    added = document.get("added_tokens") or []
+    try:
+        well_formed = all(type(token["id"]) is int and isinstance(token["content"], str) for token in added)
+    except (TypeError, KeyError):
+        well_formed = False
+    if not well_formed or not isinstance(added, list):
+        raise TokenizerError("damaged: its added_tokens are not tokens with an id and a content")
+    _refuse_large(max((token["id"] for token in added), default=0))
+    return added
+
+
+def parts_of(part: Any) -> Iterator[Document]:
+    """A part of a document, or those that it is a sequence of; each is an object with a type.
+
+    Raises:
+        TokenizerError: it is something else.
+    """
+    if part is None:
+        return
+    if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
+        raise TokenizerError(
+            f"damaged: {shown(part)} is no part of a tokenizer: that is an object with a type"
+        )
+    inside = next((part[key] for key in SEQUENCES if key in part), None)
+    if inside is None:
+        yield part
+    for each in inside or ():
+        yield from parts_of(each)
+
+
+def merges_of(model: Document) -> list[tuple[str, str]]:
+    """A BPE model's merges, which older files spell with a space between the two tokens.
+
+    Raises:
+        TokenizerError: they are not pairs of tokens.
+    """
+    merges = model.get("merges") or []
+    if not isinstance(merges, list):
+        raise TokenizerError(NO_MERGES)
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
+    if not all(_is_pair(pair) for pair in pairs):
+        raise TokenizerError(NO_MERGES)
+    return [(left, right) for left, right in pairs]
+
+
+def _is_pair(merge: Any) -> bool:
+    return isinstance(merge, list) and len(merge) == 2 and all(isinstance(token, str) for token in merge)
+
+
+def _refuse_merges_into_nothing(model: Document) -> None:
+    prefix, vocab = model.get("continuing_subword_prefix") or "", model.get("vocab")
+    if not isinstance(prefix, str) or not isinstance(vocab, Mapping):
+        return  # which the library refuses
+    for left, right in merges_of(model):
+        joined = f"{left}{right.removeprefix(prefix)}"
+        if not right.startswith(prefix) or not {left, right, joined} <= vocab.keys():
+            why = f"its merge of {shown(left)} and {shown(right)} gives no token"
+            raise TokenizerError(CANNOT_READ.format(why=why))
+
+
+def _refuse_large(token: int) -> None:
+    if token >= MOST_TOKENS:
+        raise TokenizerError(
+            f"damaged: a token has the id {token}, and a vocabulary of more than {MOST_TOKENS:,} is not read"
+        )
+
+
+def _refuse_unknown_marks(part: Document) -> None:
+    """Of what a template puts around a text, each token must be explained in it."""
+    if part["type"] != "TemplateProcessing":
+        return
+    sides = [part.get(side) for side in ("single", "pair")]
+    if not all(isinstance(side, list) for side in sides) or not isinstance(
+        part.get("special_tokens"), Mapping
+    ):
+        raise TokenizerError("damaged: its template is no list of a text and special tokens; fetch it anew")
+    for piece in (piece for side in sides for piece in side or ()):
+        special = piece.get("SpecialToken") if isinstance(piece, Mapping) else None
+        name = special.get("id") if isinstance(special, Mapping) else None
+        if name is not None and name not in part["special_tokens"]:
+            raise TokenizerError(
+                f"damaged: its template has {shown(name)}, and does not say which token that is"
+            )
