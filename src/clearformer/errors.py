@@ -7,6 +7,9 @@ The command line prints the line and exits with `exit_status`: 2 where the user'
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+NEAR = 0.65
+"""How much of two names must be the same for one to be taken for the other, of 1 (difflib's ratio)."""
+
 
 class ClearformerError(Exception):
     """Something the user should read as one line, without a traceback."""
@@ -57,12 +60,35 @@ class Interrupted(ClearformerError):
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that `name` was most likely meant to be, or None where none is close."""
-    matches = get_close_matches(name, list(candidates), n=1, cutoff=0.5)
-    return matches[0] if matches else None
+    """The candidate that `name` was most likely meant to be, or None where none is close.
+
+    A path is compared with those in its folder alone, by the last part.
+    """
+    folder, slash, last = name.rpartition("/")
+    by_last = {
+        _plain(each.rpartition("/")[2]): each
+        for each in candidates
+        if each.rpartition("/")[:2] == (folder, slash)
+    }
+    wanted = _plain(last)
+    if matches := get_close_matches(wanted, by_last, n=1, cutoff=NEAR):
+        return by_last[matches[0]]
+    with_the_word = [
+        each for plain, each in by_last.items() if len(wanted) > 2 and wanted in plain.split("-")
+    ]
+    return with_the_word[0] if len(with_the_word) == 1 else None
+
+
+def _plain(name: str) -> str:
+    return name.strip("-").replace("_", "-").lower()
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """`; did you mean X?` with the nearest candidate, or nothing."""
     match = nearest(name, candidates)
     return f"; did you mean {match!r}?" if match else ""
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """A text that someone gave, as long as a message can hold."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."

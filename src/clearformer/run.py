@@ -11,8 +11,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from clearformer.config import expanded
 from clearformer.data import Prepared, prepare_data
-from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean
+from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean, shortened
 from clearformer.model import Transformer, build_undrawn
 from clearformer.text import Tokenizer
 from clearformer.train.checkpoint import MODEL, STATE, best_step, list_checkpoints, step_of, verify
@@ -40,7 +41,7 @@ class Run:
 
 def runs_folder() -> Path:
     """Where runs are kept: `$CLEARFORMER_RUNS`, else `runs` here."""
-    return Path(os.environ.get("CLEARFORMER_RUNS") or "runs").expanduser()
+    return expanded(os.environ.get("CLEARFORMER_RUNS") or "runs")
 
 
 def list_runs() -> list[RunFolder]:
@@ -54,14 +55,20 @@ def find_run(name_or_path: str | Path) -> RunFolder:
     Raises:
         RunError: there is no such run (with the nearest name).
     """
-    for path in (runs_folder() / name_or_path, Path(name_or_path)):
-        if str(name_or_path) and (path / "config.toml").is_file():
+    for path in (runs_folder() / name_or_path, expanded(name_or_path)):
+        if str(name_or_path) and _is_run(path):
             return RunFolder(path)
+    name = shortened(str(name_or_path))
     names = [folder.path.name for folder in list_runs()]
-    hint = did_you_mean(str(name_or_path), names) or (f"; there are {', '.join(names[:8])}" if names else "")
-    raise RunError(
-        f"there is no run {str(name_or_path)!r}: no config.toml in {runs_folder() / name_or_path}{hint}"
-    )
+    hint = did_you_mean(name, names) or (f"; there are {', '.join(names[:8])}" if names else "")
+    raise RunError(f"there is no run {name!r}: no config.toml in {runs_folder() / name}{hint}")
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        return (path / "config.toml").is_file()
+    except (OSError, ValueError):  # a name that is too long, or that no file can have
+        return False
 
 
 def new_run(name: str) -> RunFolder:
@@ -71,7 +78,9 @@ def new_run(name: str) -> RunFolder:
         RunError: the name is no plain name, or is taken.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
-        raise RunError(f"--run: {name!r} is no name for a run; use letters, digits, '.', '_' and '-'")
+        raise RunError(
+            f"--run: {shortened(name)!r} is no name for a run; use letters, digits, '.', '_' and '-'"
+        )
     path = runs_folder() / name
     if path.exists():
         raise RunError(
@@ -112,7 +121,8 @@ def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "au
     try:
         model.load_state_dict(mean_weights(paths))
     except RuntimeError as error:
-        raise CheckpointError(f"{path / MODEL} does not fit {folder.config_file}: {error}") from None
+        first = str(error).splitlines()[-1].strip()
+        raise CheckpointError(f"{path / MODEL} does not fit {folder.config_file}: {first}") from None
     return Run(folder, config, model.to(where).eval(), tokenizer, step_of(path))
 
 
