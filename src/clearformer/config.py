@@ -42,6 +42,7 @@ PROBLEMS = {
     "list_type": "a list, such as [1, 2]",
     "literal_error": "{expected}",
     "path_type": "a path",
+    "string_pattern_mismatch": "text that matches {pattern}",
     "string_type": "text (a number or a date that is meant as text stands in quotes: '\"2024\"')",
     "string_unicode": "text in UTF-8",
     "too_long": "at most {max_length} values",
