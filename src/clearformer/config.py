@@ -270,7 +270,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: the file is absent, too large, not UTF-8, or not TOML; the message gives the line.
     """
     try:
-        with expanded(path).open("rb") as file:
+        with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
             raise ConfigError(f"{path}: no file of settings: it is larger than 1 MiB")
@@ -287,14 +287,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: brackets or tables are nested too deep") from None
     except ValueError as error:  # TOMLDecodeError, and a number of more digits than are read
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
-
-
-def expanded(path: str | Path) -> Path:
-    """A path with `~` as the user's home, where that is known; a shell does not expand it in key=value."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:  # ~somebody, who has none
-        return Path(path)
 
 
 def to_toml(spec: Spec) -> str:

@@ -8,6 +8,7 @@ from clearformer.auto import auto, auto_for
 from clearformer.config import NONE, explicit, parse_override, read_toml, resolve
 from clearformer.data import BUILT_IN_BY_KIND, LabelledData, PairsData, TextData, kind_of
 from clearformer.errors import ConfigError, did_you_mean, shortened
+from clearformer.files import user_path
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import GELU, ReLU, ReLU2
@@ -319,7 +320,9 @@ def preset(name: str) -> RunConfig:
     """
     if name not in PRESETS:
         hint = did_you_mean(name, PRESETS)
-        raise ConfigError(f"there is no preset {shortened(name)!r}{hint or ''}; there are {', '.join(PRESETS)}")
+        raise ConfigError(
+            f"there is no preset {shortened(name)!r}{hint or ''}; there are {', '.join(PRESETS)}"
+        )
     return PRESETS[name]()
 
 
@@ -334,7 +337,7 @@ def split_arguments(
     names = [argument for argument in arguments if "=" not in argument]
     if len(names) > 1:
         raise ConfigError(f"one preset at a time: got {' and '.join(names)}; settings are written key=value")
-    layers = [] if config_file is None else [read_toml(config_file)]
+    layers = [] if config_file is None else [read_toml(user_path(config_file))]
     layers += [parse_override(argument) for argument in arguments if "=" in argument]
     return (names[0] if names else default_preset(layers)), layers
 

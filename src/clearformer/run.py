@@ -1,6 +1,5 @@
 """Runs by their names or folders: finding, listing and loading them, and reading what they were trained on."""
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from clearformer.config import expanded
 from clearformer.data import Prepared, prepare_data
 from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean, shortened
+from clearformer.files import is_file, runs_folder, user_path
 from clearformer.model import Transformer, build_undrawn
 from clearformer.text import Tokenizer
 from clearformer.train.checkpoint import MODEL, STATE, best_step, list_checkpoints, step_of, verify
@@ -39,11 +38,6 @@ class Run:
         return torch.float32 if name == "auto" else getattr(torch, name)
 
 
-def runs_folder() -> Path:
-    """Where runs are kept: `$CLEARFORMER_RUNS`, else `runs` here."""
-    return expanded(os.environ.get("CLEARFORMER_RUNS") or "runs")
-
-
 def list_runs() -> list[RunFolder]:
     """The runs in the runs' folder, by name."""
     return [RunFolder(path.parent) for path in sorted(runs_folder().glob("*/config.toml"))]
@@ -55,20 +49,13 @@ def find_run(name_or_path: str | Path) -> RunFolder:
     Raises:
         RunError: there is no such run (with the nearest name).
     """
-    for path in (runs_folder() / name_or_path, expanded(name_or_path)):
-        if str(name_or_path) and _is_run(path):
+    for path in (runs_folder() / name_or_path, user_path(name_or_path)):
+        if str(name_or_path) and is_file(path / "config.toml"):
             return RunFolder(path)
     name = shortened(str(name_or_path))
     names = [folder.path.name for folder in list_runs()]
     hint = did_you_mean(name, names) or (f"; there are {', '.join(names[:8])}" if names else "")
     raise RunError(f"there is no run {name!r}: no config.toml in {runs_folder() / name}{hint}")
-
-
-def _is_run(path: Path) -> bool:
-    try:
-        return (path / "config.toml").is_file()
-    except (OSError, ValueError):  # a name that is too long, or that no file can have
-        return False
 
 
 def new_run(name: str) -> RunFolder:

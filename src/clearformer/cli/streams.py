@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 from clearformer.errors import ClearformerError
@@ -116,7 +117,7 @@ def open_closed() -> None:
     """Open the null device in place of streams that the caller closed, before a file of ours gets their number."""
     for name, mode in CLOSED:
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (for as long as we run)
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (open until the end)
 
 
 def discard(stream: TextIO) -> None:

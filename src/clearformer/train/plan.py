@@ -430,7 +430,9 @@ def refuse_beyond_counting(model: ModelConfig, train: TrainConfig) -> None:
     if isinstance(train.objective, Translate):
         sizes["train.objective.batch_tokens"] = train.objective.batch_tokens
     key = max(sizes, key=lambda key: sizes[key])
-    raise ConfigError(f"{key}: {sizes[key]:,} is too large: a tensor would have more bytes than can be counted")
+    raise ConfigError(
+        f"{key}: {sizes[key]:,} is too large: a tensor would have more bytes than can be counted"
+    )
 
 
 def _tokens_per_step(model: ModelConfig, train: TrainConfig) -> int:
