@@ -15,7 +15,8 @@ app = typer.Typer(add_completion=False)
 def runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
     """List the runs under runs/ (or $CLEARFORMER_RUNS) with how far they are."""
     from clearformer.cli.tables import table
-    from clearformer.run import list_runs, runs_folder
+    from clearformer.files import runs_folder
+    from clearformer.run import list_runs
 
     rows = [describe(folder) for folder in list_runs()]
     if as_json:
