@@ -84,9 +84,14 @@ class Spec(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _can_be_counted_with(cls, value: Any) -> Any:
+    def _can_be_kept(cls, value: Any) -> Any:
         if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
             raise PydanticCustomError("whole_number_size", "a whole number of 64 bits")
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise PydanticCustomError("string_unicode", "text in UTF-8") from None
         return value
 
     @model_validator(mode="before")
@@ -340,8 +345,16 @@ def short_problem(*problems: Mapping[str, Any]) -> str:
     texts = [PROBLEMS.get(each["type"]) for each in problems]
     if None in texts:
         return f"is not as it should be ({first['msg']}); got {shown(first['input'])}"
-    wanted = [str(text).format(**each.get("ctx", {})) for text, each in zip(texts, problems, strict=True)]
+    wanted = [str(text).format(**_bounds(each)) for text, each in zip(texts, problems, strict=True)]
     return f"takes {' or '.join(dict.fromkeys(wanted))}; got {shown(first['input'])}{_nearest_word(problems)}"
+
+
+def _bounds(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """What a problem's text is filled in with; 0 and not 0.0."""
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in problem.get("ctx", {}).items()
+    }
 
 
 def _nearest_word(problems: Iterable[Mapping[str, Any]]) -> str:
