@@ -5,19 +5,52 @@ A *section* is a `Spec` inside a `Spec` (`train.lr`). A *slot* is a union of spe
 slot's kind, the fields that were set and that the new kind has too are kept; the others fall to its defaults.
 """
 
+import re
 import tomllib
 import types
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar, Union, get_args, get_origin
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
-from clearformer.errors import ConfigError, did_you_mean
+from clearformer.errors import ConfigError, did_you_mean, shortened
 
 NONE = "none"  # TOML has no null: an absent value is written as this word where the field allows it
+LARGEST_FILE = 2**20  # bytes of settings; a run's are a few thousand
+LARGEST_WHOLE = 2**63 - 1  # what torch and NumPy count with
+
+PROBLEMS = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": "settings by their names",
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of {ge} or more",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
+    "int_type": "a whole number",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "list_type": "a list, such as [1, 2]",
+    "literal_error": "{expected}",
+    "path_type": "a path",
+    "string_pattern_mismatch": "text that matches {pattern}",
+    "string_type": "text (a number or a date that is meant as text stands in quotes: '\"2024\"')",
+    "string_unicode": "text in UTF-8",
+    "too_long": "at most {max_length} values",
+    "too_short": "at least {min_length} values",
+    "tuple_type": "a list, such as [1, 2]",
+    "whole_number_size": "a whole number below 2^63",
+}
+"""What a setting takes, by pydantic's word for what is wrong with it."""
 
 
 def _not_empty(value: str) -> str:
@@ -49,6 +82,18 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
+    @field_validator("*")
+    @classmethod
+    def _can_be_kept(cls, value: Any) -> Any:
+        if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+            raise PydanticCustomError("whole_number_size", "a whole number of 64 bits")
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise PydanticCustomError("string_unicode", "text in UTF-8") from None
+        return value
+
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
@@ -67,13 +112,38 @@ class Spec(BaseModel):
 SpecT = TypeVar("SpecT", bound=Spec)
 
 
-def unknown_key(spec_type: type[Spec], key: str, prefix: str) -> ConfigError:
-    """The error for a key that `spec_type` does not have."""
+def unknown_key(
+    spec_type: type[Spec], key: str, prefix: str, variants: Mapping[str, type[Spec]] | None = None
+) -> ConfigError:
+    """The error for a key that `spec_type` does not have; `variants` are the kinds that could stand in its place."""
     known = [name for name in spec_type.model_fields if name != "kind"]
-    hint = did_you_mean(key, known) or f"; it has {', '.join(known) or 'no settings'}"
+    kinds = [kind for kind, variant in (variants or {}).items() if key in variant.model_fields]
+    sections = [name for name, field in spec_type.model_fields.items() if key in _keys_below(field)]
+    if kinds:
+        hint = f"; {prefix}kind={_one_of(kinds)} has it"
+    elif sections:
+        hint = f"; did you mean {_one_of([f'{prefix}{section}.{key}' for section in sections])}?"
+    else:
+        hint = did_you_mean(key, known) or f"; it has {', '.join(known) or 'no settings'}"
     kind = spec_type.model_fields.get("kind")
+    key = shortened(key)
+    if not prefix and not kind:
+        return ConfigError(f"unknown key {key!r}{hint}")
     owner = f"{prefix.rstrip('.') or spec_type.__name__}" + (f" of kind {kind.default!r}" if kind else "")
     return ConfigError(f"unknown key '{prefix}{key}': {owner} has no {key!r}{hint}")
+
+
+def _keys_below(field: FieldInfo) -> set[str]:
+    """The keys of the section, or of any kind of the slot, that a field is."""
+    specs = list(slot_variants(field).values())
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Spec):
+        specs.append(field.annotation)
+    return {key for spec in specs for key in spec.model_fields if key != "kind"}
+
+
+def _one_of(words: list[str]) -> str:
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def slot_variants(field: FieldInfo) -> dict[str, type[Spec]]:
@@ -107,9 +177,13 @@ def explicit(spec: Spec, default: Any = None) -> dict[str, Any]:
 
 
 def merge(
-    spec_type: type[Spec], old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
+    spec_type: type[Spec],
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    prefix: str = "",
+    variants: Mapping[str, type[Spec]] | None = None,
 ) -> dict[str, Any]:
-    """`old` settings with `new` ones laid over them, key by key.
+    """`old` settings with `new` ones laid over them, key by key; `variants` are those that a slot can hold.
 
     Raises:
         ConfigError: a key or a kind that `spec_type` does not have.
@@ -117,7 +191,7 @@ def merge(
     merged = dict(old)
     for key, value in new.items():
         if key not in spec_type.model_fields:
-            raise unknown_key(spec_type, key, prefix)
+            raise unknown_key(spec_type, key, prefix, variants)
         field = spec_type.model_fields[key]
         merged[key] = _merge_field(field, old.get(key), value, prefix + key)
     return merged
@@ -148,19 +222,18 @@ def _merge_slot(
     if isinstance(new, str):
         new = {"kind": new}
     if not isinstance(new, Mapping):
-        raise ConfigError(f"{path} takes one of {', '.join(variants)}; got {new!r}")
+        raise ConfigError(f"{path} takes one of {', '.join(variants)}; got {shown(new)}")
     default_kind = getattr(field.default, "kind", next(iter(variants)))
     old_kind = old.get("kind", default_kind)
     kind = new.get("kind", old_kind)
     if not isinstance(kind, str) or kind not in variants:
-        hint = did_you_mean(str(kind), variants)
-        raise ConfigError(f"{path}.kind is one of {', '.join(variants)}; got {kind!r}{hint}")
+        hint = did_you_mean(kind, variants) if isinstance(kind, str) else ""
+        raise ConfigError(f"{path}.kind is one of {', '.join(variants)}; got {shown(kind)}{hint}")
     if not old and isinstance(field.default, Spec):
         old = explicit(field.default)
     kept = {k: v for k, v in old.items() if k in variants[kind].model_fields}
-    return merge(
-        variants[kind], kept | {"kind": kind}, {k: v for k, v in new.items() if k != "kind"}, path + "."
-    )
+    others = {k: v for k, v in new.items() if k != "kind"}
+    return merge(variants[kind], kept | {"kind": kind}, others, path + ".", variants)
 
 
 def _allows(value_type: type, annotation: Any) -> bool:
@@ -172,29 +245,41 @@ def parse_override(text: str) -> dict[str, Any]:
     """`a.b=1` as `{"a": {"b": 1}}`: the value is read as TOML, and as a plain word where it is none.
 
     Raises:
-        ConfigError: there is no `=`, or a part of the key is empty.
+        ConfigError: there is no `=`, a part of the key is empty, or the value is nested too deep.
     """
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
-        raise ConfigError(f"{text!r} is no setting: write it as key=value, such as train.lr=3e-4")
-    try:
-        parsed: Any = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value
+        raise ConfigError(f"{shortened(text)!r} is no setting: write it as key=value, such as train.lr=3e-4")
     first, *rest = key.split(".")
+    parsed = _parse_value(first, value)
     for part in reversed(rest):
         parsed = {part: parsed}
     return {first: parsed}
+
+
+def _parse_value(key: str, value: str) -> Any:
+    try:
+        # In brackets, a comment or a second value is no TOML, and what they stand in remains whole as a word.
+        document = tomllib.loads(f"value = [{value} ,]")
+    except RecursionError:
+        raise ConfigError(f"{shortened(key)}: the brackets of its value are nested too deep") from None
+    except ValueError:  # no TOML, or a number of more digits than are read
+        return value
+    return document["value"][0] if len(document) == len(document["value"]) == 1 else value
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file's settings.
 
     Raises:
-        ConfigError: the file is absent, is not UTF-8, or is not TOML; the message gives the line.
+        ConfigError: the file is absent, too large, not UTF-8, or not TOML; the message gives the line.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise ConfigError(f"{path}: no file of settings: it is larger than 1 MiB")
+        return tomllib.loads(content.decode())
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
     except IsADirectoryError:
@@ -203,7 +288,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a UTF-8 text file") from None
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise ConfigError(f"{path}: not valid TOML: brackets or tables are nested too deep") from None
+    except ValueError as error:  # TOMLDecodeError, and a number of more digits than are read
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
 
@@ -236,24 +323,79 @@ def resolve(spec_type: type[SpecT], *layers: Mapping[str, Any]) -> SpecT:
 
 
 def _first_problem(spec_type: type[Spec], error: ValidationError) -> ConfigError:
-    problem = error.errors(include_url=False)[0]
-    message = problem["msg"].removeprefix("Value error, ")
-    key = ".".join(_without_tags(spec_type, problem["loc"]))
-    if problem["type"] == "value_error":  # raised by a check of ours, whose message says it all
+    problems: list[Any] = error.errors(include_url=False)
+    first = problems[0]
+    key = _written(_without_tags(spec_type, first["loc"]))
+    if first["type"] == "value_error":  # raised by a check of ours, whose message says it all
+        message = first["msg"].removeprefix("Value error, ")
         return ConfigError(f"{key}: {message}" if key else message)
-    return ConfigError(f"{key}: {message}; got {problem['input']!r}")
+    of_key = takewhile(lambda each: _written(_without_tags(spec_type, each["loc"])) == key, problems)
+    return ConfigError(f"{key} {short_problem(*of_key)}" if key else short_problem(first))
 
 
-def _without_tags(spec_type: type[Spec], loc: Iterable[str | int]) -> Iterator[str]:
-    """An error's location without the kinds that pydantic puts after each slot's name."""
+def short_problem(*problems: Mapping[str, Any]) -> str:
+    """What a value should have been, and what was given; of several problems with one value, one must be mended.
+
+    Args:
+        problems: As pydantic's `ValidationError.errors` gives them.
+    """
+    first = problems[0]
+    if first["type"] == "missing":
+        return "is missing"
+    texts = [PROBLEMS.get(each["type"]) for each in problems]
+    if None in texts:
+        return f"is not as it should be ({first['msg']}); got {shown(first['input'])}"
+    wanted = [str(text).format(**_bounds(each)) for text, each in zip(texts, problems, strict=True)]
+    return f"takes {' or '.join(dict.fromkeys(wanted))}; got {shown(first['input'])}{_nearest_word(problems)}"
+
+
+def _bounds(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """What a problem's text is filled in with; 0 and not 0.0."""
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in problem.get("ctx", {}).items()
+    }
+
+
+def _nearest_word(problems: Iterable[Mapping[str, Any]]) -> str:
+    words = [
+        word
+        for each in problems
+        if each["type"] == "literal_error"
+        for word in re.findall(r"'([^']*)'", each["ctx"]["expected"])
+    ]
+    given = next(iter(problems))["input"]
+    return did_you_mean(given, words) if isinstance(given, str) else ""
+
+
+def shown(value: Any) -> str:
+    """A value as Python writes it, if need be cut."""
+    try:
+        return shortened(repr(value))
+    except ValueError:  # more digits than are written
+        return "a number of thousands of digits"
+
+
+def _written(parts: Iterable[str | int]) -> str:
+    """A key's parts as a user writes them: `train.betas[1]`."""
+    key = ""
+    for part in parts:
+        key += f"[{part}]" if isinstance(part, int) else f".{part}" if key else part
+    return key
+
+
+def _without_tags(spec_type: type[Spec], loc: Iterable[str | int]) -> Iterator[str | int]:
+    """An error's location without what pydantic puts into it: a slot's kind, and the member of a union."""
     current: type[Spec] | None = spec_type
     variants: dict[str, type[Spec]] = {}
     for part in loc:
         if variants and part in variants:
             current, variants = variants[str(part)], {}
             continue
-        yield str(part)
         field = current.model_fields.get(str(part)) if current else None
+        if field is None and isinstance(part, str):
+            continue
+        yield part
         variants = slot_variants(field) if field else {}
         annotation = field.annotation if field else None
         current = annotation if isinstance(annotation, type) and issubclass(annotation, Spec) else None

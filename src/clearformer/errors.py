@@ -7,7 +7,8 @@ The command line prints the line and exits with `exit_status`: 2 where the user'
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-SHOWN_CHARS = 120  # of what another made: a file can hold a text without end
+NEAR = 0.65
+"""How much of two names must be the same for one to be taken for the other, of 1 (difflib's ratio)."""
 
 
 class ClearformerError(Exception):
@@ -67,16 +68,34 @@ def shown(value: object) -> str:
     return shortened(repr(value))
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, most: int = 80) -> str:
     """Somebody else's words for a message: on one line, and cut where they are long."""
     line = " ".join(text.split())
-    return line if len(line) <= SHOWN_CHARS else f"{line[:SHOWN_CHARS]}..."
+    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that `name` was most likely meant to be, or None where none is close."""
-    matches = get_close_matches(name, list(candidates), n=1, cutoff=0.5)
-    return matches[0] if matches else None
+    """The candidate that `name` was most likely meant to be, or None where none is close.
+
+    A path is compared with those in its folder alone, by the last part.
+    """
+    folder, slash, last = name.rpartition("/")
+    by_last = {
+        _plain(each.rpartition("/")[2]): each
+        for each in candidates
+        if each.rpartition("/")[:2] == (folder, slash)
+    }
+    wanted = _plain(last)
+    if matches := get_close_matches(wanted, by_last, n=1, cutoff=NEAR):
+        return by_last[matches[0]]
+    with_the_word = [
+        each for plain, each in by_last.items() if len(wanted) > 2 and wanted in plain.split("-")
+    ]
+    return with_the_word[0] if len(with_the_word) == 1 else None
+
+
+def _plain(name: str) -> str:
+    return name.strip("-").replace("_", "-").lower()
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

@@ -35,6 +35,11 @@ def data_folder() -> Path | None:
     return user_path(own) if own else None
 
 
+def runs_folder() -> Path:
+    """Where runs are kept: `$CLEARFORMER_RUNS`, `~` for home, else `runs` here."""
+    return user_path(os.environ.get("CLEARFORMER_RUNS") or "runs")
+
+
 def is_file(path: Path) -> bool:
     """Whether there is a file; a name that no file can have, such as one that is too long, is none."""
     return os.path.isfile(path)  # noqa: PTH113 (pathlib's raises for such a name)

@@ -7,7 +7,8 @@ from typing import Any
 from clearformer.auto import auto, auto_for
 from clearformer.config import NONE, explicit, parse_override, read_toml, resolve
 from clearformer.data import BUILT_IN_BY_KIND, LabelledData, PairsData, TextData, kind_of
-from clearformer.errors import ConfigError, did_you_mean
+from clearformer.errors import ConfigError, did_you_mean, shortened
+from clearformer.files import user_path
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import GELU, ReLU, ReLU2
@@ -320,7 +321,9 @@ def preset(name: str) -> RunConfig:
     """
     if name not in PRESETS:
         hint = did_you_mean(name, PRESETS)
-        raise ConfigError(f"there is no preset {name!r}{hint or ''}; there are {', '.join(PRESETS)}")
+        raise ConfigError(
+            f"there is no preset {shortened(name)!r}{hint or ''}; there are {', '.join(PRESETS)}"
+        )
     return PRESETS[name]()
 
 
@@ -335,7 +338,7 @@ def split_arguments(
     names = [argument for argument in arguments if "=" not in argument]
     if len(names) > 1:
         raise ConfigError(f"one preset at a time: got {' and '.join(names)}; settings are written key=value")
-    layers = [] if config_file is None else [read_toml(config_file)]
+    layers = [] if config_file is None else [read_toml(user_path(config_file))]
     layers += [parse_override(argument) for argument in arguments if "=" in argument]
     return (names[0] if names else default_preset(layers)), layers
 
@@ -355,13 +358,14 @@ def default_preset(layers: list[dict[str, Any]]) -> str:
         return DEFAULTS["text"]
     if kind := kind_of(data):
         return DEFAULTS.get(kind, DEFAULTS["text"])
-    if "name" in data:
+    if isinstance(name := data.get("name"), str):
         known = [name for names in BUILT_IN_BY_KIND.values() for name in names]
-        hint = did_you_mean(str(data["name"]), known) or f"; there are {', '.join(known)}"
+        hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
         raise ConfigError(
-            f"data.name={data['name']}: no such built-in{hint} (a file of yours: data.path=FILE)"
+            f"data.name={shortened(name)}: no such built-in{hint} (a file of yours: data.path=FILE)"
         )
-    is_table = str(data.get("path", "")).lower().removesuffix(".gz").endswith(".tsv")
+    path = data.get("path")
+    is_table = isinstance(path, str) and path.lower().removesuffix(".gz").endswith(".tsv")
     return DEFAULTS["pairs" if is_table else "text"]
 
 
@@ -389,7 +393,7 @@ def resolve_run(arguments: list[str], config_file: Path | None) -> RunConfig:
 def _pretrained(layers: list[dict[str, Any]]) -> str | None:
     sections = [layer["train"] for layer in layers if isinstance(layer.get("train"), dict)]
     named = [section["pretrained"] for section in sections if "pretrained" in section]
-    return str(named[-1]) if named and named[-1] != NONE else None
+    return named[-1] if named and isinstance(named[-1], str) and named[-1] != NONE else None
 
 
 def _like(run: RunConfig, begin_with: RunConfig) -> dict[str, Any]:

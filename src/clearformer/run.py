@@ -1,6 +1,5 @@
 """Runs by their names or folders: finding, listing and loading them, and reading what they were trained on."""
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clearformer.data import Prepared, prepare_data
-from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean, shown
+from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean, shortened, shown
+from clearformer.files import is_file, runs_folder, user_path
 from clearformer.model import Transformer, build_undrawn
 from clearformer.text import Tokenizer
 from clearformer.train.checkpoint import MODEL, STATE, best_step, list_checkpoints, step_of, verify
@@ -38,11 +38,6 @@ class Run:
         return torch.float32 if name == "auto" else getattr(torch, name)
 
 
-def runs_folder() -> Path:
-    """Where runs are kept: `$CLEARFORMER_RUNS`, else `runs` here."""
-    return Path(os.environ.get("CLEARFORMER_RUNS") or "runs").expanduser()
-
-
 def list_runs() -> list[RunFolder]:
     """The runs in the runs' folder, by name."""
     return [RunFolder(path.parent) for path in sorted(runs_folder().glob("*/config.toml"))]
@@ -54,14 +49,13 @@ def find_run(name_or_path: str | Path) -> RunFolder:
     Raises:
         RunError: there is no such run (with the nearest name).
     """
-    for path in (runs_folder() / name_or_path, Path(name_or_path)):
-        if str(name_or_path) and (path / "config.toml").is_file():
+    for path in (runs_folder() / name_or_path, user_path(name_or_path)):
+        if str(name_or_path) and is_file(path / "config.toml"):
             return RunFolder(path)
+    name = shortened(str(name_or_path))
     names = [folder.path.name for folder in list_runs()]
-    hint = did_you_mean(str(name_or_path), names) or (f"; there are {', '.join(names[:8])}" if names else "")
-    raise RunError(
-        f"there is no run {str(name_or_path)!r}: no config.toml in {runs_folder() / name_or_path}{hint}"
-    )
+    hint = did_you_mean(name, names) or (f"; there are {', '.join(names[:8])}" if names else "")
+    raise RunError(f"there is no run {name!r}: no config.toml in {runs_folder() / name}{hint}")
 
 
 def new_run(name: str) -> RunFolder:
@@ -115,7 +109,8 @@ def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "au
     try:
         model.load_state_dict(mean_weights(paths))
     except RuntimeError as error:
-        raise CheckpointError(f"{path / MODEL} does not fit {folder.config_file}: {error}") from None
+        first = str(error).splitlines()[-1].strip()
+        raise CheckpointError(f"{path / MODEL} does not fit {folder.config_file}: {first}") from None
     return Run(folder, config, model.to(where).eval(), tokenizer, step_of(path))
 
 

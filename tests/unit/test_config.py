@@ -13,6 +13,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 from pydantic.fields import FieldInfo
 
 from clearformer.config import (
+    LARGEST_FILE,
     Spec,
     explicit,
     merge,
@@ -54,6 +55,7 @@ class Train(Spec):
     fast: bool = False
     compiled: bool | None = None
     mode: Literal["none", "some"] = "some"
+    either: Literal["auto"] | bool = "auto"
     schedule: Schedule = Cosine(warmup=20)
 
 
@@ -95,6 +97,13 @@ def made_from(*overrides: str) -> Run:
         ("none", "none"),
         ("{final = 0.5}", {"final": 0.5}),
         ("é", "é"),
+        ("1,2", "1,2"),
+        ("3,", "3,"),
+        ("1#2", "1#2"),
+        ("3\nseed=4", "3\nseed=4"),
+        ("3]\nseed=[4", "3]\nseed=[4"),
+        ("9" * 5000, "9" * 5000),
+        ("[1, [2]]", [1, [2]]),
     ],
 )
 def test_an_override_is_read_as_toml_and_else_as_a_word(text: str, value: Any) -> None:
@@ -107,6 +116,22 @@ def test_what_is_no_override_is_shown_with_how_to_write_one(text: str) -> None:
     with pytest.raises(ConfigError, match=r"is no setting: write it as key=value") as error:
         parse_override(text)
     assert repr(text) in str(error.value)
+
+
+def test_a_value_of_too_many_brackets_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^train: the brackets of its value are nested too deep$"):
+        parse_override("train.lr=" + "[" * 20_000)
+
+
+def test_what_was_given_is_cut_where_it_is_long() -> None:
+    for value in ("9" * 5000, "0x" + "f" * 5000, "x" * 5000, "[" + "1, " * 5000 + "]"):
+        with pytest.raises(ConfigError, match=r"^train\.lr takes ") as error:
+            made_from(f"train.lr={value}")
+        assert len(str(error.value)) < 200
+    for override in (f"{'x' * 5000}=1", f"train.{'x' * 5000}=1", f"{'x' * 5000}"):
+        with pytest.raises(ConfigError) as error:
+            made_from(override)
+        assert len(str(error.value)) < 500
 
 
 # --- layers and slots -------------------------------------------------------------------------------------
@@ -208,7 +233,9 @@ def test_explicit_is_what_was_set_and_every_kind() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("sede=1", "unknown key 'sede': Run has no 'sede'; did you mean 'seed'?"),
+        ("sede=1", "unknown key 'sede'; did you mean 'seed'?"),
+        ("qwerty=1", "unknown key 'qwerty'; it has seed, title, path, train, tuned"),
+        ("fast=true", "unknown key 'fast'; did you mean train.fast or tuned.fast?"),
         ("train.lrr=1", "unknown key 'train.lrr': train has no 'lrr'; did you mean 'lr'?"),
         (
             "train.schedule.warmpu=1",
@@ -227,20 +254,34 @@ def test_explicit_is_what_was_set_and_every_kind() -> None:
         ("train.schedule.kind=[1]", "train.schedule.kind is one of constant, cosine, linear; got [1]"),
         ("train=3", "train is a section, not a value: set a key of it, such as train.lr=..."),
         (
-            "train.lr=fast",
-            "train.lr: Input should be a valid number, unable to parse string as a number; got 'fast'",
+            "train.schedule.nested=3",
+            "unknown key 'train.schedule.nested': train.schedule of kind 'cosine' has no 'nested'; "
+            "train.schedule.kind=linear has it",
         ),
-        ("train.lr=0", "train.lr: Input should be greater than 0; got 0"),
-        ("train.lr=nan", "train.lr: Input should be a finite number; got nan"),
-        ("train.lr=inf", "train.lr: Input should be a finite number; got inf"),
-        ("train.lr=NaN", "train.lr: Input should be a finite number; got 'NaN'"),
-        ("train.schedule.final=-inf", "train.schedule.final: Input should be a finite number; got -inf"),
+        ("train.lr=fast", "train.lr takes a number; got 'fast'"),
+        ("train.lr=1e-3,3e-3", "train.lr takes a number; got '1e-3,3e-3'"),
+        ("train.lr=0", "train.lr takes a number above 0; got 0"),
+        ("train.lr=nan", "train.lr takes a finite number; got nan"),
+        ("train.lr=inf", "train.lr takes a finite number; got inf"),
+        ("train.lr=NaN", "train.lr takes a finite number; got 'NaN'"),
+        ("train.schedule.final=-inf", "train.schedule.final takes a finite number; got -inf"),
         ("train.lr=true", "train.lr takes a value and is no switch; got true"),
         ("train.steps=false", "train.steps takes a value and is no switch; got false"),
-        ("train.mode=any", "train.mode: Input should be 'none' or 'some'; got 'any'"),
-        ("train.fast=[1]", "train.fast: Input should be a valid boolean; got [1]"),
-        ("train.names=3", "train.names: Input should be a valid list; got 3"),
-        ("seed=1.5", "seed: Input should be a valid integer, got a number with a fractional part; got 1.5"),
+        ("train.mode=any", "train.mode takes 'none' or 'some'; got 'any'"),
+        ("train.mode=sme", "train.mode takes 'none' or 'some'; got 'sme'; did you mean 'some'?"),
+        ("train.fast=[1]", "train.fast takes true or false; got [1]"),
+        ("train.fast=maybe", "train.fast takes true or false; got 'maybe'"),
+        ("train.names=3", "train.names takes a list, such as [1, 2]; got 3"),
+        ("train.betas=[1]", "train.betas[1] is missing"),
+        ("train.betas=[1,2,3]", "train.betas takes at most 2 values; got [1, 2, 3]"),
+        ("train.either=nope", "train.either takes 'auto' or true or false; got 'nope'"),
+        ("seed=1.5", "seed takes a whole number; got 1.5"),
+        ("seed=9223372036854775808", "seed takes a whole number below 2^63; got 9223372036854775808"),
+        (
+            "title=2024",
+            "title takes text (a number or a date that is meant as text stands in quotes: '\"2024\"'); got 2024",
+        ),
+        ("title=\udcff", r"title takes text in UTF-8; got '\udcff'"),
     ],
 )
 def test_a_wrong_setting_is_one_line_with_its_key(override: str, message: str) -> None:
@@ -250,7 +291,7 @@ def test_a_wrong_setting_is_one_line_with_its_key(override: str, message: str) -
 
 
 def test_the_place_in_a_list_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"^train\.betas\.1: .*finite number; got inf$"):
+    with pytest.raises(ConfigError, match=r"^train\.betas\[1\] takes a finite number; got inf$"):
         made_from("train.betas=[0.9, inf]")
 
 
@@ -290,6 +331,10 @@ def test_read_toml(tmp_path: Path) -> None:
         (b"seed = \n", r"not valid TOML: .*line 1"),
         (b"seed = 1\nseed = 2\n", r"not valid TOML: .*line 2"),
         (b"title = '\xff'\n", "not a UTF-8 text file"),
+        (b"\0\1\2", "not valid TOML: .*line 1"),
+        (b"seed = " + b"[" * 20_000, "nested too deep"),
+        (b"seed = " + b"9" * 5000, "not valid TOML: .*digits"),
+        (b"#" * (LARGEST_FILE + 1), "larger than 1 MiB"),
         (None, "there is no such file"),
     ],
 )
@@ -329,6 +374,7 @@ def test_toml_holds_everything_defaults_too() -> None:
             "fast": False,
             "compiled": "none",
             "mode": "some",
+            "either": "auto",
             "schedule": {"kind": "cosine", "final": 0.1, "warmup": 20},
         },
         "tuned": {
@@ -339,6 +385,7 @@ def test_toml_holds_everything_defaults_too() -> None:
             "fast": False,
             "compiled": "none",
             "mode": "some",
+            "either": "auto",
             "schedule": {"kind": "cosine", "final": 0.1, "warmup": 20},
         },
     }

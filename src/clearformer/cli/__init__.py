@@ -3,11 +3,11 @@
 So `clearformer --help` answers at once, and torch is imported only by commands that compute.
 """
 
-import os
 import sys
 from importlib import import_module
 
-from clearformer.errors import ClearformerError, UserError, did_you_mean
+from clearformer.cli.streams import ReaderGone, standard_streams
+from clearformer.errors import UserError, did_you_mean, shortened
 
 COMMANDS = {
     "train": "Train a model from a preset, a TOML file, key=value settings.",
@@ -49,50 +49,79 @@ def usage() -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit status.
 
-    0 done; 1 it failed; 2 the user's input is at fault (one line, no traceback unless --debug); 130 and 143
-    interrupted, with everything so far kept.
+    0 done, or whoever read the output has seen enough (`| head`); 1 it failed; 2 the user's input is at fault; 130
+    and 143 interrupted, with everything so far kept. What goes wrong is told in one line; --debug shows the traceback
+    before it.
     """
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]
-    try:
-        return dispatch(arguments)
-    except ClearformerError as error:
-        if debug:
+    call = Call(list(sys.argv[1:] if arguments is None else arguments))
+    with standard_streams():
+        try:
+            status = call.dispatch()
+            sys.stdout.flush()
+        except SystemExit:
             raise
-        print(f"clearformer: {error}", file=sys.stderr)
-        return error.exit_status
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        except ReaderGone as enough:
+            return enough.exit_status
+        except KeyboardInterrupt:
+            return 130
+        except BaseException as error:  # pyo3's panics are no Exceptions
+            return call.failed(error)
+    return status
 
 
-def dispatch(arguments: list[str]) -> int:
-    """Answer what needs no command, or import the command and hand it the rest."""
-    if not arguments or arguments[0] in ("--help", "-h", "help"):
-        print(usage())
-        return 0
-    if arguments[0] == "--version":
-        from clearformer import __version__
+class Call:
+    """One call of the command line.
 
-        print(f"clearformer {__version__}")
-        return 0
-    name, *rest = arguments
-    if name not in COMMANDS:
-        hint = did_you_mean(name, COMMANDS)
-        raise UserError(f"there is no command {name!r}{hint or '; see clearformer --help'}")
-    return run_command(name, rest)
+    Attributes:
+        arguments: What was typed after the program's name.
+        debug: Whether tracebacks are shown.
+    """
 
+    def __init__(self, arguments: list[str]) -> None:
+        self.arguments = arguments
+        self.debug = False
 
-def run_command(name: str, arguments: list[str]) -> int:
-    """Call the typer app of one command's file."""
-    from typer.main import get_command
+    def tell_debug(self) -> None:
+        """--debug was among the options."""
+        self.debug = True
 
-    app = import_module(f"clearformer.cli.{name}").app
-    try:
-        get_command(app).main(args=arguments, prog_name=f"clearformer {name}")
-    except SystemExit as done:  # how typer ends, with 0 and after an error of usage alike
-        return done.code if isinstance(done.code, int) else 1
-    return 0
+    def dispatch(self) -> int:
+        """Answer what needs no command, or import the command and hand it the rest."""
+        arguments = self.arguments
+        while arguments[:1] == ["--debug"]:
+            self.tell_debug()
+            arguments = arguments[1:]
+        if not arguments or arguments[0] in ("--help", "-h", "help"):
+            if arguments[:1] == ["help"] and arguments[1:]:
+                return self.run(arguments[1], ["--help"])
+            print(usage())
+            return 0
+        if arguments[0] == "--version":
+            from clearformer import __version__
+
+            print(f"clearformer {__version__}")
+            return 0
+        return self.run(arguments[0], arguments[1:])
+
+    def run(self, name: str, arguments: list[str]) -> int:
+        """Call the typer app of one command's file."""
+        if name not in COMMANDS:
+            what = "option" if name.startswith("-") else "command"
+            hint = did_you_mean(name, COMMANDS) or "; see clearformer --help"
+            raise UserError(f"there is no {what} {shortened(name)!r}{hint}")
+        from clearformer.cli.calling import call
+
+        app = import_module(f"clearformer.cli.{name}").app
+        return call(app, f"clearformer {name}", arguments, self.tell_debug)
+
+    def failed(self, error: BaseException) -> int:
+        """Say in one line why a call ended; returns its exit status."""
+        import traceback
+
+        from clearformer.cli.failures import told
+
+        if self.debug:
+            traceback.print_exception(error)
+        line, status = told(error)
+        print(line, file=sys.stderr)
+        return status

@@ -6,24 +6,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.options import AsJson, Config, Device, RunName
+from clearformer.cli.plan import readable_number, readable_rate
+from clearformer.cli.tables import count, table
+
 if TYPE_CHECKING:
     from clearformer.bench.machine import Limits
     from clearformer.bench.rounds import Comparison
     from clearformer.train.config import RunConfig
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(
+    help="Measure speed beside what people use today, in turn on this machine.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 Against = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PEER[=FOLDER]",
         help="Measure against this one (may be given often): an installed package, or a checkout in FOLDER. "
-        "Default: all that are known.",
+        "Default: all that are installed.",
     ),
 ]
 Rounds = Annotated[int, typer.Option(min=1, help="How often each side is measured, in turn.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 
 
 @app.command()
@@ -31,10 +37,10 @@ def train(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PRESET] [KEY=VALUE]...", help="As of train; nanogpt-cpu where nothing is given."
+            metavar="[PRESET] [KEY=VALUE]", help="As of train. Default: nanogpt-cpu.", show_default=False
         ),
     ] = None,
-    config: Annotated[Path | None, typer.Option(metavar="F.toml", help="Settings from a TOML file.")] = None,
+    config: Config = None,
     against: Against = None,
     rounds: Rounds = 5,
     steps: Annotated[int, typer.Option(min=1, help="Steps in each measurement.")] = 100,
@@ -60,8 +66,8 @@ def generate(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RUN|PRESET [KEY=VALUE]...]",
-            help="A run; or a preset and its changes, whose weights are then random. Default: minigpt.",
+            metavar="[RUN|PRESET] [KEY=VALUE]",
+            help="A run; or a preset and settings, with random weights. Default: minigpt.",
         ),
     ] = None,
     against: Against = None,
@@ -98,7 +104,7 @@ def generate(
 
 @app.command()
 def load(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
+    run: RunName,
     against: Against = None,
     rounds: Rounds = 5,
     as_json: AsJson = False,
@@ -201,49 +207,40 @@ def report(subject: str, found: "list[Comparison]", limits: "Limits", device: st
         comparisons = [comparison.to_json() for comparison in found]
         typer.echo(json.dumps({"bench": subject, "machine": machine, "comparisons": comparisons}))
         return
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(machine_line(machine))
-    for comparison in found:
-        show(comparison, console)
+    typer.echo("\n\n".join((machine_line(machine), *map(as_text, found))))
 
 
 def machine_line(machine: dict[str, Any]) -> str:
     """The machine and its limits in two lines."""
-    from clearformer.cli.plan import readable_rate
-
     limits = machine["limits"]
     return (
-        f"{machine['processor']}, {machine['threads']} threads, {machine['device']}, torch {machine['torch']}\n"
+        f"{machine['processor']}, {count(machine['threads'], 'thread')}, {machine['device']}, "
+        f"torch {machine['torch']}\n"
         f"at most: {readable_rate(limits['float32'])} in float32, {readable_rate(limits['bfloat16'])} in "
         f"bfloat16; copying {limits['copy'] / 1e9:.0f} GB/s, reading {limits['read'] / 1e9:.0f} GB/s"
     )
 
 
-def show(comparison: "Comparison", console: Any) -> None:
+def as_text(comparison: "Comparison") -> str:
     """One comparison as a table, then its other figures and who was absent."""
-    from rich.table import Table
-
-    from clearformer.cli.plan import readable_number
-
-    console.print(f"\n[bold]{comparison.what}[/bold]")
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for header in ("", f"median {comparison.unit}", "lowest", "highest", "clearformer is"):
-        table.add_column(header, justify="left" if not header else "right")
-    for side in comparison.sides:
-        ours = side is comparison.sides[0]
-        times = "" if ours else f"{comparison.times_as_fast(side):.2f} times as fast"
-        figures = (readable_number(x) for x in (side.median, min(side.values), max(side.values)))
-        table.add_row(side.name, *figures, times)
-    console.print(table)
-    for name, value in comparison.facts.items():
-        console.print(f"  {name.replace('_', ' ')}: {shown_fact(name, value)}")
-    for side in comparison.sides:
-        if side.note:
-            console.print(f"  {side.name}: {side.note}", markup=False)
-    for absent in comparison.absent:
-        console.print(f"  {absent.name} took no part: {absent.reason}", markup=False)
+    rows = [
+        (side.name, *map(readable_number, (side.median, min(side.values), max(side.values))), times)
+        for side in comparison.sides
+        for times in [
+            "" if side is comparison.sides[0] else f"{comparison.times_as_fast(side):.2f} times as fast"
+        ]
+    ]
+    lines = [
+        comparison.what,
+        table(("", f"median {comparison.unit}", "lowest", "highest", "clearformer is"), rows),
+        *(
+            f"  {name.replace('_', ' ')}: {shown_fact(name, value)}"
+            for name, value in comparison.facts.items()
+        ),
+        *(f"  {side.name}: {side.note}" for side in comparison.sides if side.note),
+        *(f"  {absent.name} took no part: {absent.reason}" for absent in comparison.absent),
+    ]
+    return "\n".join(lines)
 
 
 def shown_fact(name: str, value: Any) -> str:

@@ -1,8 +1,33 @@
-"""What commands have in common: what a user gave, and what was left to its default; and showing the log."""
+"""What commands have in common: options and arguments, whether one was given, and showing the log."""
 
 import logging
+from pathlib import Path
+from typing import Annotated
 
 import typer
+
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PRESET] [KEY=VALUE]",
+        help="A preset, then settings laid over it: train.lr=3e-4. Where no preset is named, the data decide.",
+        show_default=False,
+    ),
+]
+Config = Annotated[
+    Path | None, typer.Option(metavar="F.toml", help="Settings from a TOML file, laid over the preset.")
+]
+Checkpoint = Annotated[str, typer.Option(metavar="WHICH", help="latest, best, or a step's number.")]
+Average = Annotated[int, typer.Option(min=1, metavar="K", help="Take the mean of the last K checkpoints.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, mps, cuda or cuda:1.")]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TYPE", help="Of the matrix products: float32 or bfloat16. Default: as in training."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def was_given(context: typer.Context, name: str) -> bool:

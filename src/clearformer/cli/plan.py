@@ -3,17 +3,16 @@
 import json
 import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
-    from rich.console import Console
-    from rich.table import Table
+from clearformer.cli.options import AsJson, Config, Settings
+from clearformer.cli.tables import count, paragraph, table
 
+if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
     from clearformer.train.config import RunConfig
-    from clearformer.train.plan import Plan
+    from clearformer.train.plan import Plan, Rate
 
 MEASURE = "measure"
 GUESSED_CHARACTERS = 65  # of Tiny Shakespeare
@@ -24,21 +23,16 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def plan(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PRESET] [KEY=VALUE]...", help="A preset, and settings such as model.d_model=256."
-        ),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(metavar="F.toml", help="Settings from a TOML file.")] = None,
+    arguments: Settings = None,
+    config: Config = None,
     device: Annotated[
         str,
         typer.Option(
             metavar="NAME|measure",
-            help="Estimate the time on a named GPU, such as a100, or on this machine by a short measurement.",
+            help="Estimate the time on a GPU by its name, such as a100, or on this machine by a short measurement.",
         ),
     ] = MEASURE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show a run's parameters, FLOPs, memory and time, without training."""
     from clearformer.presets import resolve_run
@@ -50,9 +44,7 @@ def plan(
     if as_json:
         typer.echo(json.dumps(asdict(planned)))
     else:
-        from rich.console import Console
-
-        show(planned, Console(highlight=False))
+        typer.echo(as_text(planned))
 
 
 def plan_run(run: "RunConfig", device: str) -> "Plan":
@@ -131,63 +123,71 @@ def notes(run: "RunConfig") -> list[str]:
 # --- what is printed --------------------------------------------------------------------------------------
 
 
-def show(plan: "Plan", console: "Console") -> None:
-    """Print a plan for a person to read."""
-    console.print(component_table(plan))
-    console.print(f"\n{formula_line(plan)}\n")
-    console.print(memory_table(plan))
-    console.print(f"\n{time_line(plan)}")
+def as_text(plan: "Plan") -> str:
+    """A plan for a person to read."""
+    return "\n\n".join(
+        (component_table(plan), paragraph(formula_line(plan)), memory_table(plan), paragraph(time_line(plan)))
+    )
 
 
-def component_table(plan: "Plan") -> "Table":
+def component_table(plan: "Plan") -> str:
     """Parameters and FLOPs of every component."""
     parameters, flops = plan.parameters, plan.flops_per_token
-    table = _table("component", "parameters", "share", "FLOPs a token, forward")
-    for component, count in parameters.by_component.items():
-        share = f"{count / parameters.total:.1%}"
-        table.add_row(component, f"{count:,}", share, f"{flops.by_component[component]:,.0f}")
-    table.add_row("total", f"{parameters.total:,}", "", f"{flops.forward:,.0f}", style="bold")
-    return table
+    rows = [
+        (name, f"{n:,}", f"{n / parameters.total:.1%}", f"{flops.by_component[name]:,.0f}")
+        for name, n in parameters.by_component.items()
+    ]
+    rows.append(("total", f"{parameters.total:,}", "", f"{flops.forward:,.0f}"))
+    return table(("component", "parameters", "share", "FLOPs a token, forward"), rows)
 
 
 def formula_line(plan: "Plan") -> str:
     """What the formulas give beside what was counted."""
     parameters, flops = plan.parameters, plan.flops_per_token
     return (
-        f"By formula: {parameters.by_formula:,} parameters, {parameters.matrices:,} without biases and norms; "
+        f"By formula: {count(parameters.by_formula, 'parameter')}, {parameters.matrices:,} without biases and norms; "
         f"{flops.by_formula:,.0f} FLOPs a token, the backward pass as twice the forward pass "
         f"({flops.forward + flops.backward:,.0f} counted)."
     )
 
 
-def memory_table(plan: "Plan") -> "Table":
+def memory_table(plan: "Plan") -> str:
     """Bytes by what they are for, and the most at once."""
-    table = _table("memory in training", "")
-    for name, n_bytes in asdict(plan.memory_bytes).items():
-        table.add_row(name, readable_bytes(n_bytes), style="bold" if name == "peak" else "")
-    return table
+    rows = [(name, readable_bytes(n_bytes)) for name, n_bytes in asdict(plan.memory_bytes).items()]
+    return table(("memory in training", ""), rows)
 
 
 def time_line(plan: "Plan") -> str:
     """The estimate of time, with all that it assumes."""
-    if plan.rate is None or plan.seconds is None or plan.steps is None or plan.seconds_per_step is None:
+    if plan.rate is None or plan.seconds is None or plan.seconds_per_step is None:
         return "No estimate of the time: the device's rate is not known."
     rate = plan.rate
+    steps = "more steps than can be counted" if plan.steps is None else count(plan.steps, "step")
     return (
-        f"Time (an estimate): {readable_seconds(plan.seconds)}, in which {plan.steps:,} steps of "
-        f"{plan.tokens_per_step:,} tokens take {readable_seconds(plan.seconds_per_step)} each, if training reaches "
-        f"{rate.utilisation:.0%} of {readable_rate(rate.flops_per_second)} "
-        f"({rate.device} in {rate.dtype}, {rate.source})."
+        f"Time (an estimate): {readable_seconds(plan.seconds)} of training, {steps} of "
+        f"{count(plan.tokens_per_step, 'token')} and {readable_seconds(plan.seconds_per_step)} each, if training "
+        f"reaches {rate.utilisation:.0%} of {readable_rate(rate.flops_per_second)} "
+        f"({rate.device} in {rate.dtype}, {rate.source}).{of_a_busy_machine(rate)}"
+    )
+
+
+def of_a_busy_machine(rate: "Rate") -> str:
+    """A warning where other work slowed the machine down as it was measured."""
+    if not getattr(rate, "is_uneven", False):
+        return ""
+    return (
+        f" The machine was busy while it was measured (the median product took {rate.spread:.1f} times as long as the "
+        "fastest): the estimate is rough; measure again when it is idle."
     )
 
 
 def readable_bytes(n_bytes: int) -> str:
     """Bytes in the unit that leaves one to three digits before the point."""
-    size, units = float(n_bytes), ["B", "KiB", "MiB", "GiB", "TiB"]
+    size, units = float(n_bytes), ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
     while size >= 1024 and len(units) > 1:
         size /= 1024
         units.pop(0)
-    return f"{size:.0f} B" if units[0] == "B" else f"{size:.1f} {units[0]}"
+    return f"{size:.0f} B" if units[0] == "B" else f"{size:,.1f} {units[0]}"
 
 
 def readable_rate(flops_per_second: float) -> str:
@@ -214,13 +214,3 @@ def readable_seconds(seconds: float) -> str:
     size, unit = next((size, unit) for unit, size, limit in units if seconds < limit)
     number = seconds / size
     return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.2g} {unit}"
-
-
-def _table(first: str, *others: str) -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column(first)
-    for header in others:
-        table.add_column(header, justify="right")
-    return table

@@ -1,9 +1,12 @@
 """`clearformer runs`: what has been trained."""
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from clearformer.train.folder import RunFolder
 
 app = typer.Typer(add_completion=False)
 
@@ -11,8 +14,9 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
     """List the runs under runs/ (or $CLEARFORMER_RUNS) with how far they are."""
-    from clearformer.run import list_runs, runs_folder
-    from clearformer.train.report import held_out
+    from clearformer.cli.tables import table
+    from clearformer.files import runs_folder
+    from clearformer.run import list_runs
 
     rows = [describe(folder) for folder in list_runs()]
     if as_json:
@@ -21,30 +25,53 @@ def runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
     if not rows:
         typer.echo(f"There are no runs in {runs_folder()} yet; clearformer train makes one.")
         return
-    width = max(len(row["name"]) for row in rows)
-    typer.echo(f"{'run':{width}}  {'text':>12}  {'step':>7}  {'seconds':>7}  {'loss':>7}  {'held-out':>8}")
+    if readable := [row for row in rows if row["error"] is None]:
+        heads = ("run", "data", "step", "seconds", "loss", "held-out")
+        typer.echo(table(heads, map(cells, readable), n_left=2))
     for row in rows:
-        loss = "-" if row["loss"] is None else f"{row['loss']:.4f}"
-        typer.echo(
-            f"{row['name']:{width}}  {row['data'][-12:]:>12}  {row['step']:>7}  {row['seconds']:>7.0f}  "
-            f"{loss:>7}  {held_out(row):>8}"
-        )
+        if row["error"] is not None:
+            typer.echo(f"{row['name']} cannot be read: {row['error']}")
 
 
-def describe(folder: Any) -> dict[str, Any]:
-    """One run's line: its name, text, and last metrics."""
+def cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """A run that can be read, as its row in the table."""
+    from clearformer.train.report import held_out
+
+    loss = "-" if row["loss"] is None else f"{row['loss']:.4f}"
+    return row["name"], row["data"], f"{row['step']:,}", f"{row['seconds']:,.0f}", loss, held_out(row)
+
+
+def describe(folder: "RunFolder") -> dict[str, Any]:
+    """One run: its name, data and last metrics; or why it cannot be read."""
+    from clearformer.errors import ClearformerError
+
+    row: dict[str, Any] = {"name": folder.path.name, "error": None}
+    try:
+        return row | {"data": folder.read_config().data.label} | last_metrics(folder)
+    except (ClearformerError, OSError) as error:
+        return row | {"error": str(error)}
+
+
+def last_metrics(folder: "RunFolder") -> dict[str, Any]:
+    """How far a run is, and its last losses.
+
+    Raises:
+        RunError: a line of its metrics is none.
+    """
+    from clearformer.errors import RunError
     from clearformer.train.folder import read_metrics
 
-    config = folder.read_config()
     lines = read_metrics(folder.metrics_file)
     last = lines[-1] if lines else {}
     evaluated = next((line for line in reversed(lines) if "val_loss" in line), {})
-    return {
-        "name": folder.path.name,
-        "data": config.data.label,
+    found = {
         "step": last.get("step", 0),
         "seconds": last.get("seconds", 0.0),
         "loss": last.get("loss"),
         "val_loss": evaluated.get("val_loss"),
         "val_share": evaluated.get("val_share"),
     }
+    for name, value in found.items():
+        if not isinstance(value, int | float | None):
+            raise RunError(f"{folder.metrics_file}: {name} is no number: {value!r}")
+    return found

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearformer.errors import DataError, UserError, did_you_mean
+from clearformer.errors import DataError, UserError, did_you_mean, shortened
+from clearformer.files import runs_folder, user_path
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
     from rich.console import Console
@@ -337,25 +338,13 @@ def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) ->
 
 
 def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from clearformer.cli.tables import table
 
-    console = Console(highlight=False, markup=False, emoji=False)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("tokenizer", overflow="fold", min_width=max(map(len, TrainedKind)))
-    for heading in (
-        "size",
-        "tokens\nper word",
-        "tokens\nper line",
-        "bytes\nper token",
-        "unknown",
-        "lossless",
-    ):
-        table.add_column(heading, justify="right")
-    for row in compared:
-        table.add_row(
-            _visible(row["name"], console.encoding),
+    encoding = sys.stdout.encoding
+    heads = ("tokenizer", "size", "tokens/word", "tokens/line", "bytes/token", "unknown", "lossless")
+    rows = [
+        (
+            _visible(row["name"], encoding),
             f"{row['vocab_size']:,}",
             f"{row['tokens_per_word']:.3f}",
             f"{row['tokens_per_line']:.2f}",
@@ -363,11 +352,12 @@ def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
             f"{row['unknown_share']:.2%}",
             "yes" if row["lossless"] else "no",
         )
-    console.print(about, soft_wrap=True)
-    console.print(table)
+        for row in compared
+    ]
+    typer.echo(f"{about}\n\n{table(heads, rows)}\n")
     for row in compared:
-        console.print(f"{row['name']} {row['vocab_size']:,}:")
-        console.print("  " + _visible("|".join(row["example"]), console.encoding))
+        typer.echo(f"{_visible(row['name'], encoding)} {row['vocab_size']:,}:")
+        typer.echo("  " + _visible("|".join(row["example"]), encoding))
 
 
 def _read_standard_input() -> str:
@@ -391,14 +381,14 @@ def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":
         return ByteTokenizerSpec().train()
     if name == "gpt2":
         return GPT2TokenizerSpec().train()
-    runs = Path(os.environ.get("CLEARFORMER_RUNS", "runs"))
-    for candidate in (Path(name), runs / name):
-        if candidate.is_dir():
+    runs = runs_folder()
+    for candidate in (user_path(name), runs / name):
+        if os.path.isdir(candidate):  # noqa: PTH112 (False, and no error, where no file can have the name)
             return load_tokenizer(candidate / "tokenizer.json")
-        if candidate.exists():
+        if os.path.exists(candidate):  # noqa: PTH110
             return load_tokenizer(candidate)
     raise UserError(
-        f"--tokenizer {name}: neither a file, nor a run in {runs}/, nor one of {', '.join(NAMED)}"
+        f"--tokenizer {shortened(name)}: neither a file, nor a run in {runs}/, nor one of {', '.join(NAMED)}"
         f"{did_you_mean(name, NAMED)}"
     )
 

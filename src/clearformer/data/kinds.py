@@ -46,8 +46,9 @@ def kind_of(settings: Mapping[str, Any]) -> str | None:
     """
     if isinstance(kind := settings.get("kind"), str):
         return kind
+    name = settings.get("name")
     for kind, known in BUILT_IN_BY_KIND.items():
-        if settings.get("name") in known:
+        if isinstance(name, str) and name in known:
             return kind
     fitting = [kind for kind, spec in KINDS.items() if set(settings) <= spec.model_fields.keys()]
     return fitting[0] if len(fitting) == 1 else None

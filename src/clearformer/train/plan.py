@@ -3,9 +3,9 @@
 import math
 import re
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,8 @@ from clearformer.train.config import TrainConfig
 from clearformer.train.device import autocast, synchronize
 from clearformer.train.objective import next_token_loss, summed_loss, summed_loss_of_counted
 from clearformer.train.tasks import Classify, Masked, NextToken, Translate
+
+Counted = TypeVar("Counted", bound="ParameterCounts | TokenFlops | MemoryBytes")
 
 # --- rates ------------------------------------------------------------------------------------------------
 
@@ -70,6 +72,12 @@ MEASURED_UTILISATION = 0.6
 # (benchmarks/RESULTS.md).
 COMPILE_SECONDS = 25.0
 COMPILE_SAVES = 0.25
+
+MOST_BYTES_EACH = 16
+"""That an element of a tensor takes, with room for what is made in passing."""
+
+MOST_BUILT_LAYERS = 12
+"""Of a stack; a deeper one is reckoned from two that are built, for every further layer is as the one before it."""
 
 
 @dataclass(frozen=True)
@@ -340,21 +348,90 @@ def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, devic
         device_type: What kind of device that is, in torch's words.
 
     Raises:
-        ConfigError: the vocabulary's size is not set.
+        ConfigError: the vocabulary's size is not set, or a size is so large that nothing can be counted.
     """
-    parameters, flops = count_parameters(model), count_flops(model)
+    refuse_beyond_counting(model, train)
+    parameters = for_every_layer(count_parameters, model)
+    flops = for_every_layer(count_flops, model)
+    memory = for_every_layer(lambda each: training_memory(each, train, device_type), model)
     tokens_per_step = _tokens_per_step(model, train)
     seconds_per_step = None if rate is None else _seconds_per_step(model, train, tokens_per_step, rate)
     steps, seconds = _course(train, seconds_per_step)
     return Plan(
         parameters=parameters,
         flops_per_token=flops,
-        memory_bytes=training_memory(model, train, device_type),
+        memory_bytes=memory,
         tokens_per_step=tokens_per_step,
         steps=steps,
         seconds=seconds,
         seconds_per_step=seconds_per_step,
         rate=rate,
+    )
+
+
+def for_every_layer(count: Callable[[ModelConfig], Counted], model: ModelConfig) -> Counted:
+    """What is counted of a model, whose layers are many: of the first some of them, and so much for each further one.
+
+    What grows by the same with every layer is so counted exactly. The peak of memory does, once the layers and not what
+    is around them decide when it is reached.
+    """
+    depths = {"n_layers": model.n_layers}
+    if model.family == "encoder-decoder":
+        depths["n_decoder_layers"] = model.decoder_layers
+    built = model.replace(**{key: min(depth, MOST_BUILT_LAYERS) for key, depth in depths.items()})
+    counted = count(built)
+    whole = _numbers(counted)
+    for key, depth in depths.items():
+        if depth > MOST_BUILT_LAYERS:
+            one_less = count(built.replace(**{key: MOST_BUILT_LAYERS - 1}))
+            further = depth - MOST_BUILT_LAYERS
+            of_one = zip(_numbers(counted), _numbers(one_less), strict=True)
+            whole = [sum_ + further * (more - less) for sum_, (more, less) in zip(whole, of_one, strict=True)]
+    return _with_numbers(counted, iter(whole))
+
+
+def _numbers(counted: Any) -> list[Any]:
+    """The numbers of a dataclass, and of the mappings in it."""
+    values = [getattr(counted, field.name) for field in fields(counted)]
+    return [number for value in values for number in (value.values() if isinstance(value, dict) else [value])]
+
+
+def _with_numbers(counted: Counted, numbers: Iterator[Any]) -> Counted:
+    """The same dataclass with other numbers, in the order of `_numbers`."""
+    values = {field.name: getattr(counted, field.name) for field in fields(counted)}
+    return replace(
+        counted,
+        **{
+            name: {key: next(numbers) for key in value} if isinstance(value, dict) else next(numbers)
+            for name, value in values.items()
+        },
+    )
+
+
+def refuse_beyond_counting(model: ModelConfig, train: TrainConfig) -> None:
+    """Refuse sizes of which a tensor would have more bytes than torch counts, which is not told by it in one line.
+
+    Raises:
+        ConfigError: names the largest size.
+    """
+    n_texts, length = part_size(model, train)
+    one_layer = {"n_layers": 1} | ({"n_decoder_layers": 1} if model.family == "encoder-decoder" else {})
+    parameters = sum(parameters_by_formula(model.replace(**one_layer)).values())
+    n_heads, _ = model.attention.heads(model.d_model)
+    widest = parameters // model.d_model + model.d_model
+    if MOST_BYTES_EACH * max(parameters, n_texts * length * max(widest, n_heads * length)) < 2**63:
+        return
+    sizes = {
+        f"model.{name}": size
+        for name, size in model.model_dump().items()
+        if isinstance(size, int) and name not in ("n_layers", "n_decoder_layers")
+    }
+    sizes |= {"model.ffn.d_ff": getattr(model.ffn, "d_ff", None) or 0, "train.batch_size": train.batch_size}
+    if isinstance(train.objective, Translate):
+        sizes["train.objective.batch_tokens"] = train.objective.batch_tokens
+    key = max(sizes, key=lambda key: sizes[key])
+    raise ConfigError(
+        f"{key}: {sizes[key]:,} is too large: a tensor would have more bytes than can be counted"
     )
 
 
@@ -420,4 +497,5 @@ def _course(train: TrainConfig, seconds_per_step: float | None) -> tuple[int | N
     by_seconds = math.inf if train.max_seconds is None else train.max_seconds
     if by_steps <= by_seconds:
         return train.max_steps, by_steps
-    return math.ceil(by_seconds / seconds_per_step), by_seconds
+    steps = by_seconds / seconds_per_step
+    return (math.ceil(steps) if math.isfinite(steps) else None), by_seconds

@@ -1,0 +1,55 @@
+"""Why a command ended, in one line: what the user can mend, and what is a defect of ours."""
+
+import sys
+
+from clearformer.errors import ClearformerError, UserError, shortened
+
+LONGEST_LINE = 2000  # of a message; one that holds more holds somebody's data
+REPORT = "please report it with the output of the same command with --debug"
+NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
+
+
+class UsageMistake(UserError):
+    """Something that a command's options and arguments do not take; the message begins with the command."""
+
+
+def told(error: BaseException) -> tuple[str, int]:
+    """The line to print for an error, and the exit status."""
+    if isinstance(error, UsageMistake):
+        return one_line(str(error)), error.exit_status
+    status = error.exit_status if isinstance(error, ClearformerError) else 1
+    return f"clearformer: {one_line(reason(error))}", status
+
+
+def reason(error: BaseException) -> str:
+    """What happened, and the way out."""
+    if isinstance(error, ClearformerError):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{shortened(str(error.filename), 300)}: {error.strerror}"
+    if isinstance(error, UnicodeEncodeError) and error.encoding == sys.stdout.encoding:
+        letter = error.object[error.start]
+        return f"standard output is in {error.encoding}, which has no {letter!a}; set PYTHONUTF8=1"
+    about = shortened(str(error), 300)
+    if is_out_of_memory(error):
+        because = f" ({about})" if about else ""
+        return (
+            f"there is not enough memory{because}; a smaller model, shorter texts or fewer of them at once need "
+            "less, and clearformer plan tells how much"
+        )
+    what = f"{type(error).__name__}: {about}".removesuffix(": ")
+    return f"this is a defect of clearformer: {what}; {REPORT}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, NumPy or torch found no memory for something."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+
+
+def one_line(text: str) -> str:
+    """A message on one line, with nothing in it that a terminal would obey."""
+    line = " ".join(part.strip() for part in text.splitlines())
+    safe = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+    return shortened(safe, LONGEST_LINE)
