@@ -44,6 +44,10 @@ class DiskError(ClearformerError):
     """The disk is full or may not be written; what was there before is whole."""
 
 
+class RunInUseError(ClearformerError):
+    """Another process trains the run; what it makes is left alone."""
+
+
 class NonFiniteError(ClearformerError):
     """A loss or a gradient is not finite; the last good state is kept."""
 
