@@ -215,6 +215,11 @@ def measure_masked(run: Run, settings: Settings) -> Measurement:
     split_of(dict(dataset.splits), name)
     assert isinstance(run.model, Encoder)
     found = evaluate_masked(run.model, masked_in_order(config, dataset, name), dtype=settings.dtype)
+    if found is None:
+        raise DataError(
+            f"{read(settings)}: no token to mask, for all of its tokens are special ones such as [UNK]; "
+            "give texts that the run's tokenizer knows"
+        )
     return Measurement(
         masked_table(found, run.tokenizer.vocab_size, settings), found.to_json() | {"split": settings.name}
     )

@@ -37,8 +37,7 @@ class RunFolder:
             RunError: there is a run in it.
             DiskError: it cannot be written.
         """
-        if self.config_file.exists():
-            raise RunError(f"{self.path} holds a run; resume it, or choose another folder")
+        self.refuse_a_run()
         with disk_errors(self.path):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         tokenizer.save(self.tokenizer_file)
@@ -48,8 +47,18 @@ class RunFolder:
         )
         self.write_config(config)
 
+    def refuse_a_run(self) -> None:
+        """Raise RunError where there is a run in the folder."""
+        if self.config_file.exists():
+            raise RunError(f"{self.path} holds a run; resume it, or choose another folder")
+
     def write_config(self, config: RunConfig) -> None:
         write_file(self.config_file, to_toml(config).encode())
+
+    def change_config(self, config: RunConfig) -> None:
+        """Write the configuration with which the run goes on, where it is another."""
+        if config != self.read_config():
+            self.write_config(config)
 
     def read_config(self) -> RunConfig:
         """The run's configuration.

@@ -236,10 +236,9 @@ class Claim(Hold):
 
     def release(self) -> None:
         self._ended.set()
-        with contextlib.suppress(OSError):
-            with self._file.open("r+b") as file:  # where a successor has not removed it
-                file.write(GIVEN_UP)
-                file.truncate()
+        with contextlib.suppress(OSError), self._file.open("r+b") as file:  # a successor may have removed it
+            file.write(GIVEN_UP)
+            file.truncate()
 
 
 def _claims(folder: Path) -> list[int]:

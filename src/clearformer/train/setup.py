@@ -1,15 +1,27 @@
 """What is decided and checked once, before a run begins."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from clearformer.config import Spec
-from clearformer.train.config import RunConfig
+from clearformer.errors import ConfigError
+from clearformer.train.config import MAY_CHANGE, RunConfig
 from clearformer.train.device import resolve_compile, resolve_dtype
 from clearformer.train.plan import compile_pays
 from clearformer.train.processes import Processes
 from clearformer.train.tasks import Task
+
+LEFT_OPEN = {
+    "model.vocab_size": None,
+    "model.n_classes": None,
+    "data.labels": None,
+    "train.dtype": "auto",
+    "train.compile": "auto",
+}
+"""What `settle` decides where a configuration leaves it open, and the value by which it does."""
 
 PATHS = ("path", "source", "target", "val_path", "val_source", "val_target", "test_path")
 
@@ -33,6 +45,35 @@ def settle(config: RunConfig, task: Task, device: torch.device, processes: Proce
     )
     compiled = bool(processes.agree(compiled))
     return config.replace(train=config.train.replace(dtype=dtype, compile=compiled))
+
+
+def refuse_another_run(begun: RunConfig, given: RunConfig) -> None:
+    """Compare the configuration that a run is to go on with to that of its folder.
+
+    Raises:
+        ConfigError: a setting is another that may not change; the first one is named. What is left open, and was
+            decided when the run began, is not another.
+    """
+    given = given.replace(data=with_whole_paths(given.data))
+    for key, own, other in differences(begun, given):
+        if key not in MAY_CHANGE and not (key in LEFT_OPEN and other == LEFT_OPEN[key]):
+            raise ConfigError(
+                f"{key}: the run has {own}, and {other} is given; a resumed run stays the run it was, and only "
+                f"{', '.join(sorted(MAY_CHANGE))} may change"
+            )
+
+
+def differences(a: Spec, b: Spec, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The settings that differ: key, value in the one, value in the other; of a slot of another kind only its kind."""
+    if type(a) is not type(b):
+        yield f"{prefix}kind", getattr(a, "kind", None), getattr(b, "kind", None)
+        return
+    for name in type(a).model_fields:
+        one, other = getattr(a, name), getattr(b, name)
+        if isinstance(one, Spec) and isinstance(other, Spec):
+            yield from differences(one, other, f"{prefix}{name}.")
+        elif one != other:
+            yield f"{prefix}{name}", one, other
 
 
 def with_whole_paths(data: Spec) -> Spec:
