@@ -57,6 +57,7 @@ class Interrupted(ClearformerError):
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
+        self.signal_number = signal_number
         self.exit_status = 128 + signal_number
 
 

@@ -18,6 +18,7 @@ from clearformer.train.checkpoint import MODEL, STATE, best_step, list_checkpoin
 from clearformer.train.config import RunConfig
 from clearformer.train.device import resolve_device
 from clearformer.train.folder import RunFolder
+from clearformer.train.lock import holds_nothing_else
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,13 @@ def find_run(name_or_path: str | Path) -> RunFolder:
     )
 
 
+def name_of(folder: RunFolder) -> str:
+    """What `find_run` finds a run's folder by: its name, or its path where it is not in the runs' folder."""
+    name = folder.path.name
+    is_there = (runs_folder() / name).resolve() == folder.path.resolve()
+    return name if is_there else str(folder.path)
+
+
 def new_run(name: str) -> RunFolder:
     """The folder for a new run.
 
@@ -72,7 +80,7 @@ def new_run(name: str) -> RunFolder:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
         raise RunError(f"--run: {name!r} is no name for a run; use letters, digits, '.', '_' and '-'")
     path = runs_folder() / name
-    if path.exists():
+    if path.exists() and not (path.is_dir() and holds_nothing_else(path)):
         raise RunError(
             f"--run: {path} exists; go on with it by --resume, choose another name, or delete the folder"
         )

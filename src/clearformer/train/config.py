@@ -172,9 +172,8 @@ class RunConfig(Spec):
 
 
 # A resumed run goes on as the run it was; only how long, how often it tells, and where may change.
-MAY_CHANGE = frozenset(
-    f"train.{key}"
-    for key in (
+TRAIN_MAY_CHANGE = frozenset(
+    (
         "max_steps",
         "max_seconds",
         "eval_every",
@@ -190,3 +189,4 @@ MAY_CHANGE = frozenset(
         "device",
     )
 )
+MAY_CHANGE = frozenset(f"train.{name}" for name in TRAIN_MAY_CHANGE)

@@ -71,6 +71,13 @@ class RunFolder:
             raise RunError(f"{self.path} is no run's folder: it has no config.toml")
         return resolve(RunConfig, read_toml(self.config_file))
 
+    def command(self) -> list[str]:
+        """The command by which the run began; empty where env.json does not say."""
+        try:
+            return [str(word) for word in json.loads(self.env_file.read_text())["command"]]
+        except (OSError, ValueError, TypeError, KeyError):
+            return []
+
     def refuse_another_text(self, text_sha256: str) -> None:
         """Compare a text with the one that the run began on.
 

@@ -52,7 +52,7 @@ from clearformer.train.pretrained import load_pretrained, pretrained_tokenizer
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
 from clearformer.train.schedules import lr_factor
-from clearformer.train.setup import refuse_another_run, settle
+from clearformer.train.setup import going_on, settle
 from clearformer.train.state import (
     load_optimizer_tensors,
     load_raw_weights,
@@ -105,7 +105,7 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
         writer_type()  # what would fail later fails now
     with one_writer(folder.path) if processes.is_main else nullcontext() as hold:
         if resume:
-            refuse_another_run(folder.read_config(), config)
+            config = going_on(folder.read_config(), config)
             task = config.train.objective.open(config, folder.read_tokenizer(), reporter.preparing)
             folder.refuse_another_text(task.data_sha256)
         else:

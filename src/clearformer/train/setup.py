@@ -8,7 +8,7 @@ import torch
 
 from clearformer.config import Spec
 from clearformer.errors import ConfigError
-from clearformer.train.config import MAY_CHANGE, RunConfig
+from clearformer.train.config import MAY_CHANGE, TRAIN_MAY_CHANGE, RunConfig
 from clearformer.train.device import resolve_compile, resolve_dtype
 from clearformer.train.plan import compile_pays
 from clearformer.train.processes import Processes
@@ -47,12 +47,12 @@ def settle(config: RunConfig, task: Task, device: torch.device, processes: Proce
     return config.replace(train=config.train.replace(dtype=dtype, compile=compiled))
 
 
-def refuse_another_run(begun: RunConfig, given: RunConfig) -> None:
-    """Compare the configuration that a run is to go on with to that of its folder.
+def going_on(begun: RunConfig, given: RunConfig) -> RunConfig:
+    """The configuration with which a run goes on: as it began, and what may change as it is given.
 
     Raises:
-        ConfigError: a setting is another that may not change; the first one is named. What is left open, and was
-            decided when the run began, is not another.
+        ConfigError: a setting is given that is not the run's own; the first one is named. What is left open, and was
+            decided when the run began, is none.
     """
     given = given.replace(data=with_whole_paths(given.data))
     for key, own, other in differences(begun, given):
@@ -61,6 +61,8 @@ def refuse_another_run(begun: RunConfig, given: RunConfig) -> None:
                 f"{key}: the run has {own}, and {other} is given; a resumed run stays the run it was, and only "
                 f"{', '.join(sorted(MAY_CHANGE))} may change"
             )
+    changes = {name: getattr(given.train, name) for name in TRAIN_MAY_CHANGE}
+    return begun.replace(train=begun.train.replace(**changes))
 
 
 def differences(a: Spec, b: Spec, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
