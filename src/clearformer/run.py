@@ -103,18 +103,19 @@ def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "au
     Args:
         name_or_path: A name under the runs' folder, or a path to a run's folder.
         checkpoint: `latest` (the newest), `best` (the lowest held-out loss) or a step's number.
-        device: `auto`, `cpu`, `cuda` or `mps`.
+        device: `auto`, `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
         average: How many checkpoints' weights to take the mean of: that one and those before it.
 
     Raises:
         RunError: there is no such run or checkpoint, or there are not as many to take the mean of.
         CheckpointError: a checkpoint is damaged.
+        ConfigError: there is no such device here.
     """
     folder = find_run(name_or_path)
     config, tokenizer = folder.read_config(), folder.read_tokenizer()
     path = find_checkpoint(folder, checkpoint)
     paths = [path] if average == 1 else last_checkpoints(folder, step_of(path), average)
-    where = resolve_device(device)
+    where = resolve_device(device, key="device")
     model = build_undrawn(config.model)
     try:
         model.load_state_dict(mean_weights(paths))

@@ -23,7 +23,7 @@ Against = Annotated[
 ]
 Rounds = Annotated[int, typer.Option(min=1, help="How often each side is measured, in turn.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:1.")]
 
 
 @app.command()
@@ -88,7 +88,7 @@ def generate(
 
     if dtype not in ("float32", "bfloat16"):
         raise ConfigError(f"--dtype {dtype}: give float32 or bfloat16")
-    decoder = decoder_of(arguments or ["minigpt"]).to(resolve_device(device)).eval()
+    decoder = decoder_of(arguments or ["minigpt"]).to(resolve_device(device, "--device")).eval()
     limits = limits_of(resolve_device(device))
     found = bench_generation(
         decoder, against or [], rounds, tokens, streams or [1, 16], dtype, limits, tell, compiled

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from clearformer.errors import ConfigError
 from clearformer.train.interrupts import ENDING
 
 
@@ -26,10 +27,18 @@ class Processes:
 
     @classmethod
     def join(cls, device: torch.device) -> "Processes":
-        """Meet the other processes that torchrun started, if any."""
+        """Meet the other processes that torchrun started, if any.
+
+        Raises:
+            ConfigError: all of them would compute on the same GPU.
+        """
         count = int(os.environ.get("WORLD_SIZE", "1"))
         if count == 1:
             return cls()
+        if device.index is not None:
+            raise ConfigError(
+                f"train.device: {device} is one GPU, and each of {count} processes takes its own; set cuda"
+            )
         if device.type == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         if not dist.is_initialized():
