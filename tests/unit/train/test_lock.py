@@ -42,20 +42,26 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+def refused(folder: Path) -> RunInUseError:
+    """The error with which a folder is refused."""
+    with pytest.raises(RunInUseError) as caught, one_writer(folder):
+        pass
+    return caught.value
+
+
 @pytest.mark.usefixtures("way")
 def test_who_comes_second_is_told_who_came_first(folder: Path) -> None:
     with one_writer(folder) as hold:
         hold.check()
-        for _ in range(2):
-            with pytest.raises(RunInUseError) as caught, one_writer(folder):
-                pass
+        refused(folder)
+        error = refused(folder)
         hold.check()
 
-    told = str(caught.value)
+    told = str(error)
     assert f"{folder} is in use: process {os.getpid()} on {socket.gethostname()} trains it since 2" in told
     assert Path(sys.argv[0]).name in told
     assert "\n" not in told
-    assert caught.value.exit_status == 1
+    assert error.exit_status == 1
 
 
 @pytest.mark.usefixtures("way")
