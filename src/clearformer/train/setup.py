@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from clearformer.config import Spec
+from clearformer.config import NONE, Spec
 from clearformer.errors import ConfigError
 from clearformer.train.config import MAY_CHANGE, TRAIN_MAY_CHANGE, RunConfig
 from clearformer.train.device import resolve_compile, resolve_dtype
@@ -58,11 +58,18 @@ def going_on(begun: RunConfig, given: RunConfig) -> RunConfig:
     for key, own, other in differences(begun, given):
         if key not in MAY_CHANGE and not (key in LEFT_OPEN and other == LEFT_OPEN[key]):
             raise ConfigError(
-                f"{key}: the run has {own}, and {other} is given; a resumed run stays the run it was, and only "
+                f"{key}: the run has {as_written(own)}, and {as_written(other)} is given; a resumed run stays the run it was, and only "
                 f"{', '.join(sorted(MAY_CHANGE))} may change"
             )
     changes = {name: getattr(given.train, name) for name in TRAIN_MAY_CHANGE}
     return begun.replace(train=begun.train.replace(**changes))
+
+
+def as_written(value: Any) -> str:
+    """A setting's value as one types it."""
+    if value is None:
+        return NONE
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def differences(a: Spec, b: Spec, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
