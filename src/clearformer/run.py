@@ -18,7 +18,6 @@ from clearformer.train.checkpoint import MODEL, STATE, best_step, list_checkpoin
 from clearformer.train.config import RunConfig
 from clearformer.train.device import resolve_device
 from clearformer.train.folder import RunFolder
-from clearformer.train.lock import holds_nothing_else
 
 
 @dataclass(frozen=True)
@@ -80,11 +79,14 @@ def new_run(name: str) -> RunFolder:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
         raise RunError(f"--run: {name!r} is no name for a run; use letters, digits, '.', '_' and '-'")
     path = runs_folder() / name
-    if path.exists() and not (path.is_dir() and holds_nothing_else(path)):
+    folder = RunFolder(path)
+    if folder.config_file.exists():
         raise RunError(
             f"--run: {path} exists; go on with it by --resume, choose another name, or delete the folder"
         )
-    return RunFolder(path)
+    if path.exists() and not folder.is_left_over():
+        raise RunError(f"--run: {path} exists and holds no run; choose another name, or delete it")
+    return folder
 
 
 def free_name(stem: str) -> str:

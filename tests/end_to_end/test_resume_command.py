@@ -36,6 +36,7 @@ def _arena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CLEARFORMER_RUNS", "runs")
     monkeypatch.setenv("CLEARFORMER_CACHE", "cache")
+    monkeypatch.setattr("clearformer.cli.outcomes.SAMPLE_TOKENS", 3)
 
 
 @pytest.fixture
@@ -201,12 +202,22 @@ def test_a_folder_in_which_beginning_was_cut_short_is_begun(works: Says, refused
     """A kill while the text was prepared leaves the lock's file; one while the folder was made, a part of it."""
     Path("runs/a").mkdir(parents=True)
     Path("runs/a/.lock").touch()
-    works(*TEXT, "--run", "a", "train.max_steps=1")
     Path("runs/b/checkpoints").mkdir(parents=True)
-    Path("runs/b/tokenizer.json").touch()
-    assert "runs/b exists" in refused(*TEXT, "--run", "b", "train.max_steps=1")
-    works(*TEXT, "--run", "b", "train.max_steps=1", "--resume")
-    assert steps("a") == steps("b") == [1]
+    Path("runs/b/tokenizer.json").write_text("{")
+    for name, way in (("a", ()), ("b", ("--resume",))):
+        works(*TEXT, "--run", name, "train.max_steps=1", *way)
+        assert steps(name) == [1]
+
+
+@pytest.mark.parametrize("way", [(), ("--resume",)], ids=str)
+def test_a_folder_of_somebody_s_is_left_alone(refused: Says, way: tuple[str, ...]) -> None:
+    Path("runs/a/checkpoints/step-00000004").mkdir(parents=True)
+    Path("runs/a/checkpoints/step-00000004/model.safetensors").touch()
+    Path("runs/b").mkdir(parents=True)
+    Path("runs/b/notes.txt").touch()
+    for name in ("a", "b"):
+        line = refused(*TEXT, "--run", name, "train.max_steps=1", *way)
+        assert line.startswith(f"--run: runs/{name} exists and holds no run")
 
 
 # --- names ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -14,9 +15,10 @@ import torch
 
 from clearformer.config import read_toml, resolve, to_toml
 from clearformer.errors import DataError, RunError
-from clearformer.files import disk_errors, sync, write_file
+from clearformer.files import UNFINISHED, disk_errors, sync, write_file
 from clearformer.text import Tokenizer, load_tokenizer
 from clearformer.train.config import RunConfig
+from clearformer.train.lock import is_of_the_lock
 
 
 class RunFolder:
@@ -38,14 +40,33 @@ class RunFolder:
             DiskError: it cannot be written.
         """
         self.refuse_a_run()
-        with disk_errors(self.path):
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-        tokenizer.save(self.tokenizer_file)
-        write_file(
-            self.env_file,
-            (json.dumps(environment() | {"text_sha256": text_sha256}, indent=1) + "\n").encode(),
+        try:
+            with disk_errors(self.path):
+                self.checkpoints.mkdir(parents=True, exist_ok=True)
+            tokenizer.save(self.tokenizer_file)
+            write_file(
+                self.env_file,
+                (json.dumps(environment() | {"text_sha256": text_sha256}, indent=1) + "\n").encode(),
+            )
+            self.write_config(config)
+        except BaseException:
+            with suppress(OSError):
+                self.checkpoints.rmdir()
+                self.tokenizer_file.unlink(missing_ok=True)
+                self.env_file.unlink(missing_ok=True)
+            raise
+
+    def is_left_over(self) -> bool:
+        """Whether the folder holds no more than what a process left there that was ended before its run had begun."""
+        if not self.path.is_dir():
+            return False
+        of_a_beginning = (self.tokenizer_file.name, self.env_file.name)
+        if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
+            of_a_beginning += (self.checkpoints.name,)
+        names = [path.name for path in self.path.iterdir()]
+        return bool(names) and all(
+            name in of_a_beginning or name.startswith(UNFINISHED) or is_of_the_lock(name) for name in names
         )
-        self.write_config(config)
 
     def refuse_a_run(self) -> None:
         """Raise RunError where there is a run in the folder."""

@@ -72,10 +72,9 @@ def one_writer(folder: Path) -> Iterator[Hold]:
             folder.rmdir()
 
 
-def holds_nothing_else(folder: Path) -> bool:
-    """Whether all that a folder holds is what a process left there that ended before it began a run."""
-    names = [path.name for path in folder.iterdir()]
-    return bool(names) and all(name == LOCK or name.startswith(CLAIM) for name in names)
+def is_of_the_lock(name: str) -> bool:
+    """Whether a file in a run's folder is there only to hold it."""
+    return name == LOCK or name.startswith(CLAIM)
 
 
 def _hold(folder: Path) -> Hold:

@@ -58,8 +58,8 @@ def going_on(begun: RunConfig, given: RunConfig) -> RunConfig:
     for key, own, other in differences(begun, given):
         if key not in MAY_CHANGE and not (key in LEFT_OPEN and other == LEFT_OPEN[key]):
             raise ConfigError(
-                f"{key}: the run has {as_written(own)}, and {as_written(other)} is given; a resumed run stays the run it was, and only "
-                f"{', '.join(sorted(MAY_CHANGE))} may change"
+                f"{key}: the run has {as_written(own)}, and {as_written(other)} is given; a resumed run stays the run "
+                f"it was, and only {', '.join(sorted(MAY_CHANGE))} may change"
             )
     changes = {name: getattr(given.train, name) for name in TRAIN_MAY_CHANGE}
     return begun.replace(train=begun.train.replace(**changes))
