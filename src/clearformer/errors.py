@@ -51,6 +51,10 @@ class DeviceError(ClearformerError):
     """A device cannot do what was asked of it, such as hold so much."""
 
 
+class RunInUseError(ClearformerError):
+    """Another process trains the run; what it makes is left alone."""
+
+
 class NonFiniteError(ClearformerError):
     """A loss or a gradient is not finite; the last good state is kept."""
 
@@ -60,6 +64,7 @@ class Interrupted(ClearformerError):
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
+        self.signal_number = signal_number
         self.exit_status = 128 + signal_number
 
 

@@ -17,7 +17,8 @@ from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 from clearformer.model.positions import Learned, NoPositions, RoPE, Sinusoidal
 from clearformer.run import find_run
 from clearformer.text import BPETokenizerSpec, GPT2TokenizerSpec, WordPieceTokenizerSpec
-from clearformer.train.config import RunConfig, TrainConfig
+from clearformer.train.config import TRAIN_MAY_CHANGE, RunConfig, TrainConfig
+from clearformer.train.folder import RunFolder
 from clearformer.train.optimizers import Adam, AdamW, Muon
 from clearformer.train.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
 from clearformer.train.tasks import Classify, Masked, Translate
@@ -388,6 +389,41 @@ def resolve_run(arguments: list[str], config_file: Path | None) -> RunConfig:
         layers.insert(1, _like(folder.read_config(), begin_with))
         layers.append({"train": {"pretrained": str(folder.path.resolve())}})
     return resolve(RunConfig, *_one_source(layers))
+
+
+def resolve_resumed(folder: RunFolder, arguments: list[str], config_file: Path | None) -> RunConfig:
+    """The configuration that the same kind of arguments describe for a run that goes on.
+
+    They may be those by which it began, or name only what is to change. What no setting says is as the run has it;
+    what a named preset says must be the run's own (`train.setup.going_on` compares), but for what may change. `auto`
+    is not asked again what it would choose now.
+
+    Raises:
+        ConfigError: one line for the first thing wrong.
+        RunError: config.toml is missing.
+    """
+    begun = folder.read_config()
+    name, given = split_arguments(arguments, config_file)
+    is_named = name in arguments
+    if is_named and name == "auto" and preset_of(folder) != "auto":
+        raise ConfigError(
+            f"auto: {folder.path} was begun by another preset; leave it out to go on with the run"
+        )
+    if is_named and name != "auto":
+        wanted = resolve_run(arguments, config_file)
+    else:
+        layers = [explicit(begun), *given]
+        if pretrained := _pretrained(given):
+            layers.append({"train": {"pretrained": str(find_run(pretrained).path.resolve())}})
+        wanted = resolve(RunConfig, *_one_source(layers))
+    said = {key for layer in given if isinstance(layer.get("train"), dict) for key in layer["train"]}
+    kept = {key: getattr(begun.train, key) for key in TRAIN_MAY_CHANGE - said}
+    return wanted.replace(train=wanted.train.replace(**kept))
+
+
+def preset_of(folder: RunFolder) -> str | None:
+    """The preset by which a run began, as far as the command in its env.json says."""
+    return next((word for word in folder.command()[1:] if word in PRESETS), None)
 
 
 def _pretrained(layers: list[dict[str, Any]]) -> str | None:

@@ -58,6 +58,13 @@ def find_run(name_or_path: str | Path) -> RunFolder:
     raise RunError(f"there is no run {name!r}: no config.toml in {runs_folder() / name}{hint}")
 
 
+def name_of(folder: RunFolder) -> str:
+    """What `find_run` finds a run's folder by: its name, or its path where it is not in the runs' folder."""
+    name = folder.path.name
+    is_there = (runs_folder() / name).resolve() == folder.path.resolve()
+    return name if is_there else str(folder.path)
+
+
 def new_run(name: str) -> RunFolder:
     """The folder for a new run.
 
@@ -67,11 +74,14 @@ def new_run(name: str) -> RunFolder:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
         raise RunError(f"--run: {shown(name)} is no name for a run; use letters, digits, '.', '_' and '-'")
     path = runs_folder() / name
-    if path.exists():
+    folder = RunFolder(path)
+    if folder.config_file.exists():
         raise RunError(
             f"--run: {path} exists; go on with it by --resume, choose another name, or delete the folder"
         )
-    return RunFolder(path)
+    if path.exists() and not folder.is_left_over():
+        raise RunError(f"--run: {path} exists and holds no run; choose another name, or delete it")
+    return folder
 
 
 def free_name(stem: str) -> str:
@@ -93,18 +103,19 @@ def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "au
     Args:
         name_or_path: A name under the runs' folder, or a path to a run's folder.
         checkpoint: `latest` (the newest), `best` (the lowest held-out loss) or a step's number.
-        device: `auto`, `cpu`, `cuda` or `mps`.
+        device: `auto`, `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
         average: How many checkpoints' weights to take the mean of: that one and those before it.
 
     Raises:
         RunError: there is no such run or checkpoint, or there are not as many to take the mean of.
         CheckpointError: a checkpoint is damaged.
+        ConfigError: there is no such device here.
     """
     folder = find_run(name_or_path)
     config, tokenizer = folder.read_config(), folder.read_tokenizer()
     path = find_checkpoint(folder, checkpoint)
     paths = [path] if average == 1 else last_checkpoints(folder, step_of(path), average)
-    where = resolve_device(device)
+    where = resolve_device(device, key="device")
     model = build_undrawn(config.model)
     try:
         model.load_state_dict(mean_weights(paths))

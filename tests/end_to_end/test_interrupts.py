@@ -1,17 +1,23 @@
 """Ctrl-C and `kill` as a user gives them."""
 
+import fcntl
 import json
+import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from clearformer.cli import main
 
 PATIENCE_SECONDS = 120
 SETTINGS = (
@@ -28,6 +34,8 @@ SETTINGS = (
     "train.compile=false",
 )
 
+COMMAND = (sys.executable, "-m", "clearformer", "train", *SETTINGS, "data.path=text.txt", "--run", "a")
+
 
 @pytest.fixture
 def arena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -42,11 +50,12 @@ def arena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @contextmanager
-def training(arena: Path, *settings: str) -> Iterator[subprocess.Popen[str]]:
+def training(arena: Path, *settings: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """A run named a under way, its messages in log.txt."""
-    command = [sys.executable, "-m", "clearformer", "train", *SETTINGS, "data.path=text.txt", "--run", "a"]
     with (arena / "log.txt").open("w") as log:
-        process = subprocess.Popen([*command, *settings], stdout=log, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(
+            [*COMMAND, *settings], stdout=log, stderr=subprocess.STDOUT, text=True, **options
+        )
         try:
             wait_until(lambda: "held-out" in (arena / "log.txt").read_text(), process)  # the table's heading
             yield process
@@ -55,7 +64,7 @@ def training(arena: Path, *settings: str) -> Iterator[subprocess.Popen[str]]:
             process.wait()
 
 
-def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+def wait_until(happened: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not happened():
         assert process.poll() is None, "the run came to its end"
@@ -68,7 +77,9 @@ def lines_of(arena: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_ends_the_run_with_all_kept_and_names_the_way_on(
     arena: Path, number: signal.Signals, status: int
 ) -> None:
@@ -81,7 +92,8 @@ def test_a_signal_ends_the_run_with_all_kept_and_names_the_way_on(
     assert "Traceback" not in log
     last_line = log.rstrip().splitlines()[-1]
     told = re.fullmatch(
-        r"clearformer: stopped at step (\d+); everything so far is kept; go on by: clearformer (.*)",
+        r"clearformer: stopped at step (\d+); everything so far is kept in runs/a; go on by: "
+        r"python -m clearformer (train --resume --run a)",
         last_line,
     )
     assert told
@@ -109,3 +121,101 @@ def test_a_second_interrupt_ends_the_run_at_once(arena: Path) -> None:
 
     assert "Traceback" not in (arena / "log.txt").read_text()
     assert not list(Path("runs/a/checkpoints").iterdir())
+
+
+# --- when nobody reads -------------------------------------------------------------------------------------
+
+
+def kept_steps() -> list[int]:
+    return sorted(int(path.name.removeprefix("step-")) for path in Path("runs/a/checkpoints").glob("step-*"))
+
+
+def test_whoever_stops_reading_stops_no_run(arena: Path) -> None:
+    """As `2>&1 | head -1` does: one line is read, then nobody is there."""
+    told = ("train.eval_every=1", "train.max_steps=60", "train.checkpoint_every=50")
+    read, write = os.pipe()
+    process = subprocess.Popen([*COMMAND, *told], stdout=write, stderr=write)
+    os.close(write)
+    try:
+        with os.fdopen(read) as reader:
+            assert reader.readline().startswith("run runs/a: ")
+        assert process.wait(PATIENCE_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+    assert kept_steps() == [50, 60]
+    assert len(lines_of(arena)) == 60
+
+
+def test_a_terminal_that_is_closed_ends_the_run_with_all_kept(arena: Path) -> None:
+    terminal, screen = os.openpty()
+
+    def take_the_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(screen, termios.TIOCSCTTY, 0)
+
+    settings = ("train.eval_every=2", "train.max_steps=1000000")
+    process = subprocess.Popen(
+        [*COMMAND, *settings], stdin=screen, stdout=screen, stderr=screen, preexec_fn=take_the_terminal
+    )
+    os.close(screen)
+    try:
+        os.set_blocking(terminal, False)
+        wait_until(lambda: drained(terminal) and len(lines_of(arena)) > 3, process)
+        os.close(terminal)
+        assert process.wait(PATIENCE_SECONDS) == 129
+    finally:
+        process.kill()
+        process.wait()
+
+    assert kept_steps() == [json.loads(lines_of(arena)[-1])["step"]]
+
+
+def drained(terminal: int) -> bool:
+    """Read what is on a terminal's screen, so that more can be written."""
+    try:
+        while os.read(terminal, 1 << 16):
+            pass
+    except BlockingIOError:
+        pass
+    return True
+
+
+def test_under_nohup_a_terminal_that_is_closed_ends_nothing(arena: Path) -> None:
+    with training(
+        arena, "train.max_steps=60", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    ) as process:
+        wait_until(lambda: len(lines_of(arena)) > 3, process)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+    assert kept_steps() == [60]
+
+
+# --- two processes on one run -----------------------------------------------------------------------------
+
+
+def test_a_run_under_way_is_trained_by_no_second_process_and_read_by_anyone(
+    arena: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with training(arena, "train.max_steps=1000000", "train.checkpoint_every=5") as process:
+        wait_until(lambda: len(kept_steps()) > 1, process)
+        for command in (["train", "--resume", "--run", "a"], [*COMMAND[3:], "--resume"]):
+            assert main(command) == 1
+            lines = [
+                line for line in capsys.readouterr().err.splitlines() if line.startswith("clearformer: ")
+            ]
+            assert len(lines) == 1
+            assert lines[0].startswith(f"clearformer: runs/a is in use: process {process.pid} on ")
+            assert "trains it since" in lines[0]
+        assert main(["eval", "a", "--json", "--device", "cpu"]) == 0
+        assert main(["generate", "a", "--prompt", "b", "--max-new-tokens", "2", "--device", "cpu"]) == 0
+        process.kill()
+        process.wait()
+    steps = [json.loads(line)["step"] for line in lines_of(arena)]
+    assert steps == list(range(1, len(steps) + 1))  # of one process
+
+    last = max(kept_steps())
+    assert main(["train", "--resume", "--run", "a", f"train.max_steps={last + 1}"]) == 0
+    assert [json.loads(line)["step"] for line in lines_of(arena)] == list(range(1, last + 2))

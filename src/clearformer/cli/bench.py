@@ -94,7 +94,7 @@ def generate(
 
     if dtype not in ("float32", "bfloat16"):
         raise ConfigError(f"--dtype {dtype}: give float32 or bfloat16")
-    decoder = decoder_of(arguments or ["minigpt"]).to(resolve_device(device)).eval()
+    decoder = decoder_of(arguments or ["minigpt"]).to(resolve_device(device, "--device")).eval()
     limits = limits_of(resolve_device(device))
     found = bench_generation(
         decoder, against or [], rounds, tokens, streams or [1, 16], dtype, limits, tell, compiled

@@ -41,7 +41,7 @@ def command(
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same texts.")] = 1,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text (may be given often).")] = None,
     checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:1.")] = "auto",
     compiled: Annotated[
         bool,
         typer.Option(

@@ -250,6 +250,11 @@ def measure_masked(run: Run, settings: Settings) -> Measurement:
     assert isinstance(run.model, Encoder)
     batches = masked_in_order(data.config, data.prepared, data.name)
     found = evaluate_masked(run.model, batches, dtype=settings.dtype)
+    if found is None:
+        raise DataError(
+            f"{read(settings)}: no token to mask, for all of its tokens are special ones such as [UNK]; "
+            "give texts that the run's tokenizer knows"
+        )
     text = data.note + masked_table(found, run.tokenizer.vocab_size, settings)
     return Measurement(text, found.to_json() | about(data, settings))
 

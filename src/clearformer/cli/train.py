@@ -1,16 +1,20 @@
 """`clearformer train`: one command from a text to a trained model, its held-out loss and a sample."""
 
 import logging
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearformer.errors import ConfigError, RunError
+from clearformer.errors import Interrupted, RunError, RunInUseError
 
 if TYPE_CHECKING:
     from clearformer.train.config import RunConfig
     from clearformer.train.folder import RunFolder
+    from clearformer.train.loop import Outcome
+    from clearformer.train.report import Reporter
 
 app = typer.Typer(add_completion=False)
 
@@ -29,7 +33,9 @@ def train(
     run: Annotated[
         str | None, typer.Option(help="The run's name under runs/ (or $CLEARFORMER_RUNS).")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run of that name.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run of that name; begin it where there is none.")
+    ] = False,
 ) -> None:
     """Train a model; see it learn; end with its held-out loss and something by it.
 
@@ -37,56 +43,98 @@ def train(
 
     Settings come from the preset, then the TOML file, then key=value, later ones winning. Everything is kept in
     runs/NAME: config.toml, tokenizer.json, metrics.jsonl, checkpoints. Ctrl-C finishes the step and saves.
+
+    With --resume the run of that name goes on, by the command that began it or by its name alone; where there is none,
+    the same command begins it.
     """
-    from clearformer.cli.console import ConsoleReporter
-    from clearformer.cli.outcomes import result
-    from clearformer.train import loop
+    from clearformer.cli.console import ConsoleReporter, go_on_unread
+    from clearformer.cli.outcomes import program_as_called, result
+    from clearformer.run import name_of
     from clearformer.train.processes import is_main_process
     from clearformer.train.report import Reporter
 
+    go_on_unread()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    settings, folder = (resumed if resume else begun)(arguments or [], config, run)
+    start = (resumed if resume else begun)(arguments or [], config, run)
     reporter = ConsoleReporter() if is_main_process() else Reporter()
-    reporter.say(f"run {folder.path}: {summary(settings)}")
-    outcome = loop.train(settings, folder, reporter, resume=resume)
+    try:
+        outcome = trained(start, reporter, is_named=run is not None)
+    except Interrupted as stopped:
+        if not is_main_process():  # the first one says it
+            raise typer.Exit(stopped.exit_status) from None
+        way_on = shlex.join(["train", "--resume", "--run", name_of(start.folder)])
+        raise Interrupted(
+            f"{stopped}; go on by: {program_as_called()} {way_on}", stopped.signal_number
+        ) from None
     if is_main_process():
-        typer.echo(result(outcome, folder))
+        typer.echo(result(outcome, start.folder))
 
 
-def begun(arguments: list[str], config: Path | None, run: str | None) -> "tuple[RunConfig, RunFolder]":
-    """A new run's configuration and folder."""
+@dataclass
+class Start:
+    """A run to train: its configuration, its folder, and whether it goes on there."""
+
+    settings: "RunConfig"
+    folder: "RunFolder"
+    goes_on: bool
+
+
+def begun(arguments: list[str], config: Path | None, run: str | None) -> Start:
+    """A new run, by the name that is given or by a free one."""
     from clearformer.presets import resolve_run, split_arguments
-    from clearformer.run import free_name, new_run
+    from clearformer.run import new_run
 
+    if run is not None:
+        new_run(run)  # before `auto` measures the machine
     settings = resolve_run(arguments, config)
     preset, _ = split_arguments(arguments, config)
-    return settings, new_run(free_name(f"{preset}-{settings.data.label}") if run is None else run)
+    return Start(settings, new_run(name_for(preset, settings) if run is None else run), goes_on=False)
 
 
-def resumed(arguments: list[str], config: Path | None, run: str | None) -> "tuple[RunConfig, RunFolder]":
-    """An earlier run's configuration and folder; how long it runs and what it tells may be changed."""
-    from clearformer.config import explicit, parse_override, resolve
+def name_for(preset: str, settings: "RunConfig") -> str:
+    """A free name that says the preset and the data, once where the data are called by the preset's name."""
+    from clearformer.run import free_name
+
+    label = settings.data.label
+    return free_name(label if f"{label}-".startswith(f"{preset}-") else f"{preset}-{label}")
+
+
+def resumed(arguments: list[str], config: Path | None, run: str | None) -> Start:
+    """An earlier run that goes on; where there is none, the new run that the arguments describe."""
+    from clearformer.presets import resolve_resumed
     from clearformer.run import find_run
-    from clearformer.train.config import MAY_CHANGE, RunConfig
 
     if run is None:
         raise RunError("--resume: say which run by --run NAME")
-    if config is not None:
-        raise ConfigError(
-            "--config: a resumed run keeps its own config.toml; change single keys by key=value"
-        )
-    folder = find_run(run)
-    settings = folder.read_config()
-    for argument in arguments:
-        key = argument.partition("=")[0]
-        if key not in MAY_CHANGE:
-            raise ConfigError(
-                f"{key}: a resumed run must stay the run it was; what may change is {', '.join(sorted(MAY_CHANGE))}"
-            )
-    if arguments:
-        settings = resolve(RunConfig, explicit(settings), *map(parse_override, arguments))
-        folder.write_config(settings)
-    return settings, folder
+    try:
+        folder = find_run(run)
+    except RunError:
+        if not describe_a_run(arguments, config):
+            raise
+        return begun(arguments, config, run)
+    return Start(resolve_resumed(folder, arguments, config), folder, goes_on=True)
+
+
+def describe_a_run(arguments: list[str], config: Path | None) -> bool:
+    """Whether they say more than how long a run goes on and how often it tells: a mistyped name alone begins none."""
+    from clearformer.train.config import MAY_CHANGE
+
+    return config is not None or any(word.partition("=")[0] not in MAY_CHANGE for word in arguments)
+
+
+def trained(start: Start, reporter: "Reporter", is_named: bool) -> "Outcome":
+    """Train a run; where another has taken a name that nobody gave since it was chosen, by the next free one."""
+    from clearformer.run import free_name, new_run
+    from clearformer.train import loop
+
+    while True:
+        reporter.say(f"run {start.folder.path}: {summary(start.settings)}")
+        try:
+            return loop.train(start.settings, start.folder, reporter, resume=start.goes_on)
+        except RunInUseError:
+            if is_named:
+                raise
+            start.folder = new_run(free_name(start.folder.path.name))
 
 
 def summary(config: "RunConfig") -> str:

@@ -47,7 +47,7 @@ def command(
     ] = None,
     average: Annotated[int, typer.Option(min=1, help="Take the mean of the last K checkpoints.")] = 1,
     checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:1.")] = "auto",
     dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16 (as in training).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

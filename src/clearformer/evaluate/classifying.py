@@ -54,8 +54,11 @@ def evaluate_classes(
     """Classify every text of a split; the model's mode is left as it was.
 
     Raises:
-        DataError: a text is too long and may not be cut, or there are not as many labels as the model has classes.
+        DataError: there are no texts, one is too long and may not be cut, or there are not as many labels as the model
+            has classes.
     """
+    if not len(dataset.splits[split]):
+        raise DataError(f"the {split} split has no texts to measure a model on")
     if len(dataset.labels) != model.config.n_classes:
         raise DataError(
             f"the data have {len(dataset.labels)} labels and the model {model.config.n_classes} classes: they are "

@@ -41,12 +41,15 @@ class MaskedEvaluation:
 
 def evaluate_masked(
     model: Encoder, batches: Iterable[MaskedBatch], *, dtype: torch.dtype | None = None
-) -> MaskedEvaluation:
-    """Let a model guess all that is masked in some batches; its mode is left as it was."""
+) -> MaskedEvaluation | None:
+    """Let a model guess all that is masked in some batches; its mode is left as it was.
+
+    None where nothing is masked, as in rows of nothing but [UNK]: there is no mean over nothing.
+    """
     device = model.embed.weight.device
     sums = Guesses()
     with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
         for batch in batches:
             tokens, padding, targets = (torch.from_numpy(array).to(device) for array in batch)
             sums.add(model.unembed, model.hidden(tokens, padding), targets)
-    return MaskedEvaluation(sums.loss / max(1, sums.n), sums.n_right / max(1, sums.n), sums.n)
+    return MaskedEvaluation(sums.loss / sums.n, sums.n_right / sums.n, sums.n) if sums.n else None

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from clearformer.data import PairSplit, batches_in_order
+from clearformer.errors import DataError
 from clearformer.evaluate.guesses import Guesses
 from clearformer.evaluate.language_model import finite, perplexity_of
 from clearformer.generate import autocast_to, evaluating
@@ -63,7 +64,12 @@ def evaluate_pairs(
         tokenizer: Theirs.
         dtype: The type of the matrix products (autocast); as it is around the call, where not given.
         batch_tokens: The most tokens to read at once.
+
+    Raises:
+        DataError: the split has no pairs.
     """
+    if not len(split):
+        raise DataError(f"the {split.name} split has no pairs to measure a model on")
     device = model.embed.weight.device
     sums = Guesses()
     with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):

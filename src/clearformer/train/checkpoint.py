@@ -47,6 +47,7 @@ class Progress:
             the same part of it (see `train.eval_share`). None where there is no split, or it was not read then.
         best_step: The step with the lowest such loss so far, among those that became checkpoints.
         best_val_loss: That loss.
+        best_n_rows: The rows of the held-out split that it is of. Losses of other rows are not compared with it.
     """
 
     step: int = 0
@@ -55,6 +56,7 @@ class Progress:
     val_loss: float | None = None
     best_step: int | None = None
     best_val_loss: float | None = None
+    best_n_rows: int | None = None
 
 
 @dataclass(frozen=True)

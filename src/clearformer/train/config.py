@@ -1,14 +1,24 @@
 """What a run is made of."""
 
+import re
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from clearformer.config import PathName, Spec
 from clearformer.data import Data, TextData, kind_of
 from clearformer.errors import ConfigError
 from clearformer.model.config import ModelConfig
 from clearformer.text import CharTokenizerSpec, TokenizerConfig
+from clearformer.train.device import DEVICE_NAME, device_hint
 from clearformer.train.optimizers import AdamW, OptimizerSpec
 from clearformer.train.schedules import Cosine, Schedule
 from clearformer.train.tasks import Masked, NextToken, Objective, Translate
@@ -47,6 +57,7 @@ class TrainConfig(Spec):
         checkpoint_every: Steps between checkpoints; `none` writes only the last.
         keep: How many checkpoints stay; the best one and the last stay besides.
         sample_every: Steps between samples printed on the way; `none` prints none.
+        device: `auto` (the best there is), `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
         dtype: Of the matrix products; weights stay float32. `auto` takes bfloat16 where it is faster.
         compile: Whether torch.compile is used; `auto` where it pays within the run.
         deterministic: Whether only deterministic kernels are used (on a GPU; a CPU's are).
@@ -74,11 +85,21 @@ class TrainConfig(Spec):
     sample_prompt: str = "\n"
     sample_tokens: PositiveInt = 200
     sample_temperature: NonNegativeFloat = 0.8
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto"] | bool = "auto"
     deterministic: bool = False
     tensorboard: bool = False
+
+    @field_validator("device")
+    @classmethod
+    def _is_a_device_s_name(cls, device: str) -> str:
+        name = device.strip().lower()
+        if not re.fullmatch(DEVICE_NAME, name):
+            raise ConfigError(
+                f"train.device: auto, cpu, mps, cuda or one GPU such as cuda:1; got {device!r}{device_hint(name)}"
+            )
+        return name
 
     @model_validator(mode="after")
     def _has_an_end(self) -> "TrainConfig":
@@ -172,9 +193,8 @@ class RunConfig(Spec):
 
 
 # A resumed run goes on as the run it was; only how long, how often it tells, and where may change.
-MAY_CHANGE = frozenset(
-    f"train.{key}"
-    for key in (
+TRAIN_MAY_CHANGE = frozenset(
+    (
         "max_steps",
         "max_seconds",
         "eval_every",
@@ -190,3 +210,4 @@ MAY_CHANGE = frozenset(
         "device",
     )
 )
+MAY_CHANGE = frozenset(f"train.{name}" for name in TRAIN_MAY_CHANGE)

@@ -4,44 +4,73 @@ import contextlib
 import ctypes
 import logging
 import os
+import re
 import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 import torch
 
-from clearformer.errors import ConfigError, DeviceError
+from clearformer.errors import ConfigError, DeviceError, did_you_mean
 
 logger = logging.getLogger(__name__)
 
 # Of glibc's malloc.h, for mallopt(3).
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
+DEVICE_NAME = r"auto|cpu|mps|cuda(:\d+)?"
+ALSO_CALLED = {"gpu": "cuda", "nvidia": "cuda", "metal": "mps", "apple": "mps"}
+
 BFLOAT16_MUST_GAIN = 1.3  # below this, its coarser numbers are not worth it
+WARM_UP = 2  # products whose time does not count
+STEADY_SPREAD = 1.5  # the median over the least of some times, up to which a machine counts as steady
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 REPEATABLE = (":4096:8", ":16:8")
 """What `WORKSPACE` may be where cuBLAS's products are to be the same every time."""
 
 
-def resolve_device(name: str) -> torch.device:
-    """The device of a run: the named one, or the best there is.
+def resolve_device(name: str, key: str = "train.device") -> torch.device:
+    """A device by its name, or the best there is for `auto`.
+
+    Args:
+        name: `auto`, `cpu`, `cuda`, `mps`, or one GPU of several: `cuda:1`. Upper and lower case are the same.
+        key: The setting or the option that gave the name, for the message.
 
     Raises:
-        ConfigError: the named one is not there.
+        ConfigError: there is no such device here.
     """
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        name = next(device for device, there in available.items() if there)
-    if not available[name]:
-        here = ", ".join(device for device, there in available.items() if there)
-        raise ConfigError(f"train.device: this machine has no {name}; it has {here}")
-    if name == "cuda":
-        # torch and cuBLAS read it at this process's first product, which may come before the run that needs it.
-        os.environ.setdefault(WORKSPACE, REPEATABLE[0])
-    return torch.device(name)
+    here, wanted = devices_here(), name.strip().lower()
+    if wanted == "auto":
+        wanted = here[0]
+    if wanted in here:
+        if wanted.startswith("cuda"):
+            # torch and cuBLAS read it at this process's first product, which may come before the run that needs it.
+            os.environ.setdefault(WORKSPACE, REPEATABLE[0])
+        return torch.device(wanted)
+    if re.fullmatch(DEVICE_NAME, wanted):
+        raise ConfigError(f"{key}: this machine has no {name}; it has {', '.join(here)}")
+    raise ConfigError(
+        f"{key}: {name!r} is no device (this machine has {', '.join(here)}){device_hint(wanted)}"
+    )
+
+
+def device_hint(name: str) -> str:
+    """Which device was meant by a name that is none."""
+    return did_you_mean(ALSO_CALLED.get(name, name), ("auto", "cpu", "cuda", "mps"))
+
+
+def devices_here() -> list[str]:
+    """The names of this machine's devices, the best first; each GPU of several has a name of its own too."""
+    here = ["cpu"]
+    if torch.backends.mps.is_available():
+        here.insert(0, "mps")
+    if torch.cuda.is_available():
+        here[:0] = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+    return here
 
 
 def resolve_dtype(name: str, device: torch.device) -> str:
@@ -54,20 +83,57 @@ def resolve_dtype(name: str, device: torch.device) -> str:
             "matrix products in %s: this GPU %s bfloat16", chosen, "has" if chosen == "bfloat16" else "lacks"
         )
         return chosen
-    gain = _product_seconds(torch.float32, device) / _product_seconds(torch.bfloat16, device)
-    chosen = "bfloat16" if gain >= BFLOAT16_MUST_GAIN else "float32"
-    logger.info("matrix products in bfloat16 run %.1f times as fast as in float32 here: %s", gain, chosen)
+    gain = bfloat16_gain(device)
+    chosen = "bfloat16" if gain.is_certain and gain.ratio >= BFLOAT16_MUST_GAIN else "float32"
+    logger.info("%s: %s", gain, chosen)
     return chosen
 
 
-def _product_seconds(dtype: torch.dtype, device: torch.device, size: int = 512, repeats: int = 7) -> float:
-    a = torch.rand(size, size, device=device).to(dtype)
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        float((a @ a)[0, 0])  # reading a number waits for the device
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[2:])
+@dataclass(frozen=True)
+class Gain:
+    """How much faster one of two measured things is than the other, and how steady the machine was meanwhile.
+
+    Attributes:
+        ratio: Of the least times: what slows a machine down makes times longer, never shorter.
+        ratio_of_medians: The same of the medians; another one on an uneven machine.
+        spread: The larger of the two medians over their least times; 1 on a steady machine.
+    """
+
+    ratio: float
+    ratio_of_medians: float
+    spread: float
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the least times and the medians agree on what is worth it."""
+        return (self.ratio >= BFLOAT16_MUST_GAIN) == (self.ratio_of_medians >= BFLOAT16_MUST_GAIN)
+
+    def __str__(self) -> str:
+        told = f"matrix products in bfloat16 run about {self.ratio:.2g} times as fast as in float32 here"
+        if not self.is_certain:
+            told += f", or {self.ratio_of_medians:.2g} times: the machine is too busy to tell"
+        elif self.spread > STEADY_SPREAD:
+            told += (
+                f" (the machine was busy: the times of one product differed by a factor of {self.spread:.2g})"
+            )
+        return told
+
+
+def bfloat16_gain(device: torch.device, size: int = 512, repeats: int = 30) -> Gain:
+    """How much faster products are in bfloat16, by products in the two types in turn."""
+    products = [torch.rand(size, size, device=device).to(dtype) for dtype in (torch.float32, torch.bfloat16)]
+    times = [[_product_seconds(a) for a in products] for _ in range(repeats + WARM_UP)][WARM_UP:]
+    of_float32, of_bfloat16 = zip(*times, strict=True)
+    medians = statistics.median(of_float32), statistics.median(of_bfloat16)
+    least = min(of_float32), min(of_bfloat16)
+    spread = max(median / shortest for median, shortest in zip(medians, least, strict=True))
+    return Gain(least[0] / least[1], medians[0] / medians[1], spread)
+
+
+def _product_seconds(a: torch.Tensor) -> float:
+    start = time.perf_counter()
+    float((a @ a)[0, 0])  # reading a number waits for the device
+    return time.perf_counter() - start
 
 
 def resolve_compile(setting: str | bool, device: torch.device, pays: Callable[[], bool]) -> bool:

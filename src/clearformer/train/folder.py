@@ -5,6 +5,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -14,9 +15,10 @@ import torch
 
 from clearformer.config import read_toml, resolve, to_toml
 from clearformer.errors import DataError, RunError
-from clearformer.files import disk_errors, make_folders, sync, write_file
+from clearformer.files import UNFINISHED, disk_errors, make_folders, sync, write_file
 from clearformer.text import Tokenizer, load_tokenizer
 from clearformer.train.config import RunConfig
+from clearformer.train.lock import is_of_the_lock
 from clearformer.train.setup import PATHS
 
 
@@ -38,19 +40,47 @@ class RunFolder:
             RunError: there is a run in it.
             DiskError: it cannot be written.
         """
+        self.refuse_a_run()
+        try:
+            with disk_errors(self.path):
+                make_folders(self.checkpoints)
+            tokenizer.save(self.tokenizer_file)
+            write_file(
+                self.env_file,
+                (json.dumps(environment() | {"text_sha256": text_sha256}, indent=1) + "\n").encode(),
+            )
+            self.write_config(config)
+        except BaseException:
+            with suppress(OSError):
+                self.checkpoints.rmdir()
+                self.tokenizer_file.unlink(missing_ok=True)
+                self.env_file.unlink(missing_ok=True)
+            raise
+
+    def is_left_over(self) -> bool:
+        """Whether the folder holds no more than what a process left there that was ended before its run had begun."""
+        if not self.path.is_dir():
+            return False
+        of_a_beginning = (self.tokenizer_file.name, self.env_file.name)
+        if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
+            of_a_beginning += (self.checkpoints.name,)
+        names = [path.name for path in self.path.iterdir()]
+        return bool(names) and all(
+            name in of_a_beginning or name.startswith(UNFINISHED) or is_of_the_lock(name) for name in names
+        )
+
+    def refuse_a_run(self) -> None:
+        """Raise RunError where there is a run in the folder."""
         if self.config_file.exists():
             raise RunError(f"{self.path} holds a run; resume it, or choose another folder")
-        with disk_errors(self.path):
-            make_folders(self.checkpoints)
-        tokenizer.save(self.tokenizer_file)
-        write_file(
-            self.env_file,
-            (json.dumps(environment() | {"text_sha256": text_sha256}, indent=1) + "\n").encode(),
-        )
-        self.write_config(config)
 
     def write_config(self, config: RunConfig) -> None:
         write_file(self.config_file, to_toml(config).encode())
+
+    def change_config(self, config: RunConfig) -> None:
+        """Write the configuration with which the run goes on, where it is another."""
+        if config != self.read_config():
+            self.write_config(config)
 
     def read_config(self) -> RunConfig:
         """The run's configuration.
@@ -101,6 +131,13 @@ class RunFolder:
             f"{self.config_file}: the data have changed since this run began on them: {named} had the SHA-256 "
             f"{began_on[:12]} and now has {text_sha256[:12]}"
         )
+
+    def command(self) -> list[str]:
+        """The command by which the run began; empty where env.json does not say."""
+        try:
+            return [str(word) for word in json.loads(self.env_file.read_text())["command"]]
+        except (OSError, ValueError, TypeError, KeyError):
+            return []
 
     def refuse_another_text(self, text_sha256: str) -> None:
         """Compare a text with the one that the run began on.

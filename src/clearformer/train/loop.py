@@ -7,11 +7,11 @@ dropout of step s are drawn from (seed, s). So what a checkpoint holds is all th
 """
 
 import copy
+import logging
 import math
-import shlex
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from clearformer.errors import CheckpointError, Interrupted, NonFiniteError
+from clearformer.errors import CheckpointError, ClearformerError, DiskError, Interrupted, NonFiniteError
 from clearformer.model import Transformer, build
 from clearformer.model.compiling import compile_step
 from clearformer.train.checkpoint import (
@@ -28,9 +28,11 @@ from clearformer.train.checkpoint import (
     Progress,
     link,
     list_checkpoints,
+    load_checkpoint,
     newest_whole,
     prune,
     save_checkpoint,
+    step_folder,
     step_of,
 )
 from clearformer.train.config import RunConfig, TrainConfig
@@ -45,12 +47,13 @@ from clearformer.train.device import (
 )
 from clearformer.train.folder import Metrics, RunFolder
 from clearformer.train.interrupts import Interrupts
+from clearformer.train.lock import one_writer
 from clearformer.train.nonfinite import first_nonfinite_module, weights_are_finite
 from clearformer.train.pretrained import load_pretrained, pretrained_tokenizer
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
 from clearformer.train.schedules import lr_factor
-from clearformer.train.setup import settle
+from clearformer.train.setup import going_on, settle
 from clearformer.train.state import (
     load_optimizer_tensors,
     load_raw_weights,
@@ -66,6 +69,8 @@ from clearformer.train.writing import CheckpointWriter
 LESS_MEMORY = (
     "raise train.accumulate: the same step in more parts, each of which needs less (see `clearformer plan`)"
 )
+logger = logging.getLogger(__name__)
+
 FORWARD_PASSES_IN_A_STEP = 3  # by FLOPs: one forward, and a backward pass of two
 
 
@@ -83,37 +88,44 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
     """Train a model as `config` says, keeping everything in `folder`.
 
     Args:
-        config: The run's configuration; when resuming, that of the run's folder.
+        config: The run's configuration; when resuming, that of the run's folder but for what may change.
         folder: Where the run is kept. A new run begins the folder; a resumed one goes on from its newest whole
-            checkpoint, and from the start where it has none.
+            checkpoint, and from the start where it has none. This process alone writes to it until the run ends.
         reporter: Told of everything on the way.
         resume: Whether the folder's run goes on.
 
     Raises:
-        Interrupted: SIGINT or SIGTERM came; the step was finished and saved.
+        Interrupted: SIGINT, SIGTERM or SIGHUP came; the step was finished and saved.
+        RunInUseError: another process trains the run.
+        RunError: a run is to begin where there is one.
         NonFiniteError: a loss or gradient was not finite; the state before it was saved.
         DiskError: the folder cannot be written; earlier checkpoints are whole.
         CheckpointError: all checkpoints are damaged.
         DeviceError: the device's memory is full; earlier checkpoints are whole.
-        DataError, ConfigError: the text and the configuration do not go together.
+        DataError, ConfigError: the text and the configuration do not go together, or the run is another one.
     """
     device = resolve_device(config.train.device)
     processes = Processes.join(device)
     if config.train.tensorboard:
         writer_type()  # what would fail later fails now
-    if resume:
-        task = config.train.objective.open(config, folder.read_tokenizer(), reporter.preparing)
-        folder.refuse_another_text(task.data_sha256)
-    else:
-        task = config.train.objective.open(config, pretrained_tokenizer(config), reporter.preparing)
-        config = settle(config, task, device, processes)
-    training = Training(config, folder, task, device, processes, reporter)
-    if resume:
-        training.restore()
-    else:
-        training.begin()
-    with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
-        training.run(interrupts)
+    with one_writer(folder.path) if processes.is_main else nullcontext() as hold:
+        if resume:
+            config = going_on(folder.read_config(), config)
+            task = config.train.objective.open(config, folder.read_tokenizer(), reporter.preparing)
+            folder.refuse_another_text(task.data_sha256)
+        else:
+            folder.refuse_a_run()
+            task = config.train.objective.open(config, pretrained_tokenizer(config), reporter.preparing)
+            config = settle(config, task, device, processes)
+        training = Training(config, folder, task, device, processes, reporter)
+        if resume:
+            training.restore()
+            if processes.is_main:
+                folder.change_config(config)
+        else:
+            training.begin()
+        with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
+            training.run(interrupts, hold.check if hold else None)
     return Outcome(training.weights_to_use, task, training.progress, training.evaluation)
 
 
@@ -134,6 +146,7 @@ class Training:
         self.reporter = reporter if processes.is_main else Reporter()
         self.n_parts = processes.count * config.train.accumulate
         task.refuse_uneven(self.n_parts)
+        task.refuse_unmeasurable()
         torch.manual_seed(config.seed)
         self.model = build(config.model).to(device)
         self.average = copy.deepcopy(self.model).eval() if config.train.ema else None
@@ -142,6 +155,8 @@ class Training:
         self.progress = Progress()
         self.evaluation: Measured | None = None
         self.metrics: Metrics | None = None  # opened by `run`, in the process that writes
+        self.interrupts = Interrupts()
+        self.signal_of_all = 0  # that any of several processes had received when the step ended
         self.writer = CheckpointWriter()
         self.compute_loss: Callable[..., Tensor] = self.loss_of_batch
 
@@ -169,8 +184,14 @@ class Training:
 
     # --- the course of a run --------------------------------------------------------------------------------
 
-    def run(self, interrupts: Interrupts) -> None:
-        """Step after step until the run's end, with all that happens between."""
+    def run(self, interrupts: Interrupts, check_hold: Callable[[], None] | None = None) -> None:
+        """Step after step until the run's end, with all that happens between.
+
+        Args:
+            interrupts: What signals have come.
+            check_hold: Called after each step; raises where another process has taken the run over.
+        """
+        self.interrupts = interrupts
         with ExitStack() as at_the_end:
             at_the_end.enter_context(self.writer)
             if self.settings.deterministic:
@@ -191,17 +212,21 @@ class Training:
                 if self.due(self.settings.log_every):
                     line = self.describe_step(loss, norm, lr, since=window)
                     window = self.progress
+                if check_hold:
+                    check_hold()
                 if self.due(self.settings.eval_every) or self.due(self.settings.checkpoint_every):
                     line = line or self.describe_step(loss, norm, lr, since=window)
-                    line |= self.evaluate()
+                    with self.kept_if_it_fails(line):
+                        line |= self.evaluate()
                 if line and self.metrics:
                     self.metrics.append(line)
                 if line and board:
                     write_scalars(board, line)
                 self.reporter.stepped(self.progress, line)
                 if self.settings.sample_every and self.progress.step % self.settings.sample_every == 0:
-                    self.reporter.sampled(self.task.sample(self.weights_to_use))
-                stop = int(self.processes.agree(interrupts.received or 0))
+                    with self.kept_if_it_fails():
+                        self.reporter.sampled(self.task.sample(self.weights_to_use))
+                stop = self.signal_to_end()
                 if stop or self.due(self.settings.checkpoint_every):
                     self.save()
                 if stop:
@@ -209,14 +234,38 @@ class Training:
                 self.writer.check()
             self.evaluate_if_stale()
 
+    def signal_to_end(self) -> int:
+        """The signal by which the run ends now, 0 for none: in several processes one that all know of."""
+        return self.signal_of_all if self.processes.count > 1 else self.interrupts.received or 0
+
     def refuse_to_go_on(self, signal_number: int) -> NoReturn:
         """End the run where a signal asked for it, once all is kept."""
         self.writer.wait()
+        self.processes.wait_for_all()  # where one ends early, torchrun ends the one that writes
         raise Interrupted(
-            f"stopped at step {self.progress.step}; everything so far is kept; go on by: "
-            f"clearformer train --resume --run {shlex.quote(str(self.folder.path))}",
+            f"stopped at step {self.progress.step}; everything so far is kept in {self.folder.path}",
             signal_number,
         )
+
+    @contextmanager
+    def kept_if_it_fails(self, line: dict[str, Any] | None = None) -> Iterator[None]:
+        """Save the state, and the step's line of metrics, where the `with` block raises what nobody foresaw."""
+        try:
+            yield
+        except (
+            NonFiniteError,
+            DiskError,
+        ):  # the one has seen to it, the other tells that nothing can be saved
+            raise
+        except Exception:
+            try:
+                if line and self.metrics:
+                    self.metrics.append(line)
+                self.save()
+                self.writer.wait()
+            except ClearformerError as error:
+                logger.warning("%s", error)  # what is raised is what came first
+            raise
 
     def finished(self) -> bool:
         return self.part_done() >= 1
@@ -274,7 +323,9 @@ class Training:
             optimizer.zero_grad()
         self.update_average(step)
         synchronize(self.device)
-        seconds = self.processes.agree(self.progress.seconds + (time.perf_counter() - start))
+        seconds, self.signal_of_all = self.processes.end_step(
+            self.progress.seconds + (time.perf_counter() - start), self.interrupts.received or 0
+        )
         tokens = self.progress.tokens + self.task.n_tokens(step)
         self.progress = replace(self.progress, step=step + 1, seconds=seconds, tokens=tokens, val_loss=None)
         return float(loss), float(norm), lr
@@ -372,6 +423,7 @@ class Training:
         """Read as much of the held-out split as is due; returns what a metrics line says of it.
 
         Checkpoints are compared by the same rows of it each time, the last one too; then the rest is read as well.
+        Where there is nothing to guess in the rows that were read, there is no loss.
 
         Raises:
             NonFiniteError: the last update has spoilt the weights.
@@ -383,29 +435,30 @@ class Training:
             return self.describe_evaluation(self.measure(n_rows), n_rows)
         n_rows = self.rows_within_share(self.settings.checkpoint_every)
         measured = self.measure(n_rows)
-        self.progress = replace(self.progress, val_loss=measured.loss)
+        self.progress = replace(self.progress, val_loss=None if measured is None else measured.loss)
         if self.finished() and n_rows is not None:
             n_rows, measured = None, self.measure(None)
         if n_rows is None:
             self.evaluation = measured
         return self.describe_evaluation(measured, n_rows)
 
-    def measure(self, n_rows: int | None) -> Measured:
-        """Read so many rows of the held-out split, or all of them.
+    def measure(self, n_rows: int | None) -> Measured | None:
+        """Read so many rows of the held-out split, or all of them; None where there is nothing to guess in them.
 
         Raises:
             NonFiniteError: the loss is not finite.
         """
         measured = self.task.evaluate(self.weights_to_use, getattr(torch, self.settings.dtype), n_rows)
-        assert measured is not None
-        if not math.isfinite(measured.loss):
+        if measured is not None and not math.isfinite(measured.loss):
             step = self.progress.step
             self.refuse_nonfinite(step, "held-out loss", self.find_nonfinite(step))
         return measured
 
-    def describe_evaluation(self, measured: Measured, n_rows: int | None) -> dict[str, float]:
+    def describe_evaluation(self, measured: Measured | None, n_rows: int | None) -> dict[str, float]:
         """What a line in metrics.jsonl says of an evaluation."""
         share = 1.0 if n_rows is None else n_rows / self.task.n_held_out
+        if measured is None:
+            return {}
         return {"val_loss": measured.loss, "val_share": share} | self.task.metrics(measured)
 
     def rows_within_share(self, n_steps: int | None) -> int | None:
@@ -418,6 +471,12 @@ class Training:
         steps = self.settings.eval_share * FORWARD_PASSES_IN_A_STEP * n_steps
         n_rows = max(1, round(steps * self.task.rows_per_step))
         return n_rows if n_rows < self.task.n_held_out else None
+
+    @property
+    def rows_compared(self) -> int:
+        """The rows of the held-out split by which checkpoints are compared."""
+        n_rows = self.rows_within_share(self.settings.checkpoint_every)
+        return self.task.n_held_out if n_rows is None else n_rows
 
     def evaluate_if_stale(self) -> None:
         """Evaluate, unless the last evaluation was of this very state (a finished run that is resumed has none)."""
@@ -462,7 +521,32 @@ class Training:
         loss, best = progress.val_loss, progress.best_val_loss
         if loss is None or (best is not None and best <= loss):
             return progress
-        return replace(progress, best_step=progress.step, best_val_loss=loss)
+        return replace(progress, best_step=progress.step, best_val_loss=loss, best_n_rows=self.rows_compared)
+
+    def measure_best_anew(self) -> None:
+        """Measure the best checkpoint on the rows by which later ones will be, where it was on others.
+
+        The losses of different rows say nothing about which state is better. Where that checkpoint is no longer
+        whole, the comparison begins anew.
+        """
+        progress = self.progress
+        if progress.best_step is None or progress.best_n_rows == self.rows_compared:
+            return
+        try:
+            best = load_checkpoint(step_folder(self.folder.checkpoints, progress.best_step))
+        except CheckpointError as error:
+            logger.warning("%s; the best checkpoint is chosen among the later ones", error)
+            self.progress = replace(progress, best_step=None, best_val_loss=None, best_n_rows=None)
+            return
+        self.reporter.say(
+            f"measuring step {progress.best_step}, the best so far, on the held-out data now read"
+        )
+        model = copy.deepcopy(self.weights_to_use)
+        model.load_state_dict(best.model)
+        n_rows = self.rows_within_share(self.settings.checkpoint_every)
+        measured = self.task.evaluate(model, getattr(torch, self.settings.dtype), n_rows)
+        loss = None if measured is None else measured.loss
+        self.progress = replace(progress, best_val_loss=loss, best_n_rows=self.rows_compared)
 
     def tensors_for_resuming(self) -> dict[str, Tensor]:
         """Copies of all that the next step needs besides the weights to use, by name."""
@@ -486,4 +570,5 @@ class Training:
                 f"{self.folder.checkpoints}: the checkpoint of step {self.progress.step} does not fit config.toml: "
                 f"{error}"
             ) from None
+        self.measure_best_anew()
         self.reporter.say(f"going on from step {self.progress.step}")

@@ -25,7 +25,7 @@ from clearformer.model.count import (
 )
 from clearformer.model.transformer import build, build_on_meta
 from clearformer.train.config import TrainConfig
-from clearformer.train.device import autocast, synchronize
+from clearformer.train.device import STEADY_SPREAD, autocast, synchronize
 from clearformer.train.objective import next_token_loss, summed_loss, summed_loss_of_counted
 from clearformer.train.tasks import Classify, Masked, NextToken, Translate
 
@@ -82,13 +82,28 @@ MOST_BUILT_LAYERS = 12
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast a device forms matrix products, in FLOP/s, and the part of it that training is assumed to reach."""
+    """How fast a device forms matrix products, and the part of it that training is assumed to reach.
+
+    Attributes:
+        device: Its name.
+        dtype: The type of the products.
+        flops_per_second: FLOP/s.
+        source: Where that is from.
+        utilisation: The part of it that training is assumed to reach.
+        spread: The median time of the measured products over that of the fastest tenth; 1 on a steady machine.
+    """
 
     device: str
     dtype: str
     flops_per_second: float
     source: Literal["datasheet", "measured"]
     utilisation: float
+    spread: float = 1.0
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether other work slowed the machine down while it was measured: what follows from the rate is doubtful."""
+        return self.spread > STEADY_SPREAD
 
 
 def named_rate(name: str, dtype: str) -> Rate:
@@ -134,8 +149,13 @@ def measured_rate(dtype: str, device: torch.device, seconds: float = 1.0, quanti
         torch.mm(a, b)
         synchronize(device)
         times.append(time.perf_counter() - start)
-    rate = 2 * size**3 / sorted(times)[int(quantile * len(times))]
-    return Rate(f"this machine's {device.type}", dtype, rate, "measured", MEASURED_UTILISATION)
+    rate = 2 * size**3 / _quantile(times, quantile)
+    spread = _quantile(times, 0.5) / _quantile(times, 0.1)
+    return Rate(f"this machine's {device.type}", dtype, rate, "measured", MEASURED_UTILISATION, spread)
+
+
+def _quantile(times: list[float], part: float) -> float:
+    return sorted(times)[int(part * len(times))]
 
 
 def mfu(flops_per_token: float, tokens_per_second: float, peak: float | None) -> float | None:

@@ -11,6 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from clearformer.errors import ConfigError
+from clearformer.train.interrupts import ENDING
+
 logger = logging.getLogger(__name__)
 
 
@@ -44,10 +47,18 @@ class Processes:
 
     @classmethod
     def join(cls, device: torch.device) -> "Processes":
-        """Meet the other processes that torchrun started, if any."""
+        """Meet the other processes that torchrun started, if any.
+
+        Raises:
+            ConfigError: all of them would compute on the same GPU.
+        """
         count = int(os.environ.get("WORLD_SIZE", "1"))
         if count == 1:
             return cls()
+        if device.index is not None:
+            raise ConfigError(
+                f"train.device: {device} is one GPU, and each of {count} processes takes its own; set cuda"
+            )
         if device.type == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         if not dist.is_initialized():
@@ -71,10 +82,30 @@ class Processes:
             tensor.copy_(mean.view_as(tensor))
 
     def agree(self, value: float) -> float:
-        """The first process's value, in every process (a clock, a signal)."""
+        """The first process's value, in every process (what one of them measures, another may not)."""
+        return self._sum([value if self.is_main else 0.0])[0]
+
+    def end_step(self, clock: float, signal_number: int) -> tuple[float, int]:
+        """The first process's clock, and the signal that any of them has received, or 0; in one message.
+
+        Of several signals, that with the lowest number.
+        """
         if self.count == 1:
-            return value
-        shared = torch.tensor([value], dtype=torch.float64)
+            return clock, signal_number
+        received = [float(signal_number == number) for number in ENDING]
+        clock, *received = self._sum([clock if self.is_main else 0.0, *received])
+        return clock, next((number for number, n in zip(ENDING, received, strict=True) if n), 0)
+
+    def wait_for_all(self) -> None:
+        """Until every process is here."""
+        if self.count > 1:
+            dist.barrier()
+
+    def _sum(self, values: list[float]) -> list[float]:
+        """The sums over all processes."""
+        if self.count == 1:
+            return values
+        shared = torch.tensor(values, dtype=torch.float64)
         shared = shared.cuda() if dist.get_backend() == "nccl" else shared
-        dist.broadcast(shared, 0)
-        return float(shared)
+        dist.all_reduce(shared)
+        return shared.tolist()

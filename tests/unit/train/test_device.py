@@ -3,14 +3,17 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from clearformer.errors import ConfigError, DeviceError
 from clearformer.train import device as module
+from clearformer.train.config import TrainConfig
 from clearformer.train.device import (
     autocast,
+    bfloat16_gain,
     keep_freed_memory,
     make_deterministic,
     memory_errors,
@@ -47,18 +50,123 @@ def test_auto_takes_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_device("cpu") == CPU
 
 
+@pytest.mark.usefixtures("_cpu_only")
+@pytest.mark.parametrize("name", ["cpu", "CPU", " Cpu "])
+def test_upper_and_lower_case_are_the_same(name: str) -> None:
+    assert resolve_device(name) == CPU
+
+
+@pytest.fixture
+def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+
+
+@pytest.mark.usefixtures("_two_gpus")
+def test_one_gpu_of_several_is_taken_where_it_is_there() -> None:
+    assert resolve_device("cuda:1") == torch.device("cuda", 1)
+    assert resolve_device("CUDA:0") == torch.device("cuda", 0)
+    assert resolve_device("auto") == torch.device("cuda")
+    with pytest.raises(ConfigError, match=r"no cuda:2; it has cuda, cuda:0, cuda:1, cpu$"):
+        resolve_device("cuda:2")
+
+
+@pytest.mark.usefixtures("_cpu_only")
 @pytest.mark.parametrize(
-    ("gain", "chosen"), [(4.0, "bfloat16"), (1.3, "bfloat16"), (1.2, "float32"), (0.1, "float32")]
+    ("name", "nearest"),
+    [("gpu", "cuda"), ("cda", "cuda"), ("cpuu", "cpu"), ("cuda:x", "cuda"), ("cuda:-1", "cuda")],
+)
+def test_what_is_no_device_is_refused_with_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve_device(name, key="--device")
+    assert (
+        str(caught.value)
+        == f"--device: {name!r} is no device (this machine has cpu); did you mean {nearest!r}?"
+    )
+    with pytest.raises(ConfigError, match=rf"train\.device: auto, cpu, .*did you mean '{nearest}'"):
+        TrainConfig(max_steps=1, device=name)
+
+
+@pytest.mark.parametrize("name", ["", "disk", "cpu:0", "cuda:"])
+def test_a_device_s_name_is_checked(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"is no device \(this machine has "):
+        resolve_device(name)
+    with pytest.raises(ConfigError, match=r"train\.device: auto, cpu, mps, cuda or one GPU"):
+        TrainConfig(max_steps=1, device=name)
+
+
+def test_a_run_may_name_one_gpu() -> None:
+    assert TrainConfig(max_steps=1, device="CUDA:1").device == "cuda:1"
+
+
+# --- types ------------------------------------------------------------------------------------------------
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[torch.dtype, int], float]) -> None:
+    """The time of the n-th product, warm-up included, as a test says."""
+    calls = dict.fromkeys((torch.float32, torch.bfloat16), 0)
+
+    def product_seconds(a: torch.Tensor) -> float:
+        calls[a.dtype] += 1
+        return seconds(a.dtype, calls[a.dtype])
+
+    monkeypatch.setattr(module, "_product_seconds", product_seconds)
+
+
+@pytest.mark.parametrize(
+    ("gain", "chosen"), [(4.0, "bfloat16"), (1.31, "bfloat16"), (1.2, "float32"), (0.1, "float32")]
 )
 def test_auto_takes_bfloat16_where_it_is_measured_to_be_faster(
     gain: float, chosen: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seconds = {torch.float32: 0.01 * gain, torch.bfloat16: 0.01}
-    monkeypatch.setattr(module, "_product_seconds", lambda dtype, device: seconds[dtype])
+    measured(monkeypatch, lambda dtype, n: 0.01 * gain if dtype == torch.float32 else 0.01)
 
     with caplog.at_level(logging.INFO):
         assert resolve_dtype("auto", CPU) == chosen
-    assert chosen in caplog.text  # and it is said
+    assert caplog.messages == [
+        f"matrix products in bfloat16 run about {gain:.2g} times as fast as in float32 here: {chosen}"
+    ]
+
+
+def test_moments_in_which_the_machine_was_busy_do_not_count(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two of three products in float32 took forty times as long: their median is no measure of anything."""
+    measured(monkeypatch, lambda dtype, n: 0.04 if dtype == torch.float32 and n % 3 else 0.001)
+
+    with caplog.at_level(logging.INFO):
+        assert resolve_dtype("auto", CPU) == "float32"
+    assert caplog.messages == [
+        "matrix products in bfloat16 run about 1 times as fast as in float32 here, or 40 times: the machine is too "
+        "busy to tell: float32"
+    ]
+
+
+def test_where_the_machine_was_busy_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    measured(monkeypatch, lambda dtype, n: (2 if dtype == torch.float32 else 1) * (0.003 if n % 3 else 0.001))
+
+    with caplog.at_level(logging.INFO):
+        assert resolve_dtype("auto", CPU) == "bfloat16"
+    assert "about 2 times as fast" in caplog.text
+    assert (
+        "(the machine was busy: the times of one product differed by a factor of 3): bfloat16" in caplog.text
+    )
+
+
+def test_the_two_types_are_measured_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[torch.dtype] = []
+
+    def product_seconds(a: torch.Tensor) -> float:
+        order.append(a.dtype)
+        return 1.0
+
+    monkeypatch.setattr(module, "_product_seconds", product_seconds)
+    bfloat16_gain(CPU, repeats=7)
+
+    assert order == [torch.float32, torch.bfloat16] * (7 + module.WARM_UP)
 
 
 def test_a_named_type_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +177,10 @@ def test_a_named_type_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_measurement_is_of_products() -> None:
-    small, large = (module._product_seconds(torch.float32, CPU, size=size) for size in (2, 512))
+    def least(size: int) -> float:
+        return min(module._product_seconds(torch.rand(size, size)) for _ in range(9))
 
-    assert 0 < small < large
+    assert 0 < least(2) < least(512)
 
 
 def test_a_gpu_with_bfloat16_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:

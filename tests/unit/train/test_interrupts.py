@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from clearformer.train.interrupts import Interrupts
+from clearformer.train.interrupts import ENDING, Interrupts
 
 
 def send(number: int) -> None:
@@ -13,7 +13,7 @@ def send(number: int) -> None:
     time.sleep(0)  # lets Python call the handler
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", ENDING)
 def test_a_signal_is_noted_and_nothing_else(number: int) -> None:
     with Interrupts() as interrupts:
         assert interrupts.received is None
@@ -47,13 +47,40 @@ def test_a_second_termination_has_its_usual_effect() -> None:
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+@pytest.mark.parametrize("first", ENDING)
+def test_a_second_signal_of_another_number_is_none_that_ends_at_once(first: int) -> None:
+    """torchrun, a logout and a queue that ends a job send several, one after another."""
+    with Interrupts() as interrupts:
+        for number in sorted(ENDING, key=lambda number: number != first):
+            send(number)
+            assert interrupts.received == first
+
+
+def test_a_terminal_may_hang_up_more_than_once() -> None:
+    with Interrupts() as interrupts:
+        for _ in range(3):
+            send(signal.SIGHUP)
+        assert interrupts.received == signal.SIGHUP
+
+
+def test_under_nohup_a_terminal_that_is_closed_ends_nothing() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            send(signal.SIGHUP)
+            assert interrupts.received is None
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_the_handlers_before_come_back() -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.getsignal(number) for number in ENDING]
 
     with Interrupts():
         assert signal.getsignal(signal.SIGINT) != before[0]
 
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(number) for number in ENDING] == before
 
 
 def test_they_come_back_after_an_error_too() -> None:

@@ -22,22 +22,28 @@ from clearformer.errors import (
     DiskError,
     Interrupted,
     NonFiniteError,
+    RunError,
+    RunInUseError,
     TokenizerError,
 )
-from clearformer.evaluate import Evaluation
+from clearformer.evaluate import Evaluation, evaluate_split
 from clearformer.train import loop, setup
 from clearformer.train.checkpoint import (
+    MANIFEST,
     MODEL,
     OPTIMIZER,
+    STATE,
     Checkpoint,
     Progress,
+    describe,
     list_checkpoints,
     load_checkpoint,
     step_of,
 )
 from clearformer.train.config import RunConfig
 from clearformer.train.folder import Metrics, RunFolder, read_metrics
-from clearformer.train.interrupts import Interrupts
+from clearformer.train.interrupts import ENDING, Interrupts
+from clearformer.train.lock import one_writer
 from clearformer.train.loop import Outcome, Training
 from clearformer.train.processes import Processes
 from clearformer.train.report import Reporter
@@ -782,6 +788,248 @@ def test_a_state_between_checkpoints_is_not_compared(trained: Trained, run_folde
     assert (progress.step, progress.val_loss, progress.best_step) == (9, None, 5)
 
 
+class Losses:
+    """Losses that evaluations find, by how many windows they read; and how many the evaluations before read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **losses: list[float]) -> None:
+        self.read: list[int | None] = []
+        left = {key: iter(values) for key, values in losses.items()}
+
+        def measured(*args: Any, n_windows: int | None, **options: Any) -> Evaluation:
+            self.read.append(n_windows)
+            loss = next(left["whole" if n_windows is None else f"of_{n_windows}"])
+            return replace(evaluate_split(*args, n_windows=n_windows, **options), loss=loss)
+
+        monkeypatch.setattr(language, "evaluate_split", measured)
+
+
+PARTS = ("train.eval_every=1000", "train.checkpoint_every=5", "train.eval_share=0.1", "train.max_steps=10")
+
+
+def best_of(folder: RunFolder) -> tuple[int | None, float | None, int | None]:
+    progress = load_checkpoint(last_checkpoint(folder)).progress
+    return progress.best_step, progress.best_val_loss, progress.best_n_rows
+
+
+@pytest.mark.parametrize(
+    ("of_5_anew", "best"), [(2.9, (15, 2.8, 12)), (2.7, (5, 2.7, 12))], ids=["later", "earlier"]
+)
+def test_where_another_part_is_read_the_best_is_measured_on_it(
+    trained: Trained,
+    resumed: Resumed,
+    run_folder: Folders,
+    monkeypatch: pytest.MonkeyPatch,
+    of_5_anew: float,
+    best: tuple[int, float, int],
+) -> None:
+    """The part that is read from now on is a harder one: all that was read before seems better and is not."""
+    Losses(monkeypatch, of_6=[1.0, 1.2], whole=[9.0])
+    trained("a", *PARTS)
+    assert best_of(run_folder("a")) == (5, 1.0, 6)
+
+    losses = Losses(monkeypatch, of_12=[of_5_anew, 2.8, 3.0], whole=[9.0])
+    reporter = At()
+    resumed("a", reporter=reporter, eval_share=0.2, max_steps=20)
+
+    assert losses.read == [12, 12, 12, None]
+    assert best_of(run_folder("a")) == best
+    assert "measuring step 5, the best so far, on the held-out data now read" in reporter.said
+
+
+def test_what_is_measured_anew_are_the_weights_of_the_best(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    settings = ("train.lr=0.5", "train.keep=9")
+    trained("parts", *PARTS, *settings)
+    trained("whole", *PARTS, *settings, "train.eval_share=none")
+    step, _, _ = best_of(run_folder("parts"))
+    of_whole = {
+        step_of(path): load_checkpoint(path).progress.val_loss
+        for path in list_checkpoints(run_folder("whole").checkpoints)
+    }
+    assert step in of_whole
+    seen: list[Progress] = []
+    reporter = At()
+    reporter.begin = lambda config, progress: seen.append(progress)  # type: ignore[method-assign]
+
+    resumed("parts", reporter=reporter, eval_share=None)
+
+    assert (seen[0].best_step, seen[0].best_n_rows) == (step, 77)
+    assert seen[0].best_val_loss == of_whole[step]
+
+
+@pytest.mark.parametrize("changes", [{}, {"max_steps": 20}, {"eval_every": 3, "log_every": 2}], ids=str)
+def test_where_the_same_part_is_read_the_best_is_not_measured_again(
+    trained: Trained,
+    resumed: Resumed,
+    run_folder: Folders,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, int],
+) -> None:
+    trained("a", *PARTS)
+    before = best_of(run_folder("a"))
+    reporter = At()
+
+    resumed("a", reporter=reporter, **changes)
+
+    assert reporter.said == ["going on from step 10"]
+    assert before[2] == best_of(run_folder("a"))[2] == 6
+
+
+def test_a_run_of_before_whose_part_is_not_known_has_its_best_measured_again(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    trained("a", *PARTS)
+    best = best_of(run_folder("a"))
+    checkpoint = last_checkpoint(run_folder("a"))
+    forget(checkpoint, "best_n_rows")
+    seen: list[Progress] = []
+    reporter = At()
+    reporter.begin = lambda config, progress: seen.append(progress)  # type: ignore[method-assign]
+
+    resumed("a", reporter=reporter)
+
+    assert (seen[0].best_step, seen[0].best_val_loss, seen[0].best_n_rows) == best
+
+
+def forget(checkpoint: Path, name: str) -> None:
+    """Write a checkpoint's state as a version wrote it that did not know of something."""
+    state, manifest = checkpoint / STATE, checkpoint / MANIFEST
+    values = json.loads(state.read_text())
+    del values[name]
+    state.write_text(json.dumps(values))
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {STATE: describe(state)}))
+
+
+def test_where_the_best_is_damaged_the_comparison_begins_anew(
+    trained: Trained,
+    resumed: Resumed,
+    run_folder: Folders,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Losses(monkeypatch, of_6=[1.0, 1.2], whole=[9.0])
+    trained("a", *PARTS)
+    (run_folder("a").checkpoints / "step-00000005" / MODEL).write_bytes(b"rubbish")
+
+    Losses(monkeypatch, of_12=[3.0, 3.1], whole=[9.0])
+    resumed("a", eval_share=0.2, max_steps=20)
+
+    assert best_of(run_folder("a")) == (15, 3.0, 12)
+    assert "the best checkpoint is chosen among the later ones" in caplog.text
+
+
+# --- evaluations that fail ----------------------------------------------------------------------------------
+
+
+def test_held_out_text_with_nothing_to_predict_is_refused_before_anything_is_done(
+    trained: Trained, run_folder: Folders, text_file: Path
+) -> None:
+    share = 0.999 / len(text_file.read_text())
+
+    with pytest.raises(DataError, match="1 token"):
+        trained("a", f"data.val_fraction={share:.12f}")
+    assert not run_folder("a").path.exists()
+
+
+def test_an_evaluation_that_fails_loses_no_step(
+    trained: Trained, resumed: Resumed, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained("whole", "train.max_steps=8")
+    with monkeypatch.context() as patch:
+        patch.setattr(language, "evaluate_split", lambda *args, **options: crash())
+        with pytest.raises(CrashedError):
+            trained("a", "train.max_steps=8")  # at step 5
+
+    assert [step_of(path) for path in list_checkpoints(run_folder("a").checkpoints)] == [5]
+    assert [line["step"] for line in lines_of(run_folder("a"))] == [1, 2, 3, 4, 5]
+    resumed("a")
+    assert (last_checkpoint(run_folder("a")) / MODEL).read_bytes() == (
+        last_checkpoint(run_folder("whole")) / MODEL
+    ).read_bytes()
+
+
+def test_a_sample_that_fails_loses_no_step(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(language, "generate", lambda *args, **options: crash())
+
+    with pytest.raises(CrashedError):
+        trained("a", "train.sample_every=3", "train.sample_prompt=the")
+
+    assert [step_of(path) for path in list_checkpoints(run_folder("a").checkpoints)] == [3]
+
+
+def test_what_failed_first_is_told_where_saving_fails_too(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hold = Hold(monkeypatch, step=5, error=DiskError("no space"))
+    threading.Thread(target=hold.let_go).start()
+    monkeypatch.setattr(language, "evaluate_split", lambda *args, **options: crash())
+
+    with pytest.raises(CrashedError):
+        trained("a")
+    assert "no space" in caplog.text
+
+
+# --- one writer -------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_another_process_trains_is_left_alone(
+    trained: Trained, resumed: Resumed, run_folder: Folders, tmp_path: Path
+) -> None:
+    trained("a")
+    folder = run_folder("a")
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+    with one_writer(folder.path), pytest.raises(RunInUseError, match=f"process {os.getpid()} on"):
+        resumed("a", max_steps=20)
+
+    assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
+    with one_writer(run_folder("b").path), pytest.raises(RunInUseError):
+        trained("b")
+    assert not run_folder("b").path.exists()
+    trained("b")
+
+
+def test_a_run_is_held_from_its_beginning_to_its_end(trained: Trained, run_folder: Folders) -> None:
+    folder, held = run_folder("a"), []
+
+    def look() -> None:
+        with pytest.raises(RunInUseError), one_writer(folder.path):
+            pass
+        held.append(True)
+
+    trained("a", reporter=At(3, look))
+
+    assert held == [True]
+    with one_writer(folder.path):
+        pass
+
+
+def test_who_has_lost_a_run_writes_no_more(begun: Callable[..., Training]) -> None:
+    training = begun("a", "train.checkpoint_every=2")
+
+    def check() -> None:
+        if training.progress.step == 5:
+            raise RunInUseError("another process trains it")
+
+    with pytest.raises(RunInUseError):
+        training.run(Interrupts(), check)
+
+    assert kept_steps(training) == [4, 2]
+    assert [line["step"] for line in lines_of(training.folder)] == [1, 2, 3, 4]
+
+
+def test_a_run_is_not_begun_where_there_is_one(trained: Trained, run_folder: Folders) -> None:
+    trained("a")
+    before = run_folder("a").config_file.read_bytes()
+
+    with pytest.raises(RunError, match=r"runs/a holds a run; resume it"):
+        trained("a", "seed=2")
+    assert run_folder("a").config_file.read_bytes() == before
+
+
 # --- checkpoints ------------------------------------------------------------------------------------------
 
 
@@ -804,13 +1052,11 @@ def test_the_last_and_the_best_are_kept(
     assert (progress.val_loss, progress.best_step, progress.best_val_loss) == (2.9, 6, 2.0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", ENDING)
 def test_a_signal_lets_the_step_be_finished_and_kept(
-    trained: Trained, run_folder: Folders, number: signal.Signals
+    trained: Trained, run_folder: Folders, number: int
 ) -> None:
-    with pytest.raises(
-        Interrupted, match=r"stopped at step 7; .* clearformer train --resume --run \S+/runs/a$"
-    ) as e:
+    with pytest.raises(Interrupted, match=r"^stopped at step 7; .* kept in \S+/runs/a$") as e:
         trained("a", reporter=At(7, lambda: os.kill(os.getpid(), number)))
 
     assert e.value.exit_status == 128 + number

@@ -192,6 +192,24 @@ def test_a_measured_rate_is_of_a_quantile_of_the_times(
     rate = measured_rate("float32", CPU, seconds=55, quantile=quantile)
 
     assert rate.flops_per_second == 2 * 1024**3 / seconds
+    assert rate.spread == 6 / 2
+
+
+@pytest.mark.parametrize(("slow", "is_uneven"), [(10, False), (15, False), (20, True)])
+def test_a_machine_that_was_busy_while_it_was_measured_is_told_apart(
+    monkeypatch: pytest.MonkeyPatch, slow: int, is_uneven: bool
+) -> None:
+    clock = ticking([10, 10, *[slow] * 8])
+    monkeypatch.setattr(plan_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+
+    rate = measured_rate("float32", CPU, seconds=20 + 8 * slow)
+
+    assert rate.spread == slow / 10
+    assert rate.is_uneven is is_uneven
+
+
+def test_a_datasheet_s_rate_is_even() -> None:
+    assert not named_rate("a100", "bfloat16").is_uneven
 
 
 def test_mfu_is_the_part_of_the_peak_that_the_model_uses() -> None:

@@ -1,4 +1,5 @@
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,8 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clearformer.train.checkpoint import MODEL, OPTIMIZER
+from clearformer.config import to_toml
+from clearformer.errors import ConfigError
+from clearformer.train.checkpoint import MODEL, OPTIMIZER, list_checkpoints, step_of
+from clearformer.train.config import RunConfig
 from clearformer.train.folder import RunFolder, read_metrics
+from clearformer.train.lock import LOCK
 from clearformer.train.loop import Outcome
 from clearformer.train.processes import Processes, backend_for
 
@@ -28,6 +33,16 @@ def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert (processes.rank, processes.count, processes.is_main) == (0, 1, True)
     assert tensor.tolist() == [0, 1, 2]
     assert processes.agree(0.1) == 0.1
+    assert processes.end_step(0.3, signal.SIGTERM) == (0.3, signal.SIGTERM)
+    processes.wait_for_all()
+
+
+def test_one_gpu_is_not_for_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(
+        ConfigError, match=r"train\.device: cuda:1 is one GPU, and each of 2 processes takes its own"
+    ):
+        Processes.join(torch.device("cuda", 1))
 
 
 @pytest.mark.parametrize(
@@ -64,18 +79,36 @@ import os, sys
 from pathlib import Path
 import torch
 from clearformer.config import read_toml, resolve
+from clearformer.errors import Interrupted
 from clearformer.train.config import RunConfig
 from clearformer.train.folder import RunFolder
 from clearformer.train.loop import train
 from clearformer.train.report import Reporter
+from clearformer.train.tasks import LanguageModelling
 
 torch.set_default_dtype(torch.float64)
 config = resolve(RunConfig, read_toml(Path(sys.argv[1])))
 os.environ |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[3]}
 child = os.fork()  # spares the second import of torch
-os.environ["RANK"] = os.environ["LOCAL_RANK"] = "1" if child == 0 else "0"
-outcome = train(config, RunFolder(Path(sys.argv[2])), Reporter())
-print(outcome.progress.step, flush=True)
+rank = os.environ["RANK"] = os.environ["LOCAL_RANK"] = "1" if child == 0 else "0"
+hit, number, step = map(int, sys.argv[4:7])
+
+class Hit(Reporter):
+    def stepped(self, progress, metrics):
+        signalled(progress.step)
+
+def signalled(at):
+    if hit == int(rank) and at == step:
+        os.kill(os.getpid(), number)
+
+if rank == "1":  # which is told nothing
+    batch = LanguageModelling.batch
+    LanguageModelling.batch = lambda task, step, part, n: (signalled(step), batch(task, step, part, n))[1]
+status = 0
+try:
+    print(train(config, RunFolder(Path(sys.argv[2])), Hit()).progress.step, flush=True)
+except Interrupted as stopped:
+    print(str(stopped).split(";")[0], stopped.exit_status, flush=True)
 if child == 0:
     os._exit(0)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
@@ -114,6 +147,20 @@ def pairs(tmp_path: Path) -> tuple[str, ...]:
     )
 
 
+def two_processes(config: Path, run: Path, hit: int = -1, number: int = 0, step: int = 0) -> list[str]:
+    """Train a run in two processes, of which one may get a signal at a step; returns what each says in the end."""
+    arguments = map(str, (config, run, free_port(), hit, number, step))
+    answer = subprocess.run(
+        [sys.executable, "-c", TWO_PROCESSES, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout.splitlines()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
 @pytest.mark.parametrize("task", ["text", "pairs"])
 def test_two_processes_train_the_model_of_one(
@@ -128,16 +175,8 @@ def test_two_processes_train_the_model_of_one(
         trained("one", *(pairs if task == "pairs" else ()), *settings)
     one, two = run_folder("one"), run_folder("two")
 
-    answer = subprocess.run(
-        [sys.executable, "-c", TWO_PROCESSES, str(one.config_file), str(two.path), str(free_port())],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    assert two_processes(one.config_file, two.path) == ["5", "5"]
 
-    assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.split() == ["5", "5"]
     for name in (MODEL, OPTIMIZER):
         ours, theirs = (load_file(folder.checkpoints / "step-00000005" / name) for folder in (one, two))
         torch.testing.assert_close(theirs, ours, atol=1e-9, rtol=1e-9)
@@ -145,3 +184,27 @@ def test_two_processes_train_the_model_of_one(
         assert ours.keys() == theirs.keys()
         assert theirs["loss"] == pytest.approx(ours["loss"], rel=1e-6)
         assert theirs["tokens"] == ours["tokens"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
+@pytest.mark.parametrize(("hit", "number"), [(0, signal.SIGINT), (1, signal.SIGTERM), (1, signal.SIGHUP)])
+def test_a_signal_to_any_process_ends_all_of_them_at_the_same_step(
+    configure: Callable[..., RunConfig],
+    run_folder: Callable[[str], RunFolder],
+    tmp_path: Path,
+    hit: int,
+    number: int,
+) -> None:
+    config, folder = tmp_path / "config.toml", run_folder("a")
+    config.write_text(to_toml(configure("train.max_steps=100000")))
+
+    told = two_processes(config, folder.path, hit, number, step=3)
+
+    [said] = set(told)
+    step = int(said.removeprefix("stopped at step ").split()[0])
+    assert len(told) == 2
+    assert said == f"stopped at step {step} {128 + number}"
+    assert step <= 6
+    assert [step_of(path) for path in list_checkpoints(folder.checkpoints)] == [step]
+    assert read_metrics(folder.metrics_file)[-1]["step"] == step
+    assert not (folder.path / LOCK).exists()

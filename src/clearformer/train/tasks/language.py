@@ -8,6 +8,7 @@ from torch import Tensor
 
 from clearformer.config import Spec
 from clearformer.data import Batches, Dataset, TextData, prepare
+from clearformer.errors import DataError
 from clearformer.evaluate import Evaluation, evaluate_split
 from clearformer.evaluate.language_model import count_windows
 from clearformer.generate import generate
@@ -80,6 +81,14 @@ class LanguageModelling(Task):
     def n_held_out(self) -> int:
         split = self.dataset.splits.get("val")
         return 0 if split is None else count_windows(len(split), self.config.model.max_seq_len)
+
+    def refuse_unmeasurable(self) -> None:
+        n_tokens = len(self.dataset.splits.get("val", (0, 0)))
+        if n_tokens < 2:
+            raise DataError(
+                f"data.val_fraction: the held-out split has {n_tokens} token{'s' * (n_tokens != 1)}, and a prediction "
+                "needs two; hold out more, hold out nothing (data.val_fraction=0), or give a longer text"
+            )
 
     def evaluate(self, model: Decoder, dtype: torch.dtype, n_rows: int | None = None) -> Evaluation | None:
         split = self.dataset.splits.get("val")

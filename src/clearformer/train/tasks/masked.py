@@ -14,6 +14,7 @@ from clearformer.data.batches import IGNORED
 from clearformer.data.labelled_batches import LabelledBatches, fitted_lengths, in_length_order
 from clearformer.data.labelled_preparing import LabelledDataset, prepare_labelled
 from clearformer.data.masking import MaskedBatch, MaskedBatches, Masking, Rows, TextWindows, windows_in_order
+from clearformer.errors import DataError
 from clearformer.evaluate.masked import MaskedEvaluation, evaluate_masked
 from clearformer.evaluate.parts import part_of_labelled, part_of_text
 from clearformer.generate import evaluating
@@ -155,6 +156,16 @@ class MaskedModelling(Task):
         if isinstance(self.dataset, LabelledDataset):
             return length
         return -(-length // _content(self.config.model.max_seq_len))
+
+    def refuse_unmeasurable(self) -> None:
+        if "val" not in self.dataset.splits:
+            return
+        batches = masked_in_order(self.config, self.dataset)
+        if not any((batch.targets != IGNORED).any() for batch in batches):  # as a rule the first has one
+            raise DataError(
+                "data.val_fraction: the held-out split has no token to mask, for all of its tokens are special ones "
+                "such as [UNK]; hold out other texts, hold out nothing (data.val_fraction=0), or take another tokenizer"
+            )
 
     def evaluate(
         self, model: Encoder, dtype: torch.dtype, n_rows: int | None = None

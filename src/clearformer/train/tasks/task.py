@@ -68,9 +68,10 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, model: Any, dtype: torch.dtype, n_rows: int | None = None) -> Measured | None:
-        """Measure a model on the whole held-out split, or on so many of its rows; None where there is none.
+        """Measure a model on the whole held-out split, or on so many of its rows.
 
-        The rows are evenly spaced over the split, the same ones every time. No random stream of training is drawn from.
+        None where there is no such split, or nothing in those rows to measure it by. The rows are evenly spaced over
+        the split, the same ones every time. No random stream of training is drawn from.
         """
 
     def metrics(self, measured: Any) -> dict[str, float]:
@@ -95,6 +96,14 @@ class Task(ABC):
 
     def refuse_uneven(self, n_parts: int) -> None:
         """Raise ConfigError where a batch cannot be divided into so many parts; most can."""
+        return
+
+    def refuse_unmeasurable(self) -> None:
+        """Raise DataError where there is a held-out split that no model can be measured on.
+
+        Whatever an evaluation could find wrong with the data is found here, or when the task is opened: no run must
+        end by it after hours.
+        """
         return
 
 

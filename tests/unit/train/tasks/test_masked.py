@@ -5,12 +5,18 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from clearformer.errors import ConfigError
+from clearformer.data.masking import MaskedBatch
+from clearformer.errors import ConfigError, DataError
+from clearformer.evaluate.masked import evaluate_masked
+from clearformer.model import Encoder
+from clearformer.train.checkpoint import list_checkpoints, load_checkpoint
 from clearformer.train.config import RunConfig
+from clearformer.train.folder import RunFolder, read_metrics
 from clearformer.train.loop import Outcome, Training
 from clearformer.train.objective import IGNORED
 
@@ -76,6 +82,63 @@ def test_the_held_out_text_is_masked_alike_in_every_run(begun: Begun) -> None:
 
     assert a == b
     assert a is not None
+
+
+# --- held-out text with nothing to guess ---------------------------------------------------------------------
+
+KNOWN, UNKNOWN = (
+    "the cat sat on the mat and on the hat ",
+    "ж " * 19,
+)  # of a letter that is in no training text
+
+
+def unknown_in_the_end(tmp_path: Path, held_out: str) -> tuple[str, ...]:
+    """The settings of a run whose held-out text, the last tenth, is this."""
+    text = KNOWN * (9 * len(held_out) // len(KNOWN) + 1)
+    (tmp_path / "text.txt").write_text(text + held_out)
+    share = len(held_out) / len(text + held_out)
+    return (f"data.path={tmp_path / 'text.txt'}", f"data.val_fraction={share:.6f}", "tokenizer=wordpiece")
+
+
+def test_where_nothing_at_all_can_be_guessed_that_is_said_before_training(
+    trained: Trained, run_folder: Callable[[str], RunFolder], tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=r"held-out split has no token to mask, .*\[UNK\]; .*val_fraction=0"):
+        trained("a", "masked", *unknown_in_the_end(tmp_path, UNKNOWN * 8))
+    assert not run_folder("a").path.exists()
+
+
+def test_a_part_with_nothing_to_guess_has_no_loss_and_is_never_the_best(
+    trained: Trained, run_folder: Callable[[str], RunFolder], tmp_path: Path
+) -> None:
+    """What is read on the way is the middle row alone, and that one is unknown."""
+    settings = unknown_in_the_end(tmp_path, KNOWN * 3 + UNKNOWN * 6 + KNOWN * 3)
+    outcome = trained(
+        "a", "masked", *settings, "train.checkpoint_every=4", "train.eval_every=3", "train.eval_share=0.0001"
+    )
+
+    lines = {line["step"]: line for line in read_metrics(run_folder("a").metrics_file)}
+    assert {step for step, line in lines.items() if "val_loss" in line} == {13}
+    assert lines[13]["val_share"] == 1
+    progress = load_checkpoint(list_checkpoints(run_folder("a").checkpoints)[0]).progress
+    assert (progress.val_loss, progress.best_step) == (None, None)
+    assert outcome.evaluation is not None
+    assert outcome.evaluation.loss > 0
+
+
+def test_a_mean_over_nothing_is_none(begun: Begun) -> None:
+    training = begun("a", "masked")
+    tokens, padding, targets, _ = (tensor.numpy() for tensor in training.task.batch(0, 0, 1))
+    nothing = MaskedBatch(tokens, padding, np.full_like(targets, IGNORED))
+    assert isinstance(training.model, Encoder)
+
+    assert evaluate_masked(training.model, [nothing]) is None
+    assert evaluate_masked(training.model, []) is None
+    both = evaluate_masked(training.model, [nothing, MaskedBatch(tokens, padding, targets)])
+    assert both == evaluate_masked(training.model, [MaskedBatch(tokens, padding, targets)])
+
+
+# --- learning ---------------------------------------------------------------------------------------------
 
 
 def test_it_learns(trained: Trained, tmp_path: Path) -> None:
