@@ -142,9 +142,10 @@ def test_the_fused_kernel_is_the_formula(form: str, position: Any, device: torch
     model = stirred(Decoder(ModelConfig(**WIDE, attention=FORMS[form], position=position))).to(device)
     tokens = torch.randint(61, (2, 96), device=device)
     seen = []
+    patterns = [f"blocks.{layer}.attn.hook_pattern" for layer in range(2)]
 
     fused = model(tokens)
-    with model.hooked({"blocks.0.attn.hook_pattern": seen.append, "blocks.1.attn.hook_pattern": seen.append}):
+    with model.hooked({name: lambda pattern, hook: seen.append(pattern) for name in patterns}):
         explicit = model(tokens)
 
     assert [pattern.shape for pattern in seen] == [(2, 4, 96, 96)] * 2
@@ -173,9 +174,8 @@ def test_what_is_put_in_an_activation_s_place_takes_effect(device: torch.device)
     model = stirred(Decoder(ModelConfig(**WIDE))).to(device)
     tokens = torch.randint(61, (2, 9), device=device)
 
-    with model.hooked(
-        {"blocks.0.hook_resid_post": torch.zeros_like, "blocks.1.hook_attn_out": torch.zeros_like}
-    ):
+    places = ("blocks.0.hook_resid_post", "blocks.1.hook_attn_out")
+    with model.hooked({name: lambda x, hook: torch.zeros_like(x) for name in places}):
         changed = model(tokens)
 
     assert torch.equal(changed[0, 0], changed[1, -1])  # nothing of the texts is left
