@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from .cases import parse
-from .runner import Failure, fuzz, prepared, verdict_in_child
+from .runner import Campaign, Failure, prepared, verdict_in_child
 from .targets import TARGETS
 
 
@@ -26,14 +26,16 @@ def main() -> int:
             return again(options.case, home)
         names = options.target or list(TARGETS)
         print(f"{options.seconds:g} s of {', '.join(names)}, by seed {options.seed}", flush=True)
-        n_failures = 0
-        for failure in fuzz(options.seconds, options.seed, prepared(home, names), names):
-            n_failures += 1
+        campaign = Campaign(options.seconds, options.seed, prepared(home, names), names)
+        failed = 0
+        for failure in campaign.failures():
+            failed += 1
             print(failure.told(), flush=True)
             with options.keep.open("a", encoding="utf-8") as file:
                 file.write(failure.case.line() + "\n")
-        print(f"{n_failures} failures" + (f", in {options.keep}" if n_failures else ""))
-    return 1 if n_failures else 0
+    kept = f", kept in {options.keep}" if failed else ""
+    print(f"{campaign.n_tried:,} cases, {failed} failures{kept}")
+    return 1 if failed else 0
 
 
 def again(line: str, home: Path) -> int:

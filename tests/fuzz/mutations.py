@@ -135,12 +135,13 @@ def draw_document_step(rng: random.Random, document: Any) -> Step:
 def _drawn_path(rng: random.Random, document: Any) -> list[str | int]:
     path: list[str | int] = []
     while True:
-        keys = list(document) if isinstance(document, dict) else []
+        keys: list[Any] = list(document) if isinstance(document, dict) else []
         keys = list(range(len(document))) if isinstance(document, list) else keys
         if not keys or (path and rng.random() < 0.3):
             return path
-        path.append(rng.choice(keys))
-        document = document[path[-1]]
+        key = rng.choice(keys)
+        path.append(key)
+        document = document[key]
 
 
 def spoil_document(document: Any, step: Step) -> Any:

@@ -43,10 +43,10 @@ def verdict(target: Target, case: Case, home: Path) -> str | None:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     beside = sorted(home.iterdir())
+    clock, wrong = Clock(), None
     try:
-        with in_place(place), limited(SECONDS) as clock:
+        with in_place(place), limited(SECONDS, clock):
             target.run(case, originals, place)
-        wrong = None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a panic of Rust is no Exception
@@ -88,9 +88,8 @@ class Clock:
 
 
 @contextlib.contextmanager
-def limited(seconds: int) -> Iterator[Clock]:
-    """End what takes longer."""
-    clock = Clock()
+def limited(seconds: int, clock: Clock) -> Iterator[None]:
+    """End what takes longer, and set the clock then."""
 
     def ring(number: int, frame: FrameType | None) -> None:
         clock.rang = True
@@ -99,7 +98,7 @@ def limited(seconds: int) -> Iterator[Clock]:
     before = signal.signal(signal.SIGALRM, ring)
     signal.alarm(seconds)
     try:
-        yield clock
+        yield
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
@@ -137,15 +136,23 @@ def call(*arguments: str, stdin: bytes = b"") -> Answer:
     Raises:
         Violation: it ends otherwise than with 0, or with 1 or 2 and one line.
     """
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-    with quiet_logging(), patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")):
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = main(list(arguments))
-    printed = [stream.buffer.getvalue().decode("utf-8", "replace") for stream in (out, err)]  # type: ignore[attr-defined]
-    answer = Answer(status, *printed)
+    out, err = (
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True)
+        for _ in range(2)
+    )
+    given = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+    with quiet_logging(), patch.multiple(sys, stdin=given, stdout=out, stderr=err):
+        status = main(list(arguments))
+    answer = Answer(status, written_to(out), written_to(err))
     if wrong := wrong_ending(answer):
         raise Violation(wrong)
     return answer
+
+
+def written_to(stream: io.TextIOWrapper) -> str:
+    """What a stream in memory holds."""
+    stream.seek(0)
+    return stream.read()
 
 
 @contextlib.contextmanager
@@ -176,9 +183,7 @@ def wrong_ending(answer: Answer) -> str | None:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """All files of a folder, and what they hold."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def unchanged(before: dict[str, bytes], folder: Path) -> None:

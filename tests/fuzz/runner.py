@@ -4,6 +4,7 @@ In the long form a case runs in a process of its own kind: one with a limit on i
 answering without ending the others.
 """
 
+import itertools
 import json
 import os
 import random
@@ -12,13 +13,17 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
+from clearformer.cli import COMMANDS
+
 from .cases import Case, Target
-from .oracle import SECONDS, verdict
+from .oracle import SECONDS, in_place, verdict
 from .targets import TARGETS
 
 MEMORY = 8 * 2**30  # bytes that a process may take, torch's own included
+BATCH = 100  # cases that one process tries
 PATIENCE = 2 * SECONDS  # for a process that its alarm does not wake
 
 
@@ -45,7 +50,8 @@ def prepared(home: Path, names: list[str] | None = None) -> Path:
         folder = home / name
         if not folder.exists():
             folder.mkdir(parents=True)
-            TARGETS[name].prepare(folder)
+            with in_place(folder):
+                TARGETS[name].prepare(folder)
     return home
 
 
@@ -73,46 +79,57 @@ def minimised(failure: Failure, home: Path) -> Failure:
 # --- the long form ----------------------------------------------------------------------------------------
 
 
-def fuzz(seconds: float, seed: int, home: Path, names: list[str] | None = None) -> Iterator[Failure]:
-    """Failures of cases, the targets in turn, until the time is over; of those that say the same, one."""
-    end, number, seen = time.monotonic() + seconds, 0, set()
-    targets = [TARGETS[name] for name in names or TARGETS]
-    while time.monotonic() < end:
-        for target in targets:
-            cases = [drawn(target, seed, number + i, home) for i in range(BATCH)]
-            for failure in in_child(cases, home, end):
-                if (kind := (failure.case.target, failure.wrong[:100])) not in seen:
-                    seen.add(kind)
-                    yield minimised(failure, home)
-        number += BATCH
+class Campaign:
+    """Cases of some targets in turn, until the time is over.
 
+    Attributes:
+        n_tried: Cases so far.
+    """
 
-BATCH = 50  # cases that one process tries
+    def __init__(self, seconds: float, seed: int, home: Path, names: list[str]) -> None:
+        self.end = time.monotonic() + seconds
+        self.seed, self.home, self.targets = seed, home, [TARGETS[name] for name in names]
+        self.n_tried = 0
+        for command in COMMANDS:  # once, and not in every process
+            import_module(f"clearformer.cli.{command}")
 
+    def failures(self) -> Iterator[Failure]:
+        """Those that fail, minimised; of several that say the same, one."""
+        seen = set()
+        for number in itertools.count(step=BATCH):
+            for target in self.targets:
+                for failure in self._batch(target, number):
+                    if (kind := (target.name, failure.wrong[:100])) not in seen:
+                        seen.add(kind)
+                        yield minimised(failure, self.home)
+                if time.monotonic() > self.end:
+                    return
 
-def in_child(cases: list[Case], home: Path, end: float) -> Iterator[Failure]:
-    """Failures among some cases, tried by processes: one after another, each going on where one died."""
-    begun = 0
-    while begun < len(cases) and time.monotonic() < end:
-        told, died = _try_in_child(cases[begun:], home, end)
-        for offset, wrong in told:
+    def _batch(self, target: Target, first: int) -> Iterator[Failure]:
+        cases = [drawn(target, self.seed, first + offset, self.home) for offset in range(BATCH)]
+        for case, wrong in in_child(cases, self.home, self.end):
+            self.n_tried += 1
             if wrong:
-                yield Failure(cases[begun + offset], wrong)
+                yield Failure(case, wrong)
+
+
+def in_child(cases: list[Case], home: Path, end: float) -> Iterator[tuple[Case, str | None]]:
+    """Some cases and the verdicts on them, tried by processes: one after another, each going on where one died."""
+    while cases and time.monotonic() < end:
+        told, died = _try_in_child(cases, home, end)
+        yield from zip(cases, told, strict=False)
         if died is None:
             return
-        if died:
-            yield Failure(cases[begun + len(told)], died)
-        begun += len(told) + 1
+        yield cases[len(told)], died
+        cases = cases[len(told) + 1 :]
 
 
 def verdict_in_child(case: Case, home: Path) -> str | None:
     """What is wrong with how a case ends, though it may end the process."""
-    return next((failure.wrong for failure in in_child([case], home, time.monotonic() + PATIENCE)), None)
+    return next(wrong for _, wrong in in_child([case], home, time.monotonic() + PATIENCE))
 
 
-def _try_in_child(
-    cases: list[Case], home: Path, end: float
-) -> tuple[list[tuple[int, str | None]], str | None]:
+def _try_in_child(cases: list[Case], home: Path, end: float) -> tuple[list[str | None], str | None]:
     """The verdicts on the first cases, and why the process died at the next one; None where it did not."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -121,11 +138,11 @@ def _try_in_child(
         _tell_verdicts(cases, home, writing, end)
         os._exit(0)
     os.close(writing)
-    told: list[tuple[int, str | None]] = []
+    told: list[str | None] = []
     waiting = _Waiting(child)
     with os.fdopen(reading, "rb") as verdicts, waiting:
         for line in verdicts:
-            told.append(tuple(json.loads(line)))
+            told.append(json.loads(line))
             waiting.again()
     _, status = os.waitpid(child, 0)
     if status == 0:
@@ -164,8 +181,7 @@ def _tell_verdicts(cases: list[Case], home: Path, writing: int, end: float) -> N
     """Try cases in a process of their own, and write the verdict on each."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for offset, case in enumerate(cases):
-        if offset and time.monotonic() > end:
+    for case in cases:
+        os.write(writing, json.dumps(verdict(TARGETS[case.target], case, home)).encode() + b"\n")
+        if time.monotonic() > end:
             return
-        wrong = verdict(TARGETS[case.target], case, home)
-        os.write(writing, json.dumps([offset, wrong]).encode() + b"\n")

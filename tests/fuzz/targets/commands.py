@@ -45,7 +45,23 @@ LINES = {
     "version": "--version |",
 }
 ODD = (
-    *("-", "--", "-x", "--x", "--json", "--help", "--debug", "=", "x=", "=x", "x=1", ".", "..", "/", "/dev/null"),
+    *(
+        "-",
+        "--",
+        "-x",
+        "--x",
+        "--json",
+        "--help",
+        "--debug",
+        "=",
+        "x=",
+        "=x",
+        "x=1",
+        ".",
+        "..",
+        "/",
+        "/dev/null",
+    ),
     *("/nowhere/x", "~", "*", "0", "-1", "1e9", "text", "pairs", "text.txt", "runs", "runs/text", "model"),
     *("none", "auto", "latest", "test", "train", "char", "quick"),
 )
@@ -138,4 +154,6 @@ def options_of(words: list[str]) -> list[str]:
     command: Any = get_command(import_module(f"clearformer.cli.{words[0]}").app)
     if len(words) > 1:
         command = getattr(command, "commands", {}).get(words[1], command)
-    return sorted(option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts))
+    return sorted(
+        option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+    )

@@ -45,7 +45,9 @@ class DataFiles:
         for _ in range(rng.choice([1, 1, 2, 3])):
             if ".jsonl" in base and rng.random() < 0.5:
                 line = rng.randrange(4)
-                steps.append(["line", line, *draw_document_step(rng, json.loads(FILES[base][0].splitlines()[line]))])
+                steps.append(
+                    ["line", line, *draw_document_step(rng, json.loads(FILES[base][0].splitlines()[line]))]
+                )
             else:
                 packed = base.endswith(".gz") and rng.random() < 0.3
                 steps.append(["packed" if packed else "plain", *draw_bytes_step(rng)])

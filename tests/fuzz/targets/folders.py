@@ -21,7 +21,13 @@ from ..oracle import call, contents, unchanged
 
 SIZES: dict[str, Any] = {"d_model": 12, "n_layers": 1, "max_seq_len": 8, "attention": MultiHead(n_heads=2)}
 POST: dict[str, Any] = {"placement": "post", "final_norm": False}
-BERT: dict[str, Any] = {"family": "encoder", **POST, "embedding_norm": True, "head_bias": True, "n_token_types": 2}
+BERT: dict[str, Any] = {
+    "family": "encoder",
+    **POST,
+    "embedding_norm": True,
+    "head_bias": True,
+    "n_token_types": 2,
+}
 PAIRS: dict[str, Any] = {"family": "encoder-decoder"}
 MODELS: dict[str, dict[str, Any]] = {
     "gpt2": {"position": Learned(), "ffn": GELU(approximate="tanh")},

@@ -86,8 +86,9 @@ def written(case: Case) -> bytes:
         table = settings
         *sections, last = key.split(".")
         for section in sections:
-            inner = table.setdefault(section, {})
-            table = table[section] = inner if isinstance(inner, dict) else {}
+            if not isinstance(table.get(section), dict):
+                table[section] = {}
+            table = table[section]
         table[last] = parse_override(f"x{name}")["x"] if name.startswith("=") else marked(name)
     content = unmarked(toml(settings)).encode("utf-8", "surrogatepass")
     for step in case.steps:

@@ -100,7 +100,9 @@ def use(tokenizer: Tokenizer, text: str) -> None:
     if tokenizer.unk_id in listed:
         return
     if decoded != tokenizer.normalized(text):
-        raise Violation(f"{text[:50]!r} comes back as {decoded[:50]!r}, and not as {tokenizer.normalized(text)[:50]!r}")
+        raise Violation(
+            f"{text[:50]!r} comes back as {decoded[:50]!r}, and not as {tokenizer.normalized(text)[:50]!r}"
+        )
     if tokenizer.lossless and decoded != text:
         raise Violation(f"{text[:50]!r} comes back as {decoded[:50]!r}, and nothing is to be lost")
 
@@ -123,7 +125,13 @@ _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "firs
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _LLAMA = ["<unk>", "<s>", "</s>", *_BYTES, "▁", "t", "h", "▁t", "▁th"]
-_NEOX = ["<|endoftext|>", "<|padding|>", *(chr(256 + byte) for byte in range(33)), *map(chr, range(33, 127)), "th"]
+_NEOX = [
+    "<|endoftext|>",
+    "<|padding|>",
+    *(chr(256 + byte) for byte in range(33)),
+    *map(chr, range(33, 127)),
+    "th",
+]
 _BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "##s", ".", "a", "b"]
 OTHERS = {
     "llama": _document(
@@ -164,7 +172,10 @@ OTHERS = {
         decoder=_METASPACE | {"prepend_scheme": "always"},
         post_processor={
             "type": "TemplateProcessing",
-            "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+            "single": [
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"SpecialToken": {"id": "</s>", "type_id": 0}},
+            ],
             "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
             "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}},
         },

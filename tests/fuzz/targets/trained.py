@@ -39,7 +39,11 @@ def write_data(folder: Path) -> None:
     (folder / "text.txt").write_text(TEXT)
     (folder / "line.txt").write_text("le 3 mai\n")
     (folder / "pairs.tsv").write_text("".join(f"le {n} mai\tMay {n}, {2000 + n}\n" for n in range(1, 41)))
-    rows = [f"the {pet} {does} {n}\t{pet}\n" for pet, does in (("cat", "purrs"), ("dog", "barks")) for n in range(9)]
+    rows = [
+        f"the {pet} {does} {n}\t{pet}\n"
+        for pet, does in (("cat", "purrs"), ("dog", "barks"))
+        for n in range(9)
+    ]
     (folder / "pets.tsv").write_text("text\tlabel\n" + "".join(rows))
 
 
