@@ -149,6 +149,11 @@ def call(*arguments: str, stdin: bytes = b"") -> Answer:
     return answer
 
 
+def stream_of(content: bytes) -> io.TextIOWrapper:
+    """A stream in memory, as a terminal's is."""
+    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", write_through=True)
+
+
 def written_to(stream: io.TextIOWrapper) -> str:
     """What a stream in memory holds."""
     stream.seek(0)

@@ -5,8 +5,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from clearformer.interop.fitting import fit
 from clearformer.interop.tokens import tokenizer_documents
-from clearformer.interop.writing import SpecialIds, fit, write_json, write_model
+from clearformer.interop.writing import SpecialIds, write_json, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, ReLU, SwiGLU
