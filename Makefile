@@ -4,13 +4,19 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
 
-.PHONY: demo test check format gpu lock clean
+SECONDS ?= 60
+SEED ?= 1
+
+.PHONY: demo test fuzz check format gpu lock clean
 
 demo: $(STAMP)  ## Train a small model of English, measure it, sample from it.
 	$(BIN)/clearformer train
 
 test: $(DEV_STAMP)  ## All tests, two at a time.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+fuzz: $(DEV_STAMP)  ## Spoil settings, files and command lines for a while: SECONDS=600 SEED=7, or one CASE='...'.
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED) $(if $(CASE),--case "$$CASE")
 
 check: $(DEV_STAMP)  ## Style, types, and who may import whom.
 	$(BIN)/ruff check .

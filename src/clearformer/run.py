@@ -189,10 +189,11 @@ def find_checkpoint(folder: RunFolder, which: str) -> Path:
         if best not in steps:
             raise RunError(f"--checkpoint: no checkpoint of {folder.path} was evaluated; take latest")
         return steps[best]
-    if which.isdecimal() and int(which) in steps:
-        return steps[int(which)]
+    by_number = {str(step): path for step, path in steps.items()}
+    if which in by_number:
+        return by_number[which]
     raise RunError(
-        f"--checkpoint: {folder.path} has no checkpoint {which!r}; there are latest, best and the steps "
+        f"--checkpoint: {folder.path} has no checkpoint {shown(which)}; there are latest, best and the steps "
         f"{', '.join(str(step) for step in sorted(steps))}"
     )
 

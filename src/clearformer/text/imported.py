@@ -88,7 +88,7 @@ class ImportedTokenizer(Tokenizer):
             spellings[token] = spelling
         self._decoding = _Decoding(parsed)
         self.opens_with_space = self._decoding.opens_with_space
-        self.lossless = _keeps_all(parsed)
+        self.lossless = _keeps_all(parsed, ids)
         added = (token["content"] for token in added_tokens(parsed) if token.get("special"))
         marked = {name for name in added if name in ids}  # the library leaves one without a name out
         self._backend = _without_specials(parsed, {name: ids[name] for name in marked})
@@ -228,11 +228,18 @@ def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tok
     return backend
 
 
-def _keeps_all(document: Document) -> bool:
-    """Whether all of every text is in its tokens, a space before it and canonical equivalence (NFC) aside."""
+def _keeps_all(document: Document, ids: Mapping[str, int]) -> bool:
+    """Whether all of every text is in its tokens.
+
+    Aside from a space before it, from canonical equivalence (NFC), and from the sign that stands for a space.
+    """
     before = [*parts_of(document.get("normalizer")), *parts_of(document.get("pre_tokenizer"))]
     decoders = {part["type"] for part in parts_of(document.get("decoder"))}
-    every_byte = "ByteLevel" in decoders or document["model"].get("byte_fallback") or False
+    every_byte = False
+    if "ByteLevel" in decoders:  # the library leaves out a byte that the vocabulary lacks
+        every_byte = ids.keys() >= BYTE_BY_SPELLING.keys()
+    elif document["model"].get("byte_fallback"):
+        every_byte = all(f"<0x{byte:02X}>" in ids for byte in range(256))
     removes = any(part.get("behavior") == "Removed" for part in before)
     prefixed = any(part["type"] == "ByteLevel" and part.get("add_prefix_space") for part in before)
     return every_byte and not removes and not prefixed and all(part["type"] in _KEEPS_TEXT for part in before)

@@ -1,0 +1,33 @@
+"""The small form of the fuzzing: some cases of each target by a fixed seed, and the failures of earlier days."""
+
+from pathlib import Path
+
+import pytest
+
+from .cases import parse
+from .oracle import verdict
+from .runner import drawn, prepared
+from .targets import TARGETS
+
+SEED = 1
+N_CASES = {"settings": 400, "tokenizers": 150, "folders": 40, "runs": 30, "commands": 60, "data_files": 40}
+KEPT = (Path(__file__).parent / "kept.jsonl").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The originals of all targets."""
+    return prepared(tmp_path_factory.mktemp("fuzz"))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_some_cases(home: Path, name: str) -> None:
+    cases = [drawn(TARGETS[name], SEED, number, home) for number in range(N_CASES[name])]
+    verdicts = {case.line(): verdict(TARGETS[name], case, home) for case in cases}
+    assert {case: wrong for case, wrong in verdicts.items() if wrong} == {}
+
+
+@pytest.mark.parametrize("line", KEPT)
+def test_a_case_that_failed_once(home: Path, line: str) -> None:
+    case = parse(line)
+    assert verdict(TARGETS[case.target], case, home) is None
