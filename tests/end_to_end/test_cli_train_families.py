@@ -79,10 +79,10 @@ def test_pairs_are_translated(trains: Trains, pairs: tuple[str, str]) -> None:
 
     run = "translate-my"
     assert "encoder-decoder of 1 + 1 layers, d_model 24" in told
-    assert "up to 1024 tokens a step" in told
+    assert "up to 1,024 tokens a step" in told
     assert lines[0].startswith(f"{Path('runs').resolve() / run}: 4 steps in ")
     assert re.fullmatch(
-        r"held-out pairs \(all 7\): \d+\.\d{4} nats per token, perplexity \d+\.\d\d; \d+\.\d% of their tokens are .*",
+        r"held-out pairs \(all 7\): \d+\.\d{4} nats per token, perplexity \d+\.\d\d; \d+\.\d% of the tokens are .*",
         lines[1],
     )
     examples = lines[lines.index("") + 1 : lines.index("Next:") - 1]
@@ -100,14 +100,14 @@ def test_a_tsv_is_translated_and_dates_are_too(trains: Trains, tmp_path: Path) -
     _, told = trains("data.path=my.tsv", "tokenizer=char", "train.max_steps=1")
     assert "encoder-decoder" in told
     lines, told = trains("data.name=dates", "data.size=100", "tokenizer.vocab_size=300", "train.max_steps=1")
-    assert "on dates-fr-en" in told
-    assert lines[0].startswith(f"{Path('runs').resolve() / 'translate-dates-fr-en'}: 1 steps")
+    assert "data dates-fr-en, optimizer muon" in told
+    assert lines[0].startswith(f"{Path('runs').resolve() / 'translate-dates-fr-en'}: 1 step in ")
 
 
 def test_labelled_texts_are_classified_beside_a_baseline(trains: Trains, labelled: str) -> None:
     lines, told = trains("classify", labelled, "tokenizer.vocab_size=90", "train.batch_size=8")
 
-    assert "encoder of 1 layers, d_model 24" in told
+    assert "encoder of 1 layer, d_model 24" in told
     assert "8 texts a step" in told
     assert lines[1] == "held-out texts:"
     assert re.match(r"  this run  accuracy \d+\.\d\d% \(\d of 4\), macro-F1 ", lines[2])
@@ -123,6 +123,24 @@ def test_labelled_texts_are_classified_beside_a_baseline(trains: Trains, labelle
     assert {"val_accuracy", "val_macro_f1"} <= metrics("classify-my")[-1].keys()
 
 
+def test_what_to_try_next_is_what_was_begun_with(
+    trains: Trains, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my.txt").write_text("".join(f"{n} of a text\n" for n in range(200)))
+    monkeypatch.setattr("sys.argv", ["/bin/clearformer", "train", "lecture", "data.path=my.txt"])
+
+    lines, told = trains("lecture", "data.path=my.txt", "model.max_seq_len=20", "train.batch_size=2")
+
+    assert (
+        "decoder of 1 layer, d_model 24, multihead attention, no positions; data my, optimizer adam" in told
+    )
+    assert next_commands(lines) == [
+        "generate lecture-my --prompt 0 --temperature 0.8 --num 3",  # for there is no T in the text
+        "eval lecture-my",
+        "train lecture data.path=YOUR.txt train.max_seconds=120",
+    ]
+
+
 def test_masked_tokens_are_filled_in(trains: Trains, tmp_path: Path) -> None:
     (tmp_path / "my.txt").write_text("".join(f"line {n} of a text\n" for n in range(200)))
 
@@ -130,10 +148,12 @@ def test_masked_tokens_are_filled_in(trains: Trains, tmp_path: Path) -> None:
         "masked", "data.path=my.txt", "tokenizer.vocab_size=90", "train.batch_size=8", "train.sample_every=3"
     )
 
-    assert re.match(r"held-out text: of \d+ masked tokens \d+\.\d% were guessed; .* perplexity", lines[1])
+    assert re.match(
+        r"held-out text: \d+\.\d% of \d+ masked tokens were guessed right; .* perplexity", lines[1]
+    )
     assert (
         lines[lines.index("") + 1]
-        == "masked tokens are in brackets: [token] where guessed, [guess|token] where not"
+        == "masked tokens are in brackets: [token] where the guess is right, [guess|token] where it is wrong"
     )
     sample = lines[lines.index("") + 2]
     assert sample.startswith("[CLS] ")

@@ -1,13 +1,9 @@
 """What the terminal shows of a run."""
 
-import errno
-import io
-import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from textwrap import indent
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -15,55 +11,6 @@ from rich.progress import BarColumn, Progress, TextColumn
 from clearformer.train.checkpoint import Progress as RunProgress
 from clearformer.train.config import RunConfig
 from clearformer.train.report import Reporter, held_out
-
-
-class Heedless(io.TextIOBase):
-    """A stream that drops what nobody reads any more: its reader has ended, or its terminal is closed."""
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = open(os.devnull, "w") if stream is None else stream  # noqa: PTH123, SIM115
-
-    def write(self, text: str) -> int:
-        with self._unread():
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with self._unread():
-            self._stream.flush()
-
-    @contextmanager
-    def _unread(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in (errno.EPIPE, errno.EIO):
-                raise
-            with suppress(OSError):  # what is buffered must go somewhere, at the latest when Python ends
-                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-
-    def isatty(self) -> bool:
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._stream.encoding
-
-    @property
-    def errors(self) -> str | None:  # type: ignore[override]
-        return self._stream.errors
-
-
-def go_on_unread() -> None:
-    """Let this process go on, to its end, when nobody reads its output or its messages any more."""
-    if not isinstance(sys.stdout, Heedless):
-        sys.stdout = Heedless(sys.stdout)
-    if not isinstance(sys.stderr, Heedless):
-        sys.stderr = Heedless(sys.stderr)
-
 
 SHOWN_FROM_CHARS = 10_000_000  # shorter texts are prepared before one could read of it
 
@@ -112,7 +59,7 @@ class ConsoleReporter(Reporter):
             if metrics["val_share"] < 1 and not self.told_of_parts:
                 self.told_of_parts = True
                 self.console.print(
-                    "        (~ of a part of the held-out data, the same each time; not of all)"
+                    "        (~ is measured on a part of the held-out data, always the same part)"
                 )
         if metrics and self.console.is_terminal:
             done, left = self.part_done(progress)

@@ -1,10 +1,12 @@
 """What a run came to, for people: figures, something by the model, and what to try next; one function a task."""
 
+import shlex
 import shutil
 import sys
 from functools import singledispatch
 from pathlib import Path
 
+from clearformer.errors import TokenizerError
 from clearformer.evaluate import Evaluation
 from clearformer.evaluate.baseline import Baseline
 from clearformer.evaluate.classification import ClassificationReport
@@ -13,7 +15,8 @@ from clearformer.evaluate.masked import MaskedEvaluation
 from clearformer.evaluate.teacher_forcing import PairLoss
 from clearformer.generate import generate
 from clearformer.model import Encoder, EncoderDecoder
-from clearformer.run import Run
+from clearformer.presets import preset_of
+from clearformer.run import Run, name_of
 from clearformer.train.folder import RunFolder
 from clearformer.train.loop import Outcome
 from clearformer.train.tasks import (
@@ -32,15 +35,15 @@ N_SHOWN = 4  # translations at the end of a run
 def result(outcome: Outcome, folder: RunFolder) -> str:
     """What a run came to: its held-out figures, something by the model, and what to try next."""
     run = Run(folder, folder.read_config(), outcome.model, outcome.task.tokenizer, outcome.progress.step)
-    program, name = program_as_called(), folder.path.name
+    step = outcome.progress.step
     lines = [
-        f"\n{folder.path}: {outcome.progress.step} steps in {outcome.progress.seconds:.1f} s of training",
+        f"\n{folder.path}: {step} step{'s' * (step != 1)} in {outcome.progress.seconds:.1f} s of training",
         *figures(outcome.task, outcome.evaluation),
         "",
         *shown(outcome.task, run),
         "",
         "Next:",
-        *(f"  {program} {line.format(name=name)}" for line in NEXT_COMMANDS[type(outcome.task)]),
+        *(f"  {program_as_called()} {command}" for command in next_commands(outcome.task, folder)),
     ]
     return "\n".join(lines)
 
@@ -60,11 +63,11 @@ def figures(task: Task, evaluation: Measured | None) -> list[str]:
         case PairLoss() as e:
             line = (
                 f"held-out pairs (all {e.n_pairs:,}): {e.loss:.4f} nats per token, perplexity {e.perplexity:.2f}; "
-                f"{e.accuracy:.1%} of their tokens are the model's first choice"
+                f"{e.accuracy:.1%} of the tokens are the model's first choice"
             )
         case MaskedEvaluation() as e:
             line = (
-                f"held-out text: of {e.n_tokens:,} masked tokens {e.accuracy:.1%} were guessed; "
+                f"held-out text: {e.accuracy:.1%} of {e.n_tokens:,} masked tokens were guessed right; "
                 f"{e.loss:.4f} nats per token, perplexity {e.perplexity:.2f}"
             )
         case ClassEvaluation() as e:
@@ -75,7 +78,7 @@ def figures(task: Task, evaluation: Measured | None) -> list[str]:
             return []
     return [
         line,
-        f"(perplexity compares only within one vocabulary, here of {task.tokenizer.vocab_size} tokens)",
+        f"(perplexities compare only within one vocabulary, here of {task.tokenizer.vocab_size:,} tokens)",
     ]
 
 
@@ -121,7 +124,7 @@ def _(task: Translation, run: Run) -> list[str]:
 def _(task: MaskedModelling, run: Run) -> list[str]:
     assert isinstance(run.model, Encoder)
     return [
-        "masked tokens are in brackets: [token] where guessed, [guess|token] where not",
+        "masked tokens are in brackets: [token] where the guess is right, [guess|token] where it is wrong",
         task.sample(run.model),
     ]
 
@@ -135,28 +138,51 @@ def _(task: Classification, run: Run) -> list[str]:
 # --- what to try next -------------------------------------------------------------------------------------
 
 
-NEXT_COMMANDS: dict[type[Task], tuple[str, str, str]] = {
-    LanguageModelling: (
-        'generate {name} --prompt "The " --temperature 0.8 --num 3',
-        "eval {name} --stride 16",
-        "train quick data.path=YOUR.txt train.max_seconds=120",
-    ),
-    Translation: (
-        "translate {name} YOUR.txt --beams 5",
-        "eval {name}",
-        "train translate data.source=YOUR.fr data.target=YOUR.en train.max_seconds=600",
-    ),
-    MaskedModelling: (
-        "train classify train.pretrained={name} data.path=YOUR.tsv",
-        "eval {name}",
-        "export {name} FOLDER",
-    ),
-    Classification: (
-        "classify {name} YOUR.txt",
-        "eval {name}",
-        "train classify data.path=YOUR.tsv train.max_seconds=120",
-    ),
-}
+PROMPT, STRIDE, FIRST_TOKENS = "The ", 16, 40
+
+
+def next_commands(task: Task, folder: RunFolder) -> tuple[str, ...]:
+    """Commands that go on from a run, without the program's name: by its preset where it had one."""
+    name = shlex.quote(name_of(folder))
+    preset = preset_of(folder)
+    match task:
+        case LanguageModelling():
+            return (
+                f"generate {name} --prompt {shlex.quote(prompt_for(task))} --temperature 0.8 --num 3",
+                f"eval {name}"
+                + (f" --stride {STRIDE}" if task.config.model.max_seq_len > 2 * STRIDE else ""),
+                f"train {preset or 'quick'} data.path=YOUR.txt train.max_seconds=120",
+            )
+        case Translation():
+            return (
+                f"translate {name} YOUR.txt --beams 5",
+                f"eval {name}",
+                f"train {preset or 'translate'} data.source=YOUR.fr data.target=YOUR.en train.max_seconds=600",
+            )
+        case MaskedModelling():
+            return (
+                f"train classify train.pretrained={name} data.path=YOUR.tsv",
+                f"eval {name}",
+                f"export {name} FOLDER",
+            )
+        case Classification():
+            return (
+                f"classify {name} YOUR.txt",
+                f"eval {name}",
+                f"train {preset or 'classify'} data.path=YOUR.tsv train.max_seconds=120",
+            )
+    raise NotImplementedError(type(task))
+
+
+def prompt_for(task: LanguageModelling) -> str:
+    """A prompt to try: in English, or where the vocabulary cannot spell that, the training text's first word."""
+    try:
+        task.tokenizer.encode(PROMPT)
+    except TokenizerError:
+        text = task.dataset.splits["train"]
+        words = task.tokenizer.decode(text.read(0, min(len(text), FIRST_TOKENS))).split()
+        return words[0] if words else opening(task)
+    return PROMPT
 
 
 def program_as_called() -> str:

@@ -24,7 +24,8 @@ def train(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PRESET] [KEY=VALUE]...", help="A preset (quick), then settings: train.lr=3e-4"
+            metavar="[PRESET] [KEY=VALUE]...",
+            help="A preset (see clearformer presets), and settings such as train.lr=3e-4.",
         ),
     ] = None,
     config: Annotated[
@@ -37,7 +38,7 @@ def train(
         bool, typer.Option("--resume", help="Go on with the run of that name; begin it where there is none.")
     ] = False,
 ) -> None:
-    """Train a model; see it learn; end with its held-out loss and something by it.
+    """Train a model; end with its held-out loss, and a sample of what it makes.
 
     Where no preset is named, the data decide: texts are continued, pairs translated, labelled texts classified.
 
@@ -47,13 +48,12 @@ def train(
     With --resume the run of that name goes on, by the command that began it or by its name alone; where there is none,
     the same command begins it.
     """
-    from clearformer.cli.console import ConsoleReporter, go_on_unread
+    from clearformer.cli.console import ConsoleReporter
     from clearformer.cli.outcomes import program_as_called, result
     from clearformer.run import name_of
     from clearformer.train.processes import is_main_process
     from clearformer.train.report import Reporter
 
-    go_on_unread()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     start = (resumed if resume else begun)(arguments or [], config, run)
     reporter = ConsoleReporter() if is_main_process() else Reporter()
@@ -142,15 +142,16 @@ def summary(config: "RunConfig") -> str:
     from clearformer.train.tasks import Translate
 
     model, train = config.model, config.train
-    layers = f"{model.n_layers}"
+    layers = f"{model.n_layers} layer{'s' * (model.n_layers != 1)}"
     if model.family == "encoder-decoder":
-        layers += f" + {model.decoder_layers}"
+        layers = f"{model.n_layers} + {model.decoder_layers} layers"
+    positions = "no" if model.position.kind == "none" else model.position.kind
     batch = f"{train.batch_size} texts"
     if config.data.kind == "text":
         batch = f"{train.batch_size} x {model.max_seq_len} tokens"
     if isinstance(train.objective, Translate):
-        batch = f"up to {train.objective.batch_tokens} tokens"
+        batch = f"up to {train.objective.batch_tokens:,} tokens"
     return (
-        f"{model.family} of {layers} layers, d_model {model.d_model}, {model.attention.kind} attention, "
-        f"{model.position.kind} positions; {train.optimizer.kind} on {config.data.label}, {batch} a step"
+        f"{model.family} of {layers}, d_model {model.d_model}, {model.attention.kind} attention, "
+        f"{positions} positions; data {config.data.label}, optimizer {train.optimizer.kind}, {batch} a step"
     )

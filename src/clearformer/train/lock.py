@@ -27,7 +27,7 @@ except ImportError:  # Windows
     fcntl = None
 
 from clearformer.errors import RunInUseError
-from clearformer.files import disk_errors
+from clearformer.files import disk_errors, make_folders
 
 LOCK = ".lock"
 CLAIM = ".claim-"  # and a number
@@ -81,7 +81,7 @@ def _hold(folder: Path) -> Hold:
     kind: type[Hold] = Claim if fcntl is None else Lock
     with disk_errors(folder):
         while True:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folders(folder)
             try:
                 return kind(folder)
             except FileNotFoundError:  # another process has just removed the folder, or its file in it

@@ -37,8 +37,8 @@ def test_what_the_mark_means_is_said_once_and_only_where_it_stands(
             reporter.stepped(Progress(step=1), line)
         return capsys.readouterr().err
 
-    assert told(0.1, 0.1, 1.0).count("(~ of a part") == 1
-    assert "(~ of a part" not in told(1.0, 1.0)
+    assert told(0.1, 0.1, 1.0).count("(~ is measured on a part") == 1
+    assert "(~ is measured on a part" not in told(1.0, 1.0)
 
 
 def test_a_run_is_listed_with_its_last_evaluation(trained: Any, run_folder: Any) -> None:
