@@ -281,6 +281,7 @@ def test_the_best_and_the_last_are_kept(trained: Trained, run_folder: Folders, t
     """At this rate it soon becomes worse."""
     settings = (
         "train.checkpoint_every=2",
+        "train.eval_every=2",
         "train.eval_share=none",
         "train.keep=1",
         "train.schedule=constant",
