@@ -22,7 +22,7 @@ import numpy as np
 
 from clearformer.data.pair_sources import Pair
 from clearformer.data.shards import MANIFEST, ShardError
-from clearformer.files import sync
+from clearformer.files import parse_json, sync
 
 PAIRS_VERSION = 2
 SIDES = ("source", "target")
@@ -164,7 +164,7 @@ def read_pair_manifest(folder: Path) -> dict[str, Any]:
     """
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = parse_json(path.read_text(encoding="utf-8"))
         version = manifest["version"]
         sizes = [(_path(folder, file), file["n_bytes"]) for file in _files_of(manifest)]
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Protocol, Self
 import numpy as np
 
 from clearformer.errors import ClearformerError
-from clearformer.files import sync
+from clearformer.files import parse_json, sync
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -209,7 +209,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = parse_json(path.read_text(encoding="utf-8"))
         version, itemsize = manifest["version"], np.dtype(manifest["dtype"]).itemsize
         sizes = [(_shard_path(folder, shard), shard["n_tokens"] * itemsize) for shard in _shards_of(manifest)]
     except (OSError, ValueError, KeyError, TypeError) as error:

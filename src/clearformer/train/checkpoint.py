@@ -15,15 +15,16 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from clearformer.errors import CheckpointError
-from clearformer.files import discard, disk_errors, folder_made_whole, remove_abandoned, sync
+from clearformer.errors import CheckpointError, shortened, shown
+from clearformer.files import discard, disk_errors, folder_made_whole, parse_json, remove_abandoned, sync
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ def verify(folder: Path, *names: str) -> None:
         CheckpointError: a file is missing or is not what was written; the message names it.
     """
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
         expected = {name: dict(manifest[name]) for name in (MODEL, OPTIMIZER, STATE)}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder}: damaged: {MANIFEST} is missing or no manifest ({error})") from None
@@ -162,9 +163,17 @@ def read_progress(folder: Path) -> Progress:
         CheckpointError: its file does not say so.
     """
     try:
-        return Progress(**json.loads((folder / STATE).read_text()))
+        progress = Progress(**parse_json((folder / STATE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise CheckpointError(f"{folder / STATE}: damaged: {error}") from None
+        raise CheckpointError(f"{folder / STATE}: damaged: {shortened(str(error), 300)}") from None
+    for field in fields(Progress):
+        value: Any = getattr(progress, field.name)
+        kind: Any = field.type
+        if isinstance(value, bool) or not isinstance(value, kind | int):
+            raise CheckpointError(f"{folder / STATE}: damaged: {field.name} is {shown(value)}")
+    if min(progress.step, progress.tokens, progress.seconds) < 0:
+        raise CheckpointError(f"{folder / STATE}: damaged: a number of it is negative")
+    return progress
 
 
 def list_checkpoints(checkpoints: Path) -> list[Path]:

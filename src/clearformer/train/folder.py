@@ -15,7 +15,7 @@ import torch
 
 from clearformer.config import read_toml, resolve, to_toml
 from clearformer.errors import DataError, RunError
-from clearformer.files import UNFINISHED, disk_errors, make_folders, sync, write_file
+from clearformer.files import UNFINISHED, disk_errors, make_folders, parse_json, sync, write_file
 from clearformer.text import Tokenizer, load_tokenizer
 from clearformer.train.config import RunConfig
 from clearformer.train.lock import is_of_the_lock
@@ -100,8 +100,10 @@ class RunFolder:
             RunError: the run was imported, and began on none: config.toml names one that it does not know.
         """
         try:
-            text_sha256 = json.loads(self.env_file.read_text())["text_sha256"]
+            text_sha256 = parse_json(self.env_file.read_text(encoding="utf-8"))["text_sha256"]
         except (OSError, ValueError, TypeError, KeyError):
+            return None
+        if not isinstance(text_sha256, str):
             return None
         if text_sha256 == "":
             raise RunError(
@@ -135,7 +137,7 @@ class RunFolder:
     def command(self) -> list[str]:
         """The command by which the run began; empty where env.json does not say."""
         try:
-            return [str(word) for word in json.loads(self.env_file.read_text())["command"]]
+            return [str(word) for word in parse_json(self.env_file.read_text(encoding="utf-8"))["command"]]
         except (OSError, ValueError, TypeError, KeyError):
             return []
 
@@ -190,10 +192,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def _metrics_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        metrics = json.loads(line)
-        int(metrics["step"])
+        metrics = parse_json(line.decode())
+        _json_line(metrics)  # a run that goes on writes it again
+        is_one = type(metrics["step"]) is int
     except (ValueError, TypeError, KeyError):
-        raise RunError(f"{path}: line {number} is no line of metrics; delete it") from None
+        is_one = False
+    if not is_one:
+        raise RunError(f"{path}: line {number} is no line of metrics; delete it")
     return metrics
 
 

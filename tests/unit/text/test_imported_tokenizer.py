@@ -189,6 +189,14 @@ def test_a_vocabulary_that_lacks_a_character_says_so():
         tokenizer.encode("b")
 
 
+@pytest.mark.parametrize(("published", "lacks"), [(NEOX, "Q"), (LLAMA, "<0x51>")], ids=["neox", "llama"])
+def test_a_vocabulary_that_lacks_a_byte_loses_some(published: dict, lacks: str):
+    vocab = {name: i for name, i in published["model"]["vocab"].items() if name != lacks}
+    tokenizer = ImportedTokenizer(published | {"model": published["model"] | {"vocab": vocab}})
+    assert not tokenizer.lossless
+    assert "Q" not in tokenizer.decode(tokenizer.encode("aQ"))
+
+
 def test_truncation_and_padding_of_the_file_are_left_out():
     cut = LLAMA | {
         "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},

@@ -174,7 +174,9 @@ def test_without_an_evaluation_there_is_no_best(trained: Trained) -> None:
         load("a", "best")
 
 
-@pytest.mark.parametrize("which", ["11", "Best", "-5", "5.0", "../step-00000005", "step-00000005", "", "1e1"])
+@pytest.mark.parametrize(
+    "which", ["11", "Best", "-5", "5.0", "../step-00000005", "step-00000005", "", "1e1", "9" * 5000]
+)
 def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(trained: Trained, which: str) -> None:
     trained("a", *THREE)
 
