@@ -7,6 +7,7 @@ import os
 import sys
 from importlib import import_module
 
+from clearformer.cli.standard_output import take_every_character
 from clearformer.errors import ClearformerError, UserError, did_you_mean
 
 COMMANDS = {
@@ -55,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
+    take_every_character()
     try:
         return dispatch(arguments)
     except ClearformerError as error:

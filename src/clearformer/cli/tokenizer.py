@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli import standard_input
 from clearformer.errors import DataError, UserError, did_you_mean
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
@@ -146,7 +147,7 @@ def show(
 ) -> None:
     """Print the tokens of a text with their ids and bytes, and for BPE the merges that made them."""
     if text == "-":
-        text = _read_standard_input()
+        text = standard_input.read_text()
     chosen = _find_tokenizer(tokenizer, text)
     bpe = _require_merges(chosen) if merges else None
     if as_json:
@@ -368,13 +369,6 @@ def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
     for row in compared:
         console.print(f"{row['name']} {row['vocab_size']:,}:")
         console.print("  " + _visible("|".join(row["example"]), console.encoding))
-
-
-def _read_standard_input() -> str:
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError:
-        raise DataError("standard input is not UTF-8 text: convert it first, such as with iconv") from None
 
 
 def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":
