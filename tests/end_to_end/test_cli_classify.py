@@ -122,6 +122,20 @@ def test_a_line_that_is_no_utf8(refuses: Says, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [("classify", "pets"), ("generate", "text", "--prompt", "-"), ("tokenizer", "show", "-")],
+    ids=lambda arguments: arguments[0],
+)
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_standard_input_that_is_no_utf8(
+    refuses: Says, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], encoding: str
+) -> None:
+    """Every command that reads it says the same, in a locale without a language too."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"cat\ncaf\xe9\n"), encoding=encoding))
+    assert "standard input, line 2: not UTF-8 (byte 0xe9" in refuses(*arguments)
+
+
+@pytest.mark.parametrize(
     ("run", "instead"),
     [
         ("text", "clearformer generate text"),

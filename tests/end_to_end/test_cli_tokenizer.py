@@ -3,6 +3,8 @@
 import gzip
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -284,7 +286,7 @@ def test_show_refuses_in_one_line(
 
 
 def test_show_refuses_standard_input_that_is_no_text():
-    assert "standard input is not UTF-8" in refusal("show", "-", stdin=b"\xff")
+    assert "standard input, line 2: not UTF-8 (byte 0xff" in refusal("show", "-", stdin=b"a\n\xff")
 
 
 def test_show_refuses_a_character_that_the_tokenizer_lacks(corpus: Path, tmp_path: Path):
@@ -431,3 +433,27 @@ def test_nothing_is_no_text_and_not_the_present_folder(
     assert not (tmp_path / "t.json").exists()
     assert refusal("compare", "").startswith("FILE: nothing is given")
     assert refusal("compare", corpus, "--held-out", "").startswith("--held-out: nothing is given")
+
+
+def test_a_locale_without_a_language_changes_nothing() -> None:
+    """Standard input and output are ASCII to the interpreter there."""
+    strict = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "80"}
+    shown = subprocess.run(
+        [sys.executable, "-m", "clearformer", "tokenizer", "show", "-", "--tokenizer", "char"],
+        input="h\xe9 \u6570".encode(),
+        capture_output=True,
+        env=os.environ | strict,
+        check=False,
+    )
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert "\u6570" in shown.stdout.decode()
+
+
+def test_a_vocabulary_without_end_is_refused(tmp_path: Path) -> None:
+    """The library would make room for all of it at once."""
+    (tmp_path / "text.txt").write_text(CORPUS)
+    for kind in ("bpe", "wordpiece", "unigram"):
+        message = refusal("train", tmp_path / "text.txt", "--kind", kind, "--vocab-size", "1000000000")
+        assert "vocab_size" in message
+        assert "4194304" in message
+    assert "vocab_size" in refusal("compare", tmp_path / "text.txt", "--vocab-size", "1000000000")

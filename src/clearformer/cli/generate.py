@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli import standard_input
 from clearformer.cli.options import was_given
 from clearformer.errors import UserError
 
@@ -58,7 +59,7 @@ def command(
     if beams is not None:
         refuse_settings_of_samples(context)
     if prompt == "-":
-        prompt = sys.stdin.read()
+        prompt = standard_input.read_text()
     trained = load(run, checkpoint, device)
     continuer(trained)  # before the prompt is shown
     if beams is not None:

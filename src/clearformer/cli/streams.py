@@ -4,6 +4,7 @@ A stream that is closed is the null device. Standard error is for messages: what
 goes on. Standard output is for results: one that cannot be written is an error, unless its reader has gone.
 """
 
+import codecs
 import errno
 import os
 import sys
@@ -88,6 +89,7 @@ class Results(Messages):
 def standard_streams() -> Iterator[None]:
     """Streams that can be used inside the `with` block; what is left in them is written before its end."""
     open_closed()
+    take_every_character()
     out, err = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = cast(TextIO, Results(out)), cast(TextIO, Messages(err))
     try:
@@ -97,6 +99,22 @@ def standard_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = out, err
         for stream in (out, err):
             Messages(stream).flush()  # or the interpreter finds what cannot be written at its exit
+
+
+def take_every_character() -> None:
+    """Let standard output write what its encoding lacks.
+
+    ASCII says that no locale was set: UTF-8 takes its place, as all files are in. Another encoding was chosen, such
+    as that of a terminal: it stays, and what it lacks is written as `\\u1234`.
+    """
+    stream = sys.stdout
+    if not isinstance(stream, TextIOWrapper):
+        return
+    encoding = codecs.lookup(stream.encoding).name
+    if encoding == "ascii":
+        stream.reconfigure(encoding="utf-8", errors=stream.errors)
+    elif not encoding.startswith("utf"):
+        stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli import standard_input
 from clearformer.errors import DataError, UserError, did_you_mean, shortened
 from clearformer.files import runs_folder, user_path
 
@@ -147,7 +148,7 @@ def show(
 ) -> None:
     """Print the tokens of a text with their ids and bytes, and for BPE the merges that made them."""
     if text == "-":
-        text = _read_standard_input()
+        text = standard_input.read_text()
     chosen = _find_tokenizer(tokenizer, text)
     bpe = _require_merges(chosen) if merges else None
     if as_json:
@@ -358,13 +359,6 @@ def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
     for row in compared:
         typer.echo(f"{_visible(row['name'], encoding)} {row['vocab_size']:,}:")
         typer.echo("  " + _visible("|".join(row["example"]), encoding))
-
-
-def _read_standard_input() -> str:
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError:
-        raise DataError("standard input is not UTF-8 text: convert it first, such as with iconv") from None
 
 
 def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":

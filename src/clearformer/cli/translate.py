@@ -1,13 +1,13 @@
 """`clearformer translate`: one line out for every line in."""
 
 import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from clearformer.errors import DataError, UserError
+from clearformer.cli import standard_input
+from clearformer.errors import UserError
 
 if TYPE_CHECKING:
     from clearformer.generate import Translation
@@ -99,31 +99,12 @@ def lines_of(file: str) -> list[str]:
     """
     from clearformer.data.reading import read_lines
 
-    return lines_of_stream(sys.stdin.buffer) if file == "-" else list(read_lines(Path(file)))
-
-
-def lines_of_stream(stream: BinaryIO) -> list[str]:
-    """The lines of standard input, without what ends them.
-
-    Raises:
-        DataError: a line is no UTF-8.
-    """
-    lines = []
-    for number, line in enumerate(stream, start=1):
-        try:
-            text = line.decode()
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name_of('-')}, line {number}: not UTF-8 (byte 0x{line[error.start]:02x}: {error.reason}); "
-                "if it is Latin-1, iconv -f LATIN1 -t UTF-8 converts it"
-            ) from None
-        lines.append(text.removesuffix("\n").removesuffix("\r"))
-    return lines
+    return standard_input.read_lines() if file == "-" else list(read_lines(Path(file)))
 
 
 def name_of(file: str) -> str:
     """What a message calls it."""
-    return "standard input" if file == "-" else file
+    return standard_input.NAME if file == "-" else file
 
 
 def refuse_unequal(file: str, lines: list[str], reference: str, references: list[str]) -> None:

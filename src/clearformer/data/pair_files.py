@@ -12,7 +12,6 @@ The arrays are memory-mapped when they are opened; numpy is told to load no pick
 
 import hashlib
 import io
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path

@@ -86,16 +86,37 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         DataError: the file cannot be read, or a line is no UTF-8 text.
     """
-    offset = 0
     with _opened(path) as file:
-        for number, line in enumerate(file, start=1):
-            _refuse_binary(path, line, offset)
-            try:
-                content = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                _refuse_encoding(path, error, number, offset + error.start)
-            offset += len(line)
-            yield content.removesuffix("\n").removesuffix("\r")
+        yield from decoded_lines(path, file)
+
+
+def decoded_lines(name: Path | str, file: BinaryIO) -> Iterator[str]:
+    """The lines of a stream of bytes, as `read_lines` gives those of a file; `name` is what messages call it.
+
+    Raises:
+        DataError: a line is no UTF-8 text.
+    """
+    offset = 0
+    for number, line in enumerate(file, start=1):
+        _refuse_binary(name, line, offset)
+        try:
+            content = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            _refuse_encoding(name, error, number, offset + error.start)
+        offset += len(line)
+        yield content.removesuffix("\n").removesuffix("\r")
+
+
+def decoded_text(name: Path | str, content: bytes) -> str:
+    """The text of some bytes, as it is; `name` is what messages call it.
+
+    Raises:
+        DataError: it is no UTF-8; the line is named.
+    """
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        _refuse_encoding(name, error, content.count(b"\n", 0, error.start) + 1, error.start)
 
 
 def existing_file(setting: str, name: str) -> Path:
@@ -248,7 +269,7 @@ def json_field(where: str, record: dict[str, Any], field: str, fix: str) -> Any:
     return value
 
 
-def _refuse_binary(path: Path, block: bytes, offset: int) -> None:
+def _refuse_binary(path: Path | str, block: bytes, offset: int) -> None:
     if offset == 0 and block.startswith(UTF16_MARKS):
         raise DataError(f"{path}: UTF-16 text; clearformer reads UTF-8: iconv -f UTF-16 -t UTF-8 converts it")
     at = block.find(b"\0")
@@ -258,7 +279,7 @@ def _refuse_binary(path: Path, block: bytes, offset: int) -> None:
         )
 
 
-def _refuse_encoding(path: Path, error: UnicodeDecodeError, line: int, offset: int) -> NoReturn:
+def _refuse_encoding(path: Path | str, error: UnicodeDecodeError, line: int, offset: int) -> NoReturn:
     byte = error.object[error.start]
     raise DataError(
         f"{path}, line {line}: not UTF-8 (byte 0x{byte:02x} at offset {offset}: {error.reason}); "
