@@ -180,7 +180,7 @@ def find_checkpoint(folder: RunFolder, which: str) -> Path:
     if which.isdecimal() and int(which) in steps:
         return steps[int(which)]
     raise RunError(
-        f"--checkpoint: {folder.path} has no checkpoint {which!r}; there are latest, best and the steps "
+        f"--checkpoint: {folder.path} has no checkpoint {shortened(which)!r}; there are latest, best and the steps "
         f"{', '.join(str(step) for step in sorted(steps))}"
     )
 
