@@ -13,7 +13,7 @@ from clearformer.config import short_problem
 from clearformer.errors import did_you_mean, nearest, shortened
 
 # Newer versions of typer bring a copy of click: what it raises and its classes are told apart by their names.
-UsageError = typer.BadParameter.__mro__[1]
+UsageError: Any = typer.BadParameter.__mro__[1]
 HELP = ["--help", "-h"]
 DEBUG = "Show where in the code an error came from."
 
@@ -33,6 +33,8 @@ def call(app: typer.Typer, name: str, arguments: list[str], tell_debug: Callable
     command = get_command(app)
     command.context_settings["help_option_names"] = HELP
     add_debug(command, tell_debug)
+    for each in commands_of(command):
+        each.rich_markup_mode = None
     refuse_unknown_command(command, name, arguments)
     try:
         with command.make_context(name, list(arguments)) as context:

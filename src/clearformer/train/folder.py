@@ -194,12 +194,11 @@ def _metrics_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         metrics = parse_json(line.decode())
         _json_line(metrics)  # a run that goes on writes it again
-        is_one = type(metrics["step"]) is int
+        if type(metrics["step"]) is int:
+            return metrics
     except (ValueError, TypeError, KeyError):
-        is_one = False
-    if not is_one:
-        raise RunError(f"{path}: line {number} is no line of metrics; delete it")
-    return metrics
+        pass
+    raise RunError(f"{path}: line {number} is no line of metrics; delete it")
 
 
 def _json_line(line: Mapping[str, Any]) -> bytes:
