@@ -54,7 +54,7 @@ def device() -> Iterator[torch.device]:
         return
     from other_device import other_device
 
-    def resolve(name: str) -> torch.device:
+    def resolve(name: str, key: str = "") -> torch.device:
         return torch.device("other" if name == "cuda" else name)
 
     with other_device() as device, pytest.MonkeyPatch.context() as patch:
