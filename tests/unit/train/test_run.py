@@ -184,6 +184,13 @@ def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(trained: Tr
         load("a", which)
 
 
+def test_a_checkpoint_of_more_digits_than_a_number_has_is_none(trained: Trained) -> None:
+    trained("a", *THREE)
+
+    with pytest.raises(RunError, match="no checkpoint '999"):
+        load("a", "9" * 5000)
+
+
 def test_a_run_without_checkpoints_says_how_to_get_one(
     trained: Trained, run_folder: Callable[[str], RunFolder]
 ) -> None:
