@@ -1,5 +1,6 @@
 """A run's folder: its configuration, tokeniser, environment, metrics and checkpoints."""
 
+import contextlib
 import json
 import os
 import platform
@@ -78,7 +79,12 @@ class RunFolder:
         write_file(self.config_file, to_toml(config).encode())
 
     def change_config(self, config: RunConfig) -> None:
-        """Write the configuration with which the run goes on, where it is another."""
+        """Write the configuration with which the run goes on, where it is another.
+
+        Raises:
+            RunError: the run cannot go on: a line of metrics.jsonl is damaged.
+        """
+        read_metrics(self.metrics_file)
         if config != self.read_config():
             self.write_config(config)
 
@@ -191,13 +197,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _metrics_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
         metrics = parse_json(line.decode())
         _json_line(metrics)  # a run that goes on writes it again
         if type(metrics["step"]) is int:
             return metrics
-    except (ValueError, TypeError, KeyError):
-        pass
     raise RunError(f"{path}: line {number} is no line of metrics; delete it")
 
 

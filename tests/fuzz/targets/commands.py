@@ -13,7 +13,7 @@ from ..cases import Case, Step
 from ..mutations import RAW, VALUES
 from ..oracle import call, contents, unchanged
 from .folders import SIZES, write_folder
-from .trained import KINDS, TINY, copied, train_runs
+from .trained import KINDS, TINY, copied, give_runs
 
 from clearformer.model import ModelConfig  # isort: skip
 
@@ -79,7 +79,7 @@ class Commands:
 
     def prepare(self, originals: Path) -> None:
         """Runs, data, and a folder to import."""
-        train_runs(originals)
+        give_runs(originals)
         write_folder(originals / "model", ModelConfig(**SIZES))
 
     def draw(self, rng: random.Random, originals: Path) -> Case:

@@ -12,7 +12,7 @@ from clearformer.train.folder import RunFolder
 from ..cases import Case, Violation
 from ..mutations import draw_file_step, spoil_file
 from ..oracle import Answer, call, contents, unchanged
-from .trained import KINDS, copied, train_runs
+from .trained import KINDS, copied, give_runs
 
 HONEST = "with its manifest"
 RESUMED = ("train.max_steps=4", "train.max_seconds=20", "train.sample_every=none")
@@ -29,7 +29,7 @@ class Runs:
 
     def prepare(self, originals: Path) -> None:
         """Train one run of each kind for three steps."""
-        train_runs(originals)
+        give_runs(originals)
 
     def draw(self, rng: random.Random, originals: Path) -> Case:
         """One or two changes of a run's files."""
