@@ -129,6 +129,12 @@ def test_a_metrics_file_that_cannot_grow_ends_the_run(
     assert same_end(run, whole)
 
 
+NO_ROOM = """
+mount -t tmpfs -o nr_inodes=$INODES tmpfs runs || exit 77
+"$PYTHON" -m clearformer train $SETTINGS --run a > /dev/null 2> $INODES.txt; echo $?; ls -A runs
+"""
+
+
 FULL_THEN_READ_ONLY = """
 mount -t tmpfs -o size=$SIZE tmpfs runs || exit 77
 train() { "$PYTHON" -m clearformer train "$@" > /dev/null 2> "$log"; echo $?; ls runs/a/checkpoints; }
@@ -180,3 +186,27 @@ def test_a_full_and_a_read_only_disk_end_the_run_and_it_goes_on_afterwards(arena
     assert "Read-only file system" in one_line(Path("read-only.txt").read_text())
     assert "going on from step 8" in Path("room.txt").read_text()
     assert same_end(Path("a"), Path("whole"))
+
+
+@pytest.mark.skipif(
+    not may_mount(), reason="this user may not mount a file system of their own (unshare -rm)"
+)
+@pytest.mark.parametrize("n_files", [1, 2, 4])
+def test_a_disk_that_is_full_from_the_first_file_on_leaves_no_run(arena: Path, n_files: int) -> None:
+    """There is room for the folder that holds it, or for some of the files by which a run begins."""
+    Path("runs").mkdir()
+    variables = {"PYTHON": sys.executable, "SETTINGS": " ".join(SETTINGS), "INODES": str(n_files)}
+
+    answer = subprocess.run(
+        ["unshare", "-rm", "bash", "-c", NO_ROOM],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    if answer.returncode == 77:
+        pytest.skip("this user may not mount a tmpfs")
+
+    assert answer.stdout == "1\n"
+    assert "No space left on device" in one_line(Path(f"{n_files}.txt").read_text())

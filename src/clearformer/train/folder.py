@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from clearformer.config import read_toml, resolve, to_toml
-from clearformer.errors import DataError, RunError
+from clearformer.errors import ConfigError, DataError, RunError
 from clearformer.files import UNFINISHED, disk_errors, make_folders, parse_json, sync, write_file
 from clearformer.text import Tokenizer, load_tokenizer
 from clearformer.train.config import RunConfig
@@ -93,11 +93,20 @@ class RunFolder:
 
         Raises:
             RunError: this is no run's folder.
-            ConfigError: config.toml is not what a run writes.
+            ConfigError: config.toml is not what a run writes; the message names it.
         """
         if not self.config_file.is_file():
             raise RunError(f"{self.path} is no run's folder: it has no config.toml")
-        return resolve(RunConfig, read_toml(self.config_file))
+        settings = read_toml(self.config_file)
+        absent = [name for name in RunConfig.model_fields if name not in settings]
+        if absent:
+            raise ConfigError(
+                f"{self.config_file}: damaged: it has no {' and no '.join(absent)}, and a run writes all of them"
+            )
+        try:
+            return resolve(RunConfig, settings)
+        except ConfigError as error:
+            raise ConfigError(f"{self.config_file}: {error}") from None
 
     def trained_on(self) -> str | None:
         """The SHA-256 of the text that the run began on; None where env.json does not tell it.

@@ -63,11 +63,13 @@ def one_writer(folder: Path) -> Iterator[Hold]:
         RunInUseError: another process holds it.
         DiskError: it cannot be made or written.
     """
-    hold = _hold(folder)
     try:
-        yield hold
+        hold = _hold(folder)
+        try:
+            yield hold
+        finally:
+            hold.release()
     finally:
-        hold.release()
         with contextlib.suppress(OSError):  # there is something in it, as there is in a run's folder
             folder.rmdir()
 

@@ -78,8 +78,34 @@ def test_a_configuration_that_was_changed_by_hand_is_checked(folder: RunFolder) 
     text = folder.config_file.read_text()
     folder.config_file.write_text(text.replace("batch_size = 4", 'batch_size = "many"'))
 
-    with pytest.raises(ConfigError, match=r"train\.batch_size"):
+    with pytest.raises(ConfigError, match=r"runs/a/config\.toml: train\.batch_size"):
         folder.read_config()
+
+
+@pytest.mark.parametrize(
+    ("kept", "absent"), [(0, "seed and no model and no data"), (0.5, "data and no tokenizer and no train")]
+)
+def test_a_configuration_that_was_cut_off_is_damaged(folder: RunFolder, kept: float, absent: str) -> None:
+    """It would be read as a run with default settings, which is another one."""
+    lines = folder.config_file.read_text().splitlines(keepends=True)
+    folder.config_file.write_text("".join(lines[: int(kept * len(lines))]))
+
+    with pytest.raises(ConfigError, match=rf"runs/a/config\.toml: damaged: it has no {absent}"):
+        folder.read_config()
+
+
+def test_beginning_that_fails_leaves_nothing_behind(
+    tmp_path: Path,
+    configure: Callable[..., RunConfig],
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = RunFolder(tmp_path / "runs" / "a")
+    monkeypatch.setattr(folder, "write_config", lambda config: (_ for _ in ()).throw(DiskError("no space")))
+
+    with pytest.raises(DiskError, match="no space"):
+        folder.create(configure(), tokenizer, SHA256)
+    assert list(folder.path.iterdir()) == []
 
 
 def test_another_text_is_refused(folder: RunFolder) -> None:
