@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.cli import standard_input
-from clearformer.cli.options import was_given
-from clearformer.errors import UserError
+from clearformer.cli.options import (
+    AsJson,
+    Checkpoint,
+    Device,
+    RunName,
+    named_as_options,
+    refuse_broken_text,
+    was_given,
+)
+from clearformer.cli.tables import count
+from clearformer.errors import TokenizerError, UserError, shortened
 
 if TYPE_CHECKING:
     from clearformer.generate import Continuation, Sample
@@ -23,35 +32,57 @@ FOR_SAMPLES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "
 @app.command("generate")
 def command(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
+    run: RunName,
     prompt: Annotated[
-        str, typer.Option(help="What the text begins with; - reads it from standard input.")
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="What the text begins with; - reads it from standard input. In bash, $'a\\nb' holds a new line. "
+            "Default: a new line.",
+            show_default=False,
+        ),
     ] = "\n",
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to add.")] = 400,
-    temperature: Annotated[float, typer.Option(min=0, help="1: as learned; less: safer; 0: greedy.")] = 0.8,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Choose among the K likeliest tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Choose among the likeliest that make up P.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Leave out those under P times the likeliest.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="The most tokens to add.")] = 400,
+    temperature: Annotated[
+        float, typer.Option(min=0, metavar="X", help="1: as learned; less: safer; 0: greedy.")
+    ] = 0.8,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="Choose among the K likeliest tokens.")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="Choose among the likeliest tokens that make up P together."),
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="Leave out tokens less than P times as likely as the likeliest."),
+    ] = None,
     repetition_penalty: Annotated[
-        float, typer.Option(help="Over 1: make tokens used before less likely.")
+        float, typer.Option(metavar="X", help="Over 1: make tokens used before less likely.")
     ] = 1.0,
     beams: Annotated[
-        int | None, typer.Option(min=1, help="Draw nothing: the likeliest text, by beam search with N beams.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Draw nothing: find the likeliest text by beam search with N beams."
+        ),
     ] = None,
-    num: Annotated[int, typer.Option(min=1, help="How many texts, all at once.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same texts.")] = 1,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this text (may be given often).")] = None,
-    checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
-    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:1.")] = "auto",
+    num: Annotated[int, typer.Option(min=1, metavar="N", help="How many texts, all at once.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same texts.")] = 1,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="End before this text (may be given more than once)."),
+    ] = None,
+    checkpoint: Checkpoint = "latest",
+    device: Device = "auto",
     compiled: Annotated[
         bool,
         typer.Option(
-            "--compile", help="Compile the step for a token: pays from some thousands of tokens on."
+            "--compile", help="Compile the step for a token, which pays from some thousands of tokens on."
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Continue a prompt, token by token; one text is shown as it is made."""
+    """Continue a prompt, token by token; a single text is shown as it is made."""
     from clearformer.generate import generate, search
     from clearformer.generate.samples import continuer
     from clearformer.run import load
@@ -60,13 +91,12 @@ def command(
         refuse_settings_of_samples(context)
     if prompt == "-":
         prompt = standard_input.read_text()
+    for option, texts in (("--prompt", [prompt]), ("--stop", stop or [])):
+        for text in texts:
+            refuse_broken_text(option, text)
     trained = load(run, checkpoint, device)
-    continuer(trained)  # before the prompt is shown
-    if beams is not None:
-        found = search(trained, prompt, max_new_tokens=max_new_tokens, beams=beams, num=num)
-        warn_of_truncation(found[0])
-        typer.echo(as_object(found, {"beams": beams}) if as_json else as_text(found))
-        return
+    continuer(trained)
+    refuse_unknown_characters(trained, prompt)
     settings = {
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
@@ -78,12 +108,39 @@ def command(
         "stop": stop or [],
         "compiled": compiled,
     }
-    if num == 1 and not as_json:
-        show_as_made(trained, prompt, settings)
-        return
-    samples = generate(trained, prompt, num=num, **settings)
-    warn_of_truncation(samples[0])
-    typer.echo(as_object(samples, {"seed": seed}) if as_json else as_text(samples))
+    with named_as_options(context):
+        if beams is not None:
+            found = search(trained, prompt, max_new_tokens=max_new_tokens, beams=beams, num=num)
+            about = {"beams": beams}
+        elif num == 1 and not as_json:
+            show_as_made(trained, prompt, settings)
+            return
+        else:
+            found = generate(trained, prompt, num=num, **settings)
+            about = {"seed": seed}
+    warn_of_truncation(found[0])
+    typer.echo(as_object(found, about) if as_json else as_text(found))
+
+
+def refuse_unknown_characters(run: "Run", prompt: str) -> None:
+    """Read a prompt before it is shown; tells how a new line is typed, where a backslash and an n stand in its place.
+
+    Raises:
+        TokenizerError: it holds a character that the tokeniser lacks.
+    """
+    from clearformer.text import located
+
+    hint = ""
+    if "\\n" in prompt:
+        hint = (
+            f"it holds a backslash and an n; a new line is typed --prompt $'{shortened(prompt, 40)}' in bash"
+        )
+    try:
+        run.tokenizer.encode(prompt)
+    except TokenizerError as error:
+        raise TokenizerError("; ".join(filter(None, (str(located(error, "--prompt")), hint)))) from None
+    if hint:
+        typer.echo(f"note: --prompt: {hint}", err=True)
 
 
 def refuse_settings_of_samples(context: typer.Context) -> None:
@@ -98,8 +155,8 @@ def show_as_made(run: "Run", prompt: str, settings: dict[str, Any]) -> None:
     """Print one text piece by piece."""
     from clearformer.generate import stream
 
+    pieces = stream(run, prompt, **settings)  # which refuses what cannot be continued
     typer.echo(prompt, nl=False)
-    pieces = stream(run, prompt, **settings)
     while True:
         try:
             typer.echo(next(pieces), nl=False)
@@ -114,8 +171,8 @@ def warn_of_truncation(sample: "Sample | Continuation") -> None:
     """Say on standard error where the prompt was longer than the model reads."""
     if sample.truncated:
         typer.echo(
-            f"the prompt is {sample.n_prompt_tokens} tokens long; the model read the last "
-            f"{sample.n_prompt_tokens_read} of them",
+            f"the prompt is {count(sample.n_prompt_tokens, 'token')} long; the model read the last "
+            f"{sample.n_prompt_tokens_read:,} of them",
             err=True,
         )
 

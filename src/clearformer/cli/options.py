@@ -1,10 +1,14 @@
 """What commands have in common: options and arguments, whether one was given, and showing the log."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from clearformer.errors import UserError
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")]
 Settings = Annotated[
@@ -42,3 +46,26 @@ def was_given(context: typer.Context, name: str) -> bool:
 def show_log() -> None:
     """Show on standard error what the library tells on the way, such as what it takes for granted."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+
+
+@contextmanager
+def named_as_options(context: typer.Context) -> Iterator[None]:
+    """Let what is wrong with a setting that an option gave bear the option's name: --top-p for top_p."""
+    try:
+        yield
+    except UserError as error:
+        setting, space, rest = str(error).partition(" ")
+        for name in (setting.rstrip(":").replace(".", "_"), setting.partition(".")[0]):
+            if name in context.params:
+                colon = ":" * setting.endswith(":")
+                raise type(error)(f"--{name.replace('_', '-')}{colon}{space}{rest}") from None
+        raise
+
+
+def refuse_broken_text(option: str, text: str) -> None:
+    """Raise UserError where the bytes of an argument are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        byte = ord(text[error.start]) & 0xFF
+        raise UserError(f"{option}: not UTF-8 (byte 0x{byte:02x}, character {error.start + 1:,})") from None

@@ -16,8 +16,6 @@ from typing import Any, TextIO, cast
 
 from clearformer.errors import ClearformerError
 
-CLOSED = ("stdin", "r"), ("stdout", "w"), ("stderr", "w")  # in the order of their descriptors
-
 
 class OutputError(ClearformerError):
     """Standard output cannot be written."""
@@ -133,9 +131,11 @@ def names_of_files(stream: TextIO) -> Iterator[None]:
 
 def open_closed() -> None:
     """Open the null device in place of streams that the caller closed, before a file of ours gets their number."""
-    for name, mode in CLOSED:
+    if sys.stdin is None:  # the commands that read it say that it is closed
+        os.open(os.devnull, os.O_RDONLY)
+    for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (open until the end)
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (until the end)
 
 
 def discard(stream: TextIO) -> None:

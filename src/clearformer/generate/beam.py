@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
 from clearformer.config import Spec, resolve
@@ -67,7 +67,7 @@ class BeamSearch(Spec):
             any length. With one beam it has no part.
     """
 
-    beams: PositiveInt = 5
+    beams: int = Field(default=5, ge=1, le=1000)
     length_penalty: LengthPenalty = HuggingFaceLength()
     early_stopping: bool | Literal["never"] = False
 

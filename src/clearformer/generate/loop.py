@@ -22,6 +22,8 @@ from clearformer.generate.samplers import Sampling, draw
 
 NOT_FINITE = "the model's scores are not finite numbers; use a checkpoint from before they were not"
 
+MOST_NEW_TOKENS = 2**31 - 1
+
 FinishReason = Literal["length", "eos", "stop"]
 
 Stop = Callable[[int, int], bool]
@@ -184,10 +186,10 @@ def refuse_nothing_to_do(prompts: Sequence[Sequence[int] | np.ndarray], max_new_
     """Refuse what has no answer.
 
     Raises:
-        UserError: a prompt is empty, or `max_new_tokens` is less than 1.
+        UserError: a prompt is empty, or `max_new_tokens` is less than 1 or more than can be counted.
     """
-    if max_new_tokens < 1:
-        raise UserError(f"max_new_tokens: at least 1; got {max_new_tokens}")
+    if not 1 <= max_new_tokens <= MOST_NEW_TOKENS:
+        raise UserError(f"max_new_tokens: from 1 to {MOST_NEW_TOKENS:,}; got {max_new_tokens}")
     for i, prompt in enumerate(prompts):
         if len(prompt) == 0:
             raise UserError(f"prompt {i} is empty: a model continues at least one token, such as <bos>")

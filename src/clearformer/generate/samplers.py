@@ -21,6 +21,7 @@ from clearformer.config import Spec
 from clearformer.errors import ConfigError, UserError
 
 LOWEST_TEMPERATURE = 1e-6  # logits divided by less may overflow float32; 0 itself is greedy
+LARGEST_PENALTY = 1e6  # and the lowest is 1 / 1e6: logits times or divided by more may overflow likewise
 
 
 class Sampling(Spec):
@@ -45,10 +46,20 @@ class Sampling(Spec):
     def _can_divide(cls, temperature: float) -> float:
         if 0 < temperature < LOWEST_TEMPERATURE:
             raise ConfigError(
-                f"temperature: {temperature:g} is too near 0 to divide by; 0 is greedy, and the lowest above it is "
-                f"{LOWEST_TEMPERATURE:g}"
+                f"temperature takes 0 (greedy) or a number from {LOWEST_TEMPERATURE:g} on; got "
+                f" {temperature:g}"
             )
         return temperature
+
+    @field_validator("repetition_penalty")
+    @classmethod
+    def _overflows_nothing(cls, penalty: float) -> float:
+        if not 1 / LARGEST_PENALTY <= penalty <= LARGEST_PENALTY:
+            raise ConfigError(
+                f"repetition_penalty takes a number from {1 / LARGEST_PENALTY:g} to {LARGEST_PENALTY:g}; "
+                f"got {penalty:g}"
+            )
+        return penalty
 
     @property
     def greedy(self) -> bool:

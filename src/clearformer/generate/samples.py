@@ -12,12 +12,15 @@ from clearformer.generate.loop import (
     NewToken,
     collect,
     generate_tokens,
+    refuse_nothing_to_do,
 )
 from clearformer.generate.reader import context_start
 from clearformer.generate.samplers import Sampling, random_stream
 from clearformer.generate.writer import Writer
 from clearformer.model import Decoder, Transformer
 from clearformer.text import Tokenizer
+
+MOST_SAMPLES = 100_000  # of one prompt at once; another seed gives others
 
 
 @runtime_checkable
@@ -123,8 +126,8 @@ def generate(
         UserError: the run's model continues no texts, a prompt is empty and there is nothing to begin with, or
             `num`, `seed`, `stop` or `max_new_tokens` is not what it must be.
     """
-    if num < 1:
-        raise UserError(f"num: at least 1; got {num}")
+    if not 1 <= num <= MOST_SAMPLES:
+        raise UserError(f"num: from 1 to {MOST_SAMPLES:,}; got {num}")
     sampling = _sampling(temperature, top_k, top_p, min_p, repetition_penalty)
     given = [prompt] if isinstance(prompt, str) else list(prompt)
     prompts = [encoded for text in given for encoded in [encode_prompt(run, text)] * num]
@@ -152,20 +155,27 @@ def stream(
     """Continue one prompt, yielding the text piece by piece as it is generated.
 
     The pieces put together are the text of `generate` with the same arguments, whose sample is what the generator
-    returns (`sample = yield from stream(...)`). Arguments and errors are those of `generate`.
+    returns (`sample = yield from stream(...)`). Arguments and errors are those of `generate`, and an error is raised
+    before the first piece is asked for.
     """
     sampling = _sampling(temperature, top_k, top_p, min_p, repetition_penalty)
     encoded = encode_prompt(run, prompt)
     writer = Writer(run.tokenizer, _texts(stop))
+    refuse_nothing_to_do([encoded.tokens], max_new_tokens)
+    new_tokens = _continue(run, [encoded], [0], max_new_tokens, sampling, seed, [writer], compiled)
+    return _pieces(encoded, new_tokens, writer)
+
+
+def _pieces(prompt: Prompt, arriving: Iterator[NewToken], writer: Writer) -> Generator[str, None, Sample]:
     new_tokens, pieces = [], []
-    for new in _continue(run, [encoded], [0], max_new_tokens, sampling, seed, [writer], compiled):
+    for new in arriving:
         new_tokens.append(new)
         if new.finish_reason:
             writer.finish()
         if piece := writer.take():
             pieces.append(piece)
             yield piece
-    return _sample(encoded, collect(new_tokens, 1)[0], "".join(pieces))
+    return _sample(prompt, collect(new_tokens, 1)[0], "".join(pieces))
 
 
 def continuer(run: Run) -> Decoder:
@@ -177,7 +187,7 @@ def continuer(run: Run) -> Decoder:
     if isinstance(run.model, Decoder):
         return run.model
     family = run.model.config.family
-    way_out = "use `clearformer translate`" if family == "encoder-decoder" else "take a decoder's run"
+    way_out = "use clearformer translate" if family == "encoder-decoder" else "take a decoder's run"
     raise UserError(f"this run's model is an {family}, and only a decoder continues a text: {way_out}")
 
 
