@@ -25,11 +25,11 @@ Against = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PEER[=FOLDER]",
-        help="Measure against this one (may be given often): an installed package, or a checkout in FOLDER. "
-        "Default: all that are installed.",
+        help="Measure against this one: an installed package, or a checkout in FOLDER (may be given more than once).",
+        show_default="all that are installed",
     ),
 ]
-Rounds = Annotated[int, typer.Option(min=1, help="How often each side is measured, in turn.")]
+Rounds = Annotated[int, typer.Option(min=1, metavar="N", help="How often each side is measured, in turn.")]
 
 
 @app.command()
@@ -37,19 +37,19 @@ def train(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PRESET] [KEY=VALUE]", help="As of train. Default: nanogpt-cpu.", show_default=False
+            metavar="PRESET|KEY=VALUE", help="A preset and settings, as of train.", show_default="nanogpt-cpu"
         ),
     ] = None,
     config: Config = None,
     against: Against = None,
     rounds: Rounds = 5,
-    steps: Annotated[int, typer.Option(min=1, help="Steps in each measurement.")] = 100,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps in each measurement.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Tokens a second of training, against nanogpt=FOLDER, transformers and litgpt.
+    """Tokens a second of training.
 
-    Each side takes the same batches' worth of tokens: batch, forward, backward, clipping, optimiser. What the run
-    leaves open (train.dtype, train.compile) is decided as `train` decides it.
+    Against nanogpt=FOLDER, transformers and litgpt. Each side takes the same batches' worth of tokens: batch, forward,
+    backward, clipping, optimiser. What the run leaves open (train.dtype, train.compile) is decided as train decides it.
     """
     from clearformer.bench.training import bench_training
     from clearformer.presets import resolve_run
@@ -66,26 +66,32 @@ def generate(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RUN|PRESET] [KEY=VALUE]",
-            help="A run; or a preset and settings, with random weights. Default: minigpt.",
+            metavar="RUN|PRESET|KEY=VALUE",
+            help="A run; or a preset and settings, with random weights.",
+            show_default="minigpt",
         ),
     ] = None,
     against: Against = None,
     rounds: Rounds = 5,
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens to add to each text.")] = 100,
+    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens to add to each text.")] = 100,
     streams: Annotated[
-        list[int] | None, typer.Option(min=1, help="Texts at once (may be given often) [default: 1, 16].")
+        list[int] | None,
+        typer.Option(
+            min=1, metavar="N", help="Texts at once (may be given more than once).", show_default="1 and 16"
+        ),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16, on both sides.")] = "float32",
+    dtype: Annotated[
+        str, typer.Option(metavar="TYPE", help="float32 or bfloat16, on both sides.")
+    ] = "float32",
     compiled: Annotated[
         bool, typer.Option("--compile/--no-compile", help="Whether clearformer's step is compiled.")
     ] = True,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Tokens a second of greedy generation, against transformers' generate with its cache, and llama_cpp.
+    """Tokens a second of greedy generation.
 
-    All have the same weights wherever they have the architecture; whether the tokens are the same is printed. llama.cpp
+    Against transformers' generate with its cache, and llama_cpp. All have the same weights wherever they have the architecture; whether the tokens are the same is printed. llama.cpp
     has float16 where the others have bfloat16, and one stream alone.
     """
     from clearformer.bench.generation import bench_generation
@@ -109,7 +115,10 @@ def load(
     rounds: Rounds = 5,
     as_json: AsJson = False,
 ) -> None:
-    """How long a model takes to open, and a command to its first token, against transformers."""
+    """Seconds to open a model, and to a first token.
+
+    Against transformers: from the call to the model, and from a command's start to its first token.
+    """
     from clearformer.bench.loading import bench_loading
     from clearformer.run import load as load_run
     from clearformer.train.device import resolve_device
@@ -122,13 +131,17 @@ def load(
 @app.command()
 def tokenize(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A text; Python's own documentation by default.")
+        Path | None,
+        typer.Argument(metavar="FILE", help="A text.", show_default="Python's own documentation"),
     ] = None,
     against: Against = None,
     rounds: Rounds = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Megabytes a second of byte-level BPE, against tokenizers and tiktoken: encoding, decoding, learning."""
+    """Megabytes a second of byte-level BPE.
+
+    Encoding, decoding and learning, against tokenizers and tiktoken.
+    """
     from clearformer.bench.tokenizing import bench_tokenizing
     from clearformer.train.device import resolve_device
 

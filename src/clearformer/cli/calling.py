@@ -33,6 +33,8 @@ def call(app: typer.Typer, name: str, arguments: list[str], tell_debug: Callable
     command = get_command(app)
     command.context_settings["help_option_names"] = HELP
     add_debug(command, tell_debug)
+    for each in commands_of(command):
+        each.rich_markup_mode = None
     refuse_unknown_command(command, name, arguments)
     try:
         with command.make_context(name, list(arguments)) as context:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearformer.cli.options import Average, Checkpoint, Device, Dtype, RunName
 from clearformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,23 +24,27 @@ INSTEAD = {
 
 @app.command("classify")
 def command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
+    run: RunName,
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="What to classify, a text a line; - reads standard input."),
+        typer.Argument(
+            metavar="FILE",
+            help="What to classify, a text a line.",
+            show_default="standard input",
+        ),
     ] = "-",
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut a text that is longer than the model reads.")
     ] = False,
-    average: Annotated[int, typer.Option(min=1, help="Take the mean of the last K checkpoints.")] = 1,
-    checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
-    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:1.")] = "auto",
-    dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16 (as in training).")] = None,
+    average: Average = 1,
+    checkpoint: Checkpoint = "latest",
+    device: Device = "auto",
+    dtype: Dtype = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, with the probabilities of all classes.")
     ] = False,
 ) -> None:
-    """Tell the class of every line of a file or of standard input.
+    """Tell the class of each line of a file or of standard input.
 
     One line out for one line in, the empty line included: the likeliest label, a tab, its probability.
     """

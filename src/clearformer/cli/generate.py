@@ -37,9 +37,8 @@ def command(
         str,
         typer.Option(
             metavar="TEXT",
-            help="What the text begins with; - reads it from standard input. In bash, $'a\\nb' holds a new line. "
-            "Default: a new line.",
-            show_default=False,
+            help="What the text begins with; - reads it from standard input. In bash, $'a\\nb' holds a new line.",
+            show_default="a new line",
         ),
     ] = "\n",
     max_new_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="The most tokens to add.")] = 400,

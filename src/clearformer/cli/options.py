@@ -14,8 +14,9 @@ RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or th
 Settings = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[PRESET] [KEY=VALUE]",
-        help="A preset, then settings laid over it: train.lr=3e-4. Where no preset is named, the data decide.",
+        metavar="PRESET|KEY=VALUE",
+        help="A preset, then settings laid over it, such as train.lr=3e-4. Where no preset is named, the data "
+        "decide.",
         show_default=False,
     ),
 ]
@@ -28,7 +29,7 @@ Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, mps, cuda 
 Dtype = Annotated[
     str | None,
     typer.Option(
-        metavar="TYPE", help="Of the matrix products: float32 or bfloat16. Default: as in training."
+        metavar="TYPE", help="Of the matrix products: float32 or bfloat16.", show_default="as in training"
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

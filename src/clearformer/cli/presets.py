@@ -10,10 +10,10 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def presets(
     name: Annotated[
-        str | None, typer.Argument(metavar="[PRESET]", help="Show this preset's whole configuration as TOML.")
+        str | None, typer.Argument(metavar="PRESET", help="Show this preset's whole configuration as TOML.")
     ] = None,
 ) -> None:
-    """List the presets, or show one as the TOML that `train --config` takes."""
+    """List the presets, or show one as the TOML that train --config takes."""
     from clearformer.cli.tables import definitions, paragraph
     from clearformer.config import to_toml
     from clearformer.presets import DEFAULTS, PRESETS, preset

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.cli import standard_input
+from clearformer.cli.options import AsJson, refuse_broken_text
+from clearformer.cli.tables import count
 from clearformer.errors import DataError, UserError, did_you_mean, shortened
 from clearformer.files import runs_folder, user_path
 
@@ -27,7 +29,7 @@ DEFAULT_KINDS = "bpe,wordpiece,unigram"
 HELD_OUT = 0.1  # of every text, its end
 EXAMPLE_WORDS = (5, 25)
 EXAMPLES_TRIED = 100
-UNITS = (("chars", "characters"), ("bytes", "bytes"), ("tokens", "tokens"))
+UNITS = (("chars", "character"), ("bytes", "byte"), ("tokens", "token"))
 
 app = typer.Typer(
     help="Train a tokenizer, look at what one makes of a text, or compare several.",
@@ -76,20 +78,24 @@ def train(
     ] = TrainedKind.BPE,
     vocab_size: Annotated[
         int | None,
-        typer.Option(help="Tokens in all, for bpe, wordpiece and unigram, special ones included."),
+        typer.Option(
+            metavar="N",
+            help="Tokens in all, for bpe, wordpiece and unigram, special ones included.",
+            show_default="as the kind has it",
+        ),
     ] = None,
     lowercase: Annotated[
         bool | None,
         typer.Option(
             "--lowercase/--cased",
-            help="Whether bpe, wordpiece and unigram take capitals away; of themselves, wordpiece does.",
-            show_default=False,
+            help="Whether bpe, wordpiece and unigram take capitals away.",
+            show_default="as the kind does: wordpiece takes them away",
         ),
     ] = None,
     normalize: Annotated[
         Normalization | None,
         typer.Option(
-            help="For unigram: one form for signs that Unicode holds to be the same.", show_default=False
+            help="For unigram: one form for signs that Unicode holds to be the same.", show_default="nfkc"
         ),
     ] = None,
     family: Annotated[
@@ -103,7 +109,7 @@ def train(
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("tokenizer.json"),
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
-    """Train a tokenizer on text files and write tokenizer.json."""
+    """Train a tokenizer and write tokenizer.json."""
     from clearformer.text import specials_of
 
     _refuse_nothing("PATH", paths or [])
@@ -131,7 +137,7 @@ def train(
 
 @app.command()
 def show(
-    text: Annotated[str, typer.Argument(help="The text to look at; - reads standard input.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads standard input.")],
     tokenizer: Annotated[
         str,
         typer.Option(
@@ -142,13 +148,16 @@ def show(
     merges: Annotated[
         bool, typer.Option("--merges", help="Show the merges of BPE as they happen, word by word.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Print the tokens of a text with their ids and bytes, and for BPE the merges that made them."""
+    """Print the tokens of a text.
+
+    Each with its id and bytes; for BPE, with --merges, the merges that made them. A text that begins with - comes after
+    --: clearformer tokenizer show -- "-x".
+    """
     if text == "-":
         text = standard_input.read_text()
+    refuse_broken_text("TEXT", text)
     chosen = _find_tokenizer(tokenizer, text)
     bpe = _require_merges(chosen) if merges else None
     if as_json:
@@ -176,19 +185,20 @@ def compare(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Measure on this text; if not given, on the last tenth of every FILE.",
-            show_default=False,
+            help="Measure on this text.",
+            show_default="the last tenth of every FILE",
         ),
     ] = None,
     tokenizer: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE|RUN|byte|gpt2", help="One that is made already; can be given again."),
+        typer.Option(
+            metavar="FILE|RUN|byte|gpt2",
+            help="Compare this one too, which is made already (may be given more than once).",
+        ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Cut the same text with different tokenizers, and compare how finely they cut it."""
+    """Compare how finely tokenizers cut a text."""
     _refuse_nothing("FILE", paths)
     _refuse_nothing("--held-out", [held_out])
     made = {name: _find_tokenizer(name) for name in tokenizer or []}
@@ -451,7 +461,7 @@ def _print(text: str, tokenizer: "Tokenizer", bpe: "BPETokenizer | None") -> Non
 
 def _totals_line(text: str, n_tokens: int) -> str:
     totals = _totals(text, n_tokens)
-    counts = [f"{totals[f'n_{unit}']:,} {name}" for unit, name in UNITS]
+    counts = [count(totals[f"n_{unit}"], name) for unit, name in UNITS]
     ratio = [f"{totals['chars_per_token']:.2f} characters per token"] if n_tokens else []
     return ", ".join(counts + ratio)
 
@@ -501,6 +511,6 @@ def _visible(label: str, encoding: str) -> str:
 
 def _description(tokenizer: "Tokenizer") -> str:
     n_merges = len(tokenizer.merges)
-    merges = f", {n_merges:,} merge{'s' if n_merges > 1 else ''}" if n_merges else ""
+    merges = f", {count(n_merges, 'merge')}" if n_merges else ""
     specials = f", with {tokenizer.named_specials()}" if tokenizer.specials else ""
-    return f"{tokenizer.kind} tokenizer, {tokenizer.vocab_size:,} tokens{merges}{specials}"
+    return f"{tokenizer.kind} tokenizer, {count(tokenizer.vocab_size, 'token')}{merges}{specials}"

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from clearformer.cli import standard_input
-from clearformer.errors import UserError
+from clearformer.cli.options import (
+    AsJson,
+    Average,
+    Checkpoint,
+    Device,
+    Dtype,
+    RunName,
+    named_as_options,
+)
+from clearformer.cli.tables import count
+from clearformer.errors import UserError, did_you_mean, shortened
 
 if TYPE_CHECKING:
     from clearformer.generate import Translation
@@ -20,38 +30,70 @@ EARLY_STOPPING: dict[str, bool | Literal["never"]] = {"false": False, "true": Tr
 
 @app.command("translate")
 def command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
+    context: typer.Context,
+    run: RunName,
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="What to translate, a sentence a line; - reads standard input."),
+        typer.Argument(
+            metavar="FILE",
+            help="What to translate, a sentence a line.",
+            show_default="standard input",
+        ),
     ] = "-",
-    beams: Annotated[int, typer.Option(min=1, help="Texts held at once by beam search; 1: greedy.")] = 5,
-    length_penalty: Annotated[float, typer.Option(help="Its exponent: more favours longer texts.")] = 1.0,
+    beams: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Texts held at once by beam search; 1: greedy.")
+    ] = 5,
+    length_penalty: Annotated[
+        float, typer.Option(metavar="X", help="Its exponent: more favours longer texts.")
+    ] = 1.0,
     length_penalty_kind: Annotated[
-        str, typer.Option(help="hf: log P / n^X; gnmt: log P / ((5 + n) / 6)^X.")
+        str, typer.Option(metavar="hf|gnmt", help="hf: log P / n^X; gnmt: log P / ((5 + n) / 6)^X.")
     ] = "hf",
     early_stopping: Annotated[
-        str, typer.Option(help="When as many texts have ended as there are beams: true, false or never.")
+        str,
+        typer.Option(
+            metavar="true|false|never",
+            help="Whether to stop once as many texts have ended as there are beams; never: only when no better one "
+            "is possible.",
+        ),
     ] = "false",
     n_best: Annotated[
-        int, typer.Option(min=1, help="Over 1: lines of number, rank, score and text, with tabs between.")
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Print the N best translations: lines of number, rank, score and text, with tabs between.",
+        ),
     ] = 1,
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="The longest translation (twice the sentence's tokens, and 50).")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The longest translation, in tokens.",
+            show_default="twice the sentence's and 50 more",
+        ),
     ] = None,
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="The most source tokens to read at once.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="The most source tokens to read at once.", show_default="1024"),
     ] = None,
     reference: Annotated[
-        str | None, typer.Option(help="What the lines should become: BLEU and chrF on standard error.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="What the lines should become: BLEU and chrF are told on standard error."
+        ),
     ] = None,
-    average: Annotated[int, typer.Option(min=1, help="Take the mean of the last K checkpoints.")] = 1,
-    checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
-    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:1.")] = "auto",
-    dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16 (as in training).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    average: Average = 1,
+    checkpoint: Checkpoint = "latest",
+    device: Device = "auto",
+    dtype: Dtype = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Translate a file or standard input, line by line: one line out for one line in, the empty line included."""
+    """Translate a file or standard input, line by line.
+
+    One line out for one line in, the empty line included.
+    """
     from clearformer.generate.translations import BATCH_TOKENS, translate
     from clearformer.run import load
 
@@ -68,14 +110,15 @@ def command(
         "n_best": n_best,
         "max_new_tokens": max_new_tokens,
     }
-    found = translate(
-        trained,
-        lines,
-        **settings,
-        batch_tokens=batch_tokens or BATCH_TOKENS,
-        dtype=dtype_of(trained, dtype),
-        place=lambda number: f"{name_of(file)}, line {number}",
-    )
+    with named_as_options(context):
+        found = translate(
+            trained,
+            lines,
+            **settings,
+            batch_tokens=batch_tokens or BATCH_TOKENS,
+            dtype=dtype_of(trained, dtype),
+            place=lambda number: f"{name_of(file)}, line {number}",
+        )
     scores = None if references is None else scores_of(found, references)
     if as_json:
         about = {"run": str(trained.folder.path), "step": trained.step, "average": average} | settings
@@ -111,7 +154,8 @@ def refuse_unequal(file: str, lines: list[str], reference: str, references: list
     """Raise UserError where there is not a reference for each line."""
     if len(lines) != len(references):
         raise UserError(
-            f"--reference: {reference} has {len(references):,} lines and {name_of(file)} has {len(lines):,}: "
+            f"--reference: {reference} has {count(len(references), 'line')} and {name_of(file)} has "
+            f"{count(len(lines), 'line')}: "
             "line n of the one must translate line n of the other"
         )
 
@@ -119,7 +163,10 @@ def refuse_unequal(file: str, lines: list[str], reference: str, references: list
 def early_stopping_of(word: str) -> bool | Literal["never"]:
     """The setting that a word names."""
     if word not in EARLY_STOPPING:
-        raise UserError(f"--early-stopping: {', '.join(EARLY_STOPPING)}; got {word!r}")
+        raise UserError(
+            f"--early-stopping takes {', '.join(EARLY_STOPPING)}; got {shortened(word)!r}"
+            f"{did_you_mean(word, EARLY_STOPPING)}"
+        )
     return EARLY_STOPPING[word]
 
 
@@ -127,8 +174,11 @@ def dtype_of(run: "Run", name: str | None) -> Any:
     """The type of the matrix products: the named one, or the run's own."""
     import torch
 
-    if name not in (None, "float32", "bfloat16"):
-        raise UserError(f"--dtype: float32 or bfloat16; got {name!r}")
+    if name is not None and name not in ("float32", "bfloat16"):
+        raise UserError(
+            f"--dtype takes float32 or bfloat16; got {shortened(name)!r}"
+            f"{did_you_mean(name, ('float32', 'bfloat16'))}"
+        )
     return run.dtype if name is None else getattr(torch, name)
 
 
