@@ -26,7 +26,7 @@ Against = Annotated[
     typer.Option(
         metavar="PEER[=FOLDER]",
         help="Measure against this one: an installed package, or a checkout in FOLDER (may be given more than once).",
-        show_default="all that are installed",
+        show_default="all that are known",
     ),
 ]
 Rounds = Annotated[int, typer.Option(min=1, metavar="N", help="How often each side is measured, in turn.")]
@@ -91,8 +91,9 @@ def generate(
 ) -> None:
     """Tokens a second of greedy generation.
 
-    Against transformers' generate with its cache, and llama_cpp. All have the same weights wherever they have the architecture; whether the tokens are the same is printed. llama.cpp
-    has float16 where the others have bfloat16, and one stream alone.
+    Against transformers' generate with its cache, and llama_cpp. All have the same weights wherever they have the
+    architecture; whether the tokens are the same is printed. llama.cpp has float16 where the others have bfloat16, and
+    one stream alone.
     """
     from clearformer.bench.generation import bench_generation
     from clearformer.errors import ConfigError
