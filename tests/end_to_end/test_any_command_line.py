@@ -3,6 +3,7 @@
 Drawn with a fixed seed, so that a failure is found again.
 """
 
+import contextlib
 import io
 import random
 import tomllib
@@ -94,16 +95,18 @@ def keys(spec: type[Spec], prefix: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("preset", ["quick", "translate", "classify"])
 def test_any_setting_is_taken_or_refused_in_words(preset: str) -> None:
-    draw = random.Random(f"{SEED} {preset}")
+    draw, refusals = random.Random(f"{SEED} {preset}"), list[str]()
     for key in sorted(set(keys(RunConfig))):
         for value in draw.sample(VALUES, 3):
             try:
                 config = resolve_run([preset, f"{key}={value}"], None)
             except ClearformerError as error:
-                assert "is not as it should be" not in str(error), (key, value[:80])
-                assert len(str(error)) < 20_000
+                refusals.append(str(error))
             else:
                 assert resolve(RunConfig, tomllib.loads(to_toml(config))) == config
+    assert len(refusals) > 100
+    assert max(map(len, refusals)) < 1000
+    assert not [refusal for refusal in refusals if "is not as it should be" in refusal]
 
 
 @pytest.mark.parametrize(
@@ -116,10 +119,8 @@ def test_any_section_is_taken_or_refused_in_words(key: str, tmp_path: Path) -> N
         for how in ("override", "file"):
             if how == "file":
                 file.write_text(f"{key} = {value}\n", errors="replace")
-            try:
+            with contextlib.suppress(ClearformerError):
                 resolve_run([f"{key}={value}"], None) if how == "override" else resolve_run([], file)
-            except ClearformerError:
-                pass
 
 
 OPTIONS: dict[str, tuple[list[str], tuple[str, ...]]] = {
