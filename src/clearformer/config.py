@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, fie
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from clearformer.errors import ConfigError, did_you_mean, shortened
+from clearformer.errors import ConfigError, did_you_mean, shortened, shown
 
 NONE = "none"  # TOML has no null: an absent value is written as this word where the field allows it
 LARGEST_FILE = 2**20  # bytes of settings; a run's are a few thousand
@@ -366,14 +366,6 @@ def _nearest_word(problems: Iterable[Mapping[str, Any]]) -> str:
     ]
     given = next(iter(problems))["input"]
     return did_you_mean(given, words) if isinstance(given, str) else ""
-
-
-def shown(value: Any) -> str:
-    """A value as Python writes it, if need be cut."""
-    try:
-        return shortened(repr(value))
-    except ValueError:  # more digits than are written
-        return "a number of thousands of digits"
 
 
 def _written(parts: Iterable[str | int]) -> str:

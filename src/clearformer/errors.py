@@ -70,7 +70,10 @@ class Interrupted(ClearformerError):
 
 def shown(value: object) -> str:
     """A value that somebody else chose, for a message: on one line, and cut where it is long."""
-    return shortened(repr(value))
+    try:
+        return shortened(repr(value))
+    except ValueError:  # Python writes no number of so many digits
+        return "a number of thousands of digits"
 
 
 def shortened(text: str, most: int = 80) -> str:

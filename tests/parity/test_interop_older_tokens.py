@@ -114,10 +114,19 @@ def test_marian(text: str, marian: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x0a\xff\xff\xff\xff\x0f"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x0a\xff\xff\xff\xff\x0f", b"\xff" * 10**6])
 def test_a_file_that_is_no_sentencepiece_model(content: bytes, marian: Path) -> None:
     (marian / "source.spm").write_bytes(content)
     with pytest.raises(TokenizerError, match=r"source\.spm"):
+        from_older_files(marian)
+
+
+def test_a_vocabulary_without_an_end(marian: Path) -> None:
+    vocab = json.loads((marian / "vocab.json").read_text())
+    (marian / "vocab.json").write_text(
+        json.dumps({token: i for token, i in vocab.items() if token != "</s>"})
+    )
+    with pytest.raises(TokenizerError, match=r"vocab\.json: </s> is missing"):
         from_older_files(marian)
 
 

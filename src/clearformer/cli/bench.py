@@ -26,7 +26,7 @@ Against = Annotated[
     typer.Option(
         metavar="PEER[=FOLDER]",
         help="Measure against this one: an installed package, or a checkout in FOLDER (may be given more than once).",
-        show_default="all that are installed",
+        show_default="all that are known",
     ),
 ]
 Rounds = Annotated[int, typer.Option(min=1, metavar="N", help="How often each side is measured, in turn.")]

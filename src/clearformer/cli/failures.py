@@ -1,7 +1,5 @@
 """Why a command ended, in one line: what the user can mend, and what is a defect of ours."""
 
-import sys
-
 from clearformer.errors import ClearformerError, UserError, shortened
 
 LONGEST_LINE = 2000  # of a message; one that holds more holds somebody's data
@@ -27,9 +25,6 @@ def reason(error: BaseException) -> str:
         return str(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{shortened(str(error.filename), 300)}: {error.strerror}"
-    if isinstance(error, UnicodeEncodeError) and error.encoding == sys.stdout.encoding:
-        letter = error.object[error.start]
-        return f"standard output is in {error.encoding}, which has no {letter!a}; set PYTHONUTF8=1"
     about = shortened(str(error), 300)
     if is_out_of_memory(error):
         because = f" ({about})" if about else ""

@@ -173,7 +173,7 @@ def time_line(plan: "Plan") -> str:
 
 def of_a_busy_machine(rate: "Rate") -> str:
     """A warning where other work slowed the machine down as it was measured."""
-    if not getattr(rate, "is_uneven", False):
+    if not rate.is_uneven:
         return ""
     return (
         f" The machine was busy while it was measured (the median product took {rate.spread:.1f} times as long as the "

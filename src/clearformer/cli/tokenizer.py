@@ -81,7 +81,7 @@ def train(
         typer.Option(
             metavar="N",
             help="Tokens in all, for bpe, wordpiece and unigram, special ones included.",
-            show_default="as the kind has it",
+            show_default="1024",
         ),
     ] = None,
     lowercase: Annotated[
@@ -95,7 +95,7 @@ def train(
     normalize: Annotated[
         Normalization | None,
         typer.Option(
-            help="For unigram: one form for signs that Unicode holds to be the same.", show_default="nfkc"
+            help="For unigram: one form for signs that Unicode holds to be the same.", show_default="none"
         ),
     ] = None,
     family: Annotated[

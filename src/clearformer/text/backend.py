@@ -15,9 +15,11 @@ from clearformer.text.tokenizer import Merge, OwnTokenizer, require_unicode
 
 CHUNK_CHARS = 1 << 14
 CHUNKS_AT_ONCE = 64
+LONGEST_LEARNED = 1024  # characters of one pre-token: the time that a trainer takes grows with their square
 
 LOWERCASE = {"type": "Lowercase"}
 
+_TOO_LONG_TO_LEARN = re.compile(rf"\S{{{LONGEST_LEARNED}}}|\s{{{LONGEST_LEARNED}}}")
 _UP_TO_LAST_SAFE_CUT = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
 
@@ -82,6 +84,9 @@ def count_pre_tokens(backend: tokenizers.Tokenizer, texts: Iterable[str]) -> Cou
 def training_pieces(texts: Iterable[str]) -> Iterator[str]:
     """The texts in pieces that are small and whose tokens do not depend on what is around them.
 
+    Only a stretch without a space that is longer than a chunk (DNA, a picture as text) is cut where it stands, again
+    and again.
+
     Raises:
         TokenizerError: the texts hold no character, or half of a surrogate pair.
     """
@@ -89,9 +94,19 @@ def training_pieces(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         require_unicode(text)
         empty = empty and not text
-        yield from recut(chunks(text))
+        for piece in recut(chunks(text)):
+            yield from _learnable(piece) if len(piece) > 2 * CHUNK_CHARS else (piece,)
     if empty:
         raise TokenizerError("there is no text to learn tokens from: give a corpus that is not empty")
+
+
+def _learnable(piece: str) -> Iterator[str]:
+    """A piece in parts none of whose pre-tokens is too long to learn from."""
+    start = 0
+    for found in _TOO_LONG_TO_LEARN.finditer(piece):
+        yield piece[start : found.end()]
+        start = found.end()
+    yield piece[start:]
 
 
 def recut(chunks: Iterable[str]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from clearformer.text import (
     Tokenizer,
     UnigramTokenizerSpec,
     WordPieceTokenizerSpec,
+    load_tokenizer,
     specials_of,
 )
 
@@ -135,6 +136,36 @@ def test_rows_beyond_the_vocabulary_are_tokens_that_no_text_has(tmp_path: Path) 
     assert back.vocab_size == tokenizer.vocab_size + 5
     assert back.decode([back.vocab_size - 1]) == ""
     assert back.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
+
+
+def test_ids_that_no_token_has_are_named_too(tmp_path: Path) -> None:
+    """The library numbers added tokens by the vocabulary's size, which is less than its highest id here."""
+    document = json.loads(tokenizer_of("char", "decoder").to_json())
+    plain = document["model"]["vocab"]
+    document["model"]["vocab"] = {token: 2 * i for token, i in plain.items()}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    n_rows = 2 * len(plain) + 3
+    config = ModelConfig(family="decoder", vocab_size=n_rows, d_model=4, attention=MultiHead(n_heads=1))
+
+    back = read_tokenizer(tmp_path, Fields({}), config)
+
+    assert back.vocab_size == n_rows
+    assert back.encode("cat").tolist() == [2 * plain[character] for character in "cat"]
+    assert back.decode(back.encode("cat")) == "cat"
+    assert back.decode([1, n_rows - 1]) == ""
+    back.save(tmp_path / "again" / "tokenizer.json")
+    assert (
+        load_tokenizer(tmp_path / "again" / "tokenizer.json").encode("cat").tolist()
+        == back.encode("cat").tolist()
+    )
+
+
+def test_an_id_below_zero_is_none(tmp_path: Path) -> None:
+    """As the first Llamas say that they have no <pad>."""
+    tokenizer = tokenizer_of("byte", "decoder")
+    written(tokenizer, "decoder", tmp_path)
+    back = read_tokenizer(tmp_path, Fields({"pad_token_id": -1}), config_of(tokenizer, "decoder"))
+    assert back.pad_id is None
 
 
 def test_a_vocabulary_that_is_too_large(tmp_path: Path) -> None:

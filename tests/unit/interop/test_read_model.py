@@ -290,3 +290,51 @@ def test_names_of_the_first_berts(tmp_path: Path) -> None:
 
 def test_sizes_beyond_all_measure_are_refused(with_fields: WithFields) -> None:
     assert "n_positions: a whole number from 1 to" in str(refusal(with_fields(n_positions=10**15)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"n_embd": 2**25}, "33,554,432 for model.d_model"),
+        ({"vocab_size": 2**25}, "33,554,432 for model.vocab_size"),
+        ({"n_inner": 2**25}, "33,554,432 for model.ffn.d_ff"),
+        ({"n_embd": 2**25, "n_head": 2**25}, "for model.d_model"),
+    ],
+)
+def test_sizes_that_no_tensor_has_are_not_built(
+    with_fields: WithFields, fields: dict[str, int], message: str
+) -> None:
+    error = refusal(with_fields(**fields))
+    assert isinstance(error, CheckpointError)
+    assert message in str(error)
+
+
+def test_a_table_of_positions_that_would_fill_the_memory_is_not_made(with_fields: WithFields) -> None:
+    """No tensor tells how long it is: it would be made when the run is opened."""
+    sizes = {"hidden_size": 6, "num_attention_heads": 1, "num_hidden_layers": 1, "intermediate_size": 7}
+    folder = with_fields(model_type="llama", **sizes, max_position_embeddings=2**26)
+    assert "67,108,864 positions, for which a table of 6 numbers each" in str(refusal(folder))
+
+
+@pytest.mark.parametrize("value", [5, 2.5, True, "full_attention", {"full_attention": 1}])
+def test_layer_types_that_are_no_list(with_fields: WithFields, value: Any) -> None:
+    assert "layer_types" in str(refusal(with_fields(model_type="qwen3", layer_types=value)))
+
+
+@pytest.mark.parametrize("value", ["x" * 5000, ["x"] * 5000, {"x": "y" * 5000}])
+@pytest.mark.parametrize("field", ["n_embd", "model_type", "activation_function", "scale_attn_weights"])
+def test_a_value_without_end_is_cut_in_the_message(with_fields: WithFields, field: str, value: Any) -> None:
+    error = refusal(with_fields(**{field: value}))
+    assert field in str(error)
+    assert len(str(error)) < 600
+
+
+def test_half_a_character_is_no_json(with_fields: WithFields) -> None:
+    assert "half of a surrogate pair" in str(refusal(with_fields(activation_function="\ud800")))
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "..", "", "model.safetensors/", "\0"])
+def test_a_file_s_name_that_is_none(folder: Path, name: str) -> None:
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"transformer.wte.weight": name}}))
+    assert "there is no file" in str(refusal(folder))

@@ -1,5 +1,6 @@
 """Byte pair encoding: training, encoding in pieces, and the merges one by one."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -129,6 +130,22 @@ def test_a_text_of_many_batches_is_encoded_as_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(backend, "CHUNK_CHARS", 5)
     monkeypatch.setattr(backend, "CHUNKS_AT_ONCE", 3)
     assert tokenizer.encode(text).tolist() == whole
+
+
+@pytest.mark.parametrize(
+    "run", ["ACGT" * 30_000, " " * 120_000, "a b " * 9_000 + "GATTACA" * 20_000 + " c d" * 9_000]
+)
+def test_no_pre_token_is_too_long_to_learn_from(run: str):
+    """A trainer takes the square of its length: DNA without a line's end would never be done."""
+    pieces = list(backend.training_pieces([run]))
+    assert "".join(pieces) == run
+    words = [word for piece in pieces for word in re.findall(r"\s+|\S+", piece)]
+    assert max(map(len, words)) <= backend.LONGEST_LEARNED
+
+
+def test_a_text_with_spaces_is_learned_from_uncut():
+    text = "the cat and the hen " * 10_000
+    assert list(backend.training_pieces([text])) == list(backend.recut(backend.chunks(text)))
 
 
 def test_recut_cuts_only_before_a_space_or_newline_after_something_visible():
