@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import clearformer as cf
-from clearformer.cli import run_command
+from clearformer.cli import Call
 from clearformer.errors import ClearformerError
 from clearformer.interop.importing import run_config
 from clearformer.model import ModelConfig, build
@@ -69,13 +69,13 @@ def make(name: str, val_loss: float | None = 2.5) -> str:
 
 def refusal(command: str, *arguments: str | Path) -> ClearformerError:
     with pytest.raises(ClearformerError) as caught:
-        run_command(command, [str(argument) for argument in arguments])
+        Call([command, *map(str, arguments)]).dispatch()
     assert "\n" not in str(caught.value)
     return caught.value
 
 
 def succeed(command: str, *arguments: str | Path) -> None:
-    assert run_command(command, [str(argument) for argument in arguments]) == 0
+    assert Call([command, *map(str, arguments)]).dispatch() == 0
 
 
 def test_the_files_of_an_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
