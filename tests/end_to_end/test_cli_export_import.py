@@ -9,7 +9,7 @@ import torch
 
 import clearformer as cf
 from clearformer.cli import Call
-from clearformer.errors import ClearformerError
+from clearformer.errors import ClearformerError, TokenizerError
 from clearformer.interop.importing import run_config
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -342,6 +342,42 @@ def test_a_damaged_file_leaves_no_run(spoilt: str, tmp_path: Path) -> None:
     assert spoilt in str(error)
     assert error.exit_status == (1 if spoilt == "model.safetensors" else 2)
     assert not (tmp_path / "runs" / "back").exists()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        5,
+        2.5,
+        "news",
+        ["news", "advice", "a cat"],
+        {"0": "a", "1": "a", "2": "b"},
+        {"0": "1", "1": 1, "2": "b"},
+        {"0": ["a"], "1": ["b"], "2": ["c"]},
+        {"0": None, "1": "b", "2": "c"},
+        {"1": "a", "2": "b", "3": "c"},
+        {"zero": "a", "one": "b", "two": "c"},
+    ],
+)
+def test_names_of_classes_that_are_none(names: Any, tmp_path: Path) -> None:
+    succeed("export", make("classifier"), tmp_path / "out")
+    config = tmp_path / "out" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_labels": 3, "id2label": names}))
+    error = refusal("import", tmp_path / "out", "--run", "back")
+    assert error.exit_status == 2
+    assert "config.json: id2label" in str(error)
+    assert not (tmp_path / "runs" / "back").exists()
+
+
+def test_what_cannot_be_read_again_is_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    succeed("export", make("decoder"), tmp_path / "out")
+
+    def damaged(*_: object, **__: object) -> None:
+        raise TokenizerError("damaged")
+
+    monkeypatch.setattr("clearformer.train.folder.load_tokenizer", damaged)
+    assert "damaged" in str(refusal("import", tmp_path / "out", "--run", "back"))
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["decoder"]
 
 
 def test_code_is_not_run(tmp_path: Path) -> None:

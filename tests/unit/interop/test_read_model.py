@@ -1,6 +1,7 @@
 """What is read of a foreign folder, and the one line that tells what is wrong with it."""
 
 import json
+import math
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from clearformer.errors import CheckpointError, ClearformerError, ConfigError, RunError
+from clearformer.interop.architectures import ARCHITECTURES
 from clearformer.interop.fitting import fit
 from clearformer.interop.reading import read_model
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.train.state import weights_of
+
+from .conftest import TINY
 
 WithFields = Callable[..., Path]
 
@@ -338,3 +342,32 @@ def test_a_file_s_name_that_is_none(folder: Path, name: str) -> None:
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"transformer.wte.weight": name}}))
     assert "there is no file" in str(refusal(folder))
+
+
+VALUES = (None, 0, -1, 1, 5, 2**25, 10**9, 10**30, -0.5, 1e308, math.inf, math.nan, True, False)
+VALUES = (*VALUES, "", "x", "\0", "x" * 3000, [], {}, [5], ["x"], {"0": 5}, [[[]]])
+
+
+@pytest.mark.parametrize(
+    "architecture", ["gpt2", "llama", "mistral", "qwen3", "gpt_neox", "bloom", "bert", "bart", "t5"]
+)
+def test_whatever_a_field_says_it_is_read_or_refused_in_one_line(folder: Path, architecture: str) -> None:
+    """Of each architecture all fields that it writes, each with anything; the tensors are those of a GPT-2."""
+    kinds = {each.model_type: each for each in ARCHITECTURES}
+    fields = kinds[architecture].write(TINY) | {"rope_scaling": None, "layer_types": None, "id2label": None}
+    path = folder / "config.json"
+    for name in fields:
+        for value in VALUES:
+            path.write_text(json.dumps(fields | {"model_type": architecture, name: value}))
+            message = outcome(folder)
+            assert "\n" not in message, (name, value)
+            assert len(message) < 1000, (name, value)
+
+
+def outcome(folder: Path) -> str:
+    """What a folder is refused for, or nothing."""
+    try:
+        read_model(folder)
+    except ClearformerError as error:
+        return str(error)
+    return ""
