@@ -1,0 +1,109 @@
+"""Streams that are full, closed, or read by nobody any longer."""
+
+import errno
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from clearformer.cli.streams import OutputError, ReaderGone, open_closed, standard_streams
+
+needs_dev_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+
+
+class Broken(io.StringIO):
+    """A stream that takes nothing, for a reason."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+    def write(self, text: str) -> int:
+        raise OSError(self.number, os.strerror(self.number))
+
+
+class BrokenAtLast(Broken):
+    """Likewise, but only when what was buffered is to be written."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize("stream", [Broken, BrokenAtLast])
+@pytest.mark.parametrize(
+    ("number", "error"), [(errno.ENOSPC, OutputError), (errno.EIO, OutputError), (errno.EPIPE, ReaderGone)]
+)
+def test_output_that_cannot_be_written_is_told(
+    monkeypatch: pytest.MonkeyPatch, stream: type[Broken], number: int, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", stream(number))
+    with standard_streams(), pytest.raises(error):
+        print("a result", flush=True)
+
+
+def test_a_failure_that_somebody_swallows_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As click does, which tries what a stream can do."""
+    monkeypatch.setattr(sys, "stdout", Broken(errno.ENOSPC))
+    with standard_streams():
+        for _ in range(2):
+            with pytest.raises(OutputError, match="No space left on device"):
+                sys.stdout.write("")
+        with pytest.raises(OutputError):
+            sys.stdout.flush()
+
+
+@pytest.mark.parametrize("stream", [Broken, BrokenAtLast])
+def test_messages_that_cannot_be_written_end_nothing(
+    monkeypatch: pytest.MonkeyPatch, stream: type[Broken]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream(errno.ENOSPC))
+    with standard_streams():
+        assert print("a message", file=sys.stderr, flush=True) is None
+
+
+def test_the_streams_are_those_from_before_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    with standard_streams():
+        print("a result")
+        print("a message", file=sys.stderr)
+    assert (sys.stdout, sys.stderr) == (out, err)
+    assert (out.getvalue(), err.getvalue()) == ("a result\n", "a message\n")
+
+
+@needs_dev_full
+def test_what_a_full_device_did_not_take_is_not_found_at_the_interpreter_s_exit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with standard_streams(), pytest.raises(OutputError):
+            print("a result", flush=True)
+        full.flush()  # goes to the null device now
+
+
+def test_closed_streams_are_the_null_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    open_closed()
+    opened = [sys.stdout, sys.stderr]
+    assert [stream.name for stream in opened] == [os.devnull, os.devnull]
+    for stream in opened:
+        stream.write("é")
+        stream.close()
+
+
+def test_names_of_files_that_are_no_utf8_come_out_as_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="utf-8", errors="strict")
+    monkeypatch.setattr(sys, "stdout", stream)
+    with standard_streams():
+        print("caf\udce9", end="", flush=True)
+    assert written.getvalue() == b"caf\xe9"
+    assert stream.errors == "strict"

@@ -1,0 +1,69 @@
+"""Which name was meant by one that is none, and other people's words in a message."""
+
+import pytest
+
+from clearformer.errors import did_you_mean, nearest, shortened, shown
+
+OPTIONS = ("--config", "--run", "--resume", "--force", "--json", "--tokenizer")
+KEYS = (
+    "d_model",
+    "n_layers",
+    "max_seq_len",
+    "attention",
+    "lr",
+    "eval_every",
+    "eval_share",
+    "n_heads",
+    "vocab_size",
+)
+RUNS = ("opt", "quick-pydoc", "winter", "nope-2")
+
+
+@pytest.mark.parametrize(
+    ("name", "candidates", "meant"),
+    [
+        ("quik", ("quick", "auto"), "quick"),
+        ("Quick", ("quick", "auto"), "quick"),
+        ("nanogpt_cpu", ("nanogpt-cpu", "minigpt"), "nanogpt-cpu"),
+        ("wintre", RUNS, "winter"),
+        ("d_modle", KEYS, "d_model"),
+        ("heads", KEYS, "n_heads"),
+        ("layers", KEYS, "n_layers"),
+        ("vocab", KEYS, "vocab_size"),
+        ("--confg", OPTIONS, "--config"),
+        ("-json", OPTIONS, "--json"),
+        ("eval", KEYS, None),  # two have it
+        ("foo", OPTIONS, None),
+        ("zzz", RUNS, None),
+        ("learning_rate", KEYS, None),
+        ("", RUNS, None),
+    ],
+)
+def test_the_nearest_name_is_near(name: str, candidates: tuple[str, ...], meant: str | None) -> None:
+    assert nearest(name, candidates) == meant
+
+
+@pytest.mark.parametrize(
+    ("path", "candidates", "meant"),
+    [
+        ("/nope.txt", RUNS, None),
+        ("runs/wintre", RUNS, None),
+        ("data/nope.txt", ("data/note.txt", "other/nope.txt"), "data/note.txt"),
+        ("wintre", ("runs/winter",), None),
+    ],
+)
+def test_a_path_is_compared_with_its_neighbours_alone(
+    path: str, candidates: tuple[str, ...], meant: str | None
+) -> None:
+    assert nearest(path, candidates) == meant
+
+
+def test_nothing_is_said_where_nothing_is_near() -> None:
+    assert did_you_mean("quik", ("quick",)) == "; did you mean 'quick'?"
+    assert did_you_mean("/nope.txt", RUNS) == ""
+
+
+def test_other_people_s_words_are_cut() -> None:
+    assert shown("a\nb") == r"'a\nb'"
+    assert len(shortened("x" * 100_000)) == len(shown(["y"] * 100_000)) == 80
+    assert shown(10**5000) == "a number of thousands of digits"
