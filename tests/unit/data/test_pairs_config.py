@@ -77,7 +77,7 @@ def test_held_out_shares_are_the_decimals_that_were_written() -> None:
         ({"path": "x", "val_path": "y", "val_fraction": 0.1}, "has no effect: the validation pairs are y"),
         ({"path": "x", "val_fraction": 0.6, "test_fraction": 0.4}, "leave nothing to train on"),
         ({"languages": "fr"}, "languages"),
-        ({"size": 9}, "greater than or equal to 10"),
+        ({"size": 9}, "10 or more"),
         ({"max_length": 0}, "max_length"),
         ({"pth": "x"}, "did you mean 'path'"),
     ],
