@@ -275,7 +275,7 @@ def test_show_finds_a_run_by_folder_and_by_name(
         (["x", "--tokenizer", "."], "tokenizer.json: there is no such file"),
         (["x", "--merges"], "--merges needs BPE, and this is a byte tokenizer"),
         (["", "--tokenizer", "char"], "no text to take the characters from"),
-        (["a\udcff"], "U+DCFF at line 1, column 2"),
+        (["a\udcff"], "TEXT: not UTF-8 (byte 0xff, character 2)"),
     ],
 )
 def test_show_refuses_in_one_line(

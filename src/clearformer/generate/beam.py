@@ -67,7 +67,7 @@ class BeamSearch(Spec):
             any length. With one beam it has no part.
     """
 
-    beams: int = Field(default=5, ge=1, le=1000)
+    beams: int = Field(default=5, ge=1, le=100_000)
     length_penalty: LengthPenalty = HuggingFaceLength()
     early_stopping: bool | Literal["never"] = False
 

@@ -39,12 +39,11 @@ def test_any_other_error_is_a_defect_of_ours(error: BaseException, what: str) ->
 
 
 def test_too_little_memory_is_nobody_s_fault() -> None:
-    too_large = [MemoryError(), np.exceptions.AxisError(0)]
     with pytest.raises(MemoryError) as of_numpy:
         np.zeros(2**62, np.uint8)
     with pytest.raises(RuntimeError) as of_torch:
         torch.empty(2**55)
-    for error in (too_large[0], of_numpy.value, of_torch.value):
+    for error in (MemoryError(), of_numpy.value, of_torch.value):
         line, status = told(error)
         assert line.startswith("clearformer: there is not enough memory")
         assert "clearformer plan" in line
