@@ -206,11 +206,73 @@ def test_prompt_outside_the_vocabulary(fails: Fails, text: Path) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--top-p", "1.5"), ("--min-p", "-1"), ("--repetition-penalty", "0"), ("--temperature", "1e-9")],
+    [
+        *(("--top-p", "1.5"), ("--min-p", "-1"), ("--temperature", "1e-9"), ("--temperature", "inf")),
+        *(("--repetition-penalty", value) for value in ("0", "1e-300", "1e300", "nan")),
+        *(
+            ("--beams", "100000000"),
+            ("--num", "100001"),
+            ("--max-new-tokens", "9" * 30),
+            ("--top-k", "9" * 30),
+        ),
+        *(("--prompt", "caf\udce9"), ("--stop", "\udce9"), ("--stop", ""), ("--checkpoint", "9" * 5000)),
+    ],
 )
 def test_sampling_out_of_range(fails: Fails, text: Path, option: str, value: str) -> None:
     trained(text, "a")
-    assert f"{option} takes " in fails("generate", "a", f"{option}={value}")
+    assert fails("generate", "a", f"{option}={value}").startswith(f"clearformer: {option}")
+
+
+@pytest.mark.parametrize("arguments", ["--prompt €", "--top-p 2", "--temperature 1e-300", r"--prompt fox\n"])
+def test_what_is_refused_is_not_shown_before(
+    fails: Fails, text: Path, capsys: pytest.CaptureFixture[str], arguments: str
+) -> None:
+    trained(text, "a")
+    capsys.readouterr()
+    assert main(["generate", "a", *arguments.split()]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_a_new_line_that_is_none_is_told(
+    fails: Fails, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(text, "a")
+    assert r"a new line is typed --prompt $'fox\n' in bash" in fails("generate", "a", "--prompt", r"fox\n")
+    text.write_text(text.read_text() + "\\\n")
+    trained(text, "b")
+    capsys.readouterr()
+    assert main(["generate", "b", "--prompt", r"fox\n", "--max-new-tokens", "1"]) == 0
+    assert r"$'fox\n'" in capsys.readouterr().err
+
+
+def test_a_run_that_cannot_be_read_hides_no_other(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(text, "good")
+    runs = tmp_path / "runs"
+    config = (runs / "good" / "config.toml").read_text()
+    broken = {
+        "key": config.replace("[train]", "[train]\nspeed = 3"),
+        "kind": config.replace('kind = "text"', 'kind = "film"'),
+        "toml": "seed = \n",
+    }
+    for name, content in broken.items():
+        (runs / name).mkdir()
+        (runs / name / "config.toml").write_text(content)
+    (runs / "metrics").mkdir()
+    (runs / "metrics" / "config.toml").write_text(config)
+    (runs / "metrics" / "metrics.jsonl").write_text('{"step": 1, "seconds": "long"}\n')
+    capsys.readouterr()
+    assert main(["runs"]) == 0
+    out = capsys.readouterr().out
+    assert "good" in out
+    for name, why in (("key", "speed"), ("kind", "film"), ("toml", "line 1"), ("metrics", "seconds")):
+        [line] = [line for line in out.splitlines() if line.startswith(f"{name} cannot be read: ")]
+        assert why in line
+    assert main(["runs", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["runs"]}
+    assert rows["good"]["error"] is None
+    assert "speed" in rows["key"]["error"]
 
 
 def test_context_and_stride_out_of_range(fails: Fails, text: Path) -> None:

@@ -1,6 +1,7 @@
 """`clearformer plan`, as a user types it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from clearformer.cli.plan import readable_bytes, readable_rate, readable_seconds
 from clearformer.model import ModelConfig
 from clearformer.presets import PRESETS
 from clearformer.train.config import TrainConfig
-from clearformer.train.plan import plan
+from clearformer.train.plan import Rate, plan
 
 SMALL = [
     "model.d_model=32",
@@ -108,6 +109,24 @@ def test_the_vocabulary_is_the_tokenizer_s(run: Any, settings: list[str], vocab_
         (["lecturee"], "lecture"),
         (["--config", "nowhere.toml"], "nowhere.toml"),
         (["model.attention.n_heads=3", "model.d_model=32"], "n_heads"),
+        (["data.name=[1]"], "data.name takes text"),
+        (["data=5"], "data takes one of text, pairs, labelled; got 5"),
+        (["train.lr=" + "[" * 20_000], "nested too deep"),
+        (["tokenizer.vocab_size=1000"], "tokenizer.kind=bpe, wordpiece or unigram has it"),
+        (["model.d_model=" + "9" * 5000], "model.d_model takes a whole number"),
+        (["model.d_model=1" + "0" * 30], "model.d_model takes a whole number below 2^63"),
+        (
+            ["model.vocab_size=1" + "0" * 18, "--device", "l4"],
+            "model.vocab_size: 1,000,000,000,000,000,000 is too",
+        ),
+        (
+            ["lecture", "model.d_model=1" + "0" * 15, "--device", "l4"],
+            "model.d_model: 1,000,000,000,000,000 is too",
+        ),
+        (
+            ["model.max_seq_len=1" + "0" * 12, "--device", "l4"],
+            "model.max_seq_len: 1,000,000,000,000 is too large",
+        ),
     ],
 )
 def test_wrong_input_is_one_line(run: Any, arguments: list[str], named: str) -> None:
@@ -168,8 +187,40 @@ def test_without_a_rate_the_plan_says_so() -> None:
 def test_units_that_people_read() -> None:
     assert readable_bytes(1000) == "1000 B"
     assert readable_bytes(3 * 2**20 // 2) == "1.5 MiB"
-    assert readable_bytes(5000 * 2**40) == "5000.0 TiB"
+    assert readable_bytes(5000 * 2**40) == "4.9 PiB"
+    assert readable_bytes(2**71) == "2,048.0 EiB"
     assert readable_rate(527e9) == "527 GFLOP/s"
     assert readable_rate(989.4e12) == "989.4 TFLOP/s"
     times = [0.0123, 3.14, 60, 600, 36_000, 1e6]
     assert [readable_seconds(t) for t in times] == ["12 ms", "3.1 s", "60 s", "10 min", "10 hours", "12 days"]
+
+
+def test_a_model_of_a_billion_layers_is_answered_at_once(run: Any) -> None:
+    status, out, _ = run(
+        *SMALL, "model.n_layers=1000000000", "model.vocab_size=7", "--device", "l4", "--json"
+    )
+    assert status == 0
+    parameters = json.loads(out)["parameters"]
+    assert parameters["total"] == parameters["by_formula"]
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "80", "200"])
+def test_no_number_is_cut_in_a_terminal_of_any_width(
+    run: Any, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    _, out, _ = run("lecture", "--device", "a100")
+    assert max(map(len, out.splitlines())) <= int(columns)
+    assert "…" not in out
+    for number in ("2,102,272", "4,194,304", "6,324,736", "71.9%", "11.1 MiB", "2,916,864"):
+        assert number in " ".join(out.split())
+
+
+def test_a_busy_machine_s_estimate_is_told_as_such() -> None:
+    config = ModelConfig(vocab_size=11, d_model=8, n_layers=1, max_seq_len=5)
+    train = TrainConfig(batch_size=2, max_steps=1, dtype="float32")
+    steady = Rate("this machine's cpu", "float32", 1e9, "measured", 0.6)
+    assert "busy" not in time_line(plan(config, train, steady))
+    told = time_line(plan(config, train, replace(steady, spread=2.5)))
+    assert "2.5 times as long as the fastest" in told
+    assert "1 step of 10 tokens" in told

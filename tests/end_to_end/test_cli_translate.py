@@ -244,11 +244,11 @@ def test_references_of_another_number_are_refused_with_both(fails: Fails, file: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--early-stopping", "maybe"], "--early-stopping: false, true, never; got 'maybe'"),
-        (["--length-penalty-kind", "wu"], "length_penalty"),
-        (["--n-best", "6"], "n_best: from 1 to the number of beams, 5; got 6"),
+        (["--early-stopping", "maybe"], "--early-stopping takes false, true, never; got 'maybe'"),
+        (["--length-penalty-kind", "wu"], "--length-penalty-kind is one of hf, gnmt; got 'wu'"),
+        (["--n-best", "6"], "--n-best: from 1 to the number of beams, 5; got 6"),
         (["--average", "4"], "has 3 checkpoints up to step 3, and 4 are asked for"),
-        (["--dtype", "float8"], "--dtype: float32 or bfloat16; got 'float8'"),
+        (["--dtype", "float8"], "--dtype takes float32 or bfloat16; got 'float8'"),
     ],
 )
 def test_options_out_of_range_are_named(fails: Fails, file: Path, arguments: list[str], message: str) -> None:
@@ -261,7 +261,7 @@ def test_a_file_that_is_not_there_is_named(fails: Fails, tmp_path: Path) -> None
 
 def test_each_family_is_sent_to_its_own_command(fails: Fails, file: Path) -> None:
     assert "only an encoder-decoder translates" in fails("translate", "text", file)
-    assert "use `clearformer translate`" in fails("generate", "pairs", "--prompt", "abc")
+    assert "use clearformer translate" in fails("generate", "pairs", "--prompt", "abc")
 
 
 # --- generate --beams -------------------------------------------------------------------------------------
@@ -288,4 +288,5 @@ def test_beams_and_what_samples_are_drawn_by_exclude_each_other(fails: Fails, op
 
 
 def test_more_texts_than_beams_are_refused(fails: Fails) -> None:
-    assert "n_best" in fails("generate", "text", "--prompt", "abc", "--beams", "2", "--num", "3")
+    line = fails("generate", "text", "--prompt", "abc", "--beams", "2", "--num", "3")
+    assert "--num: from 1 to the number of beams, 2; got 3" in line

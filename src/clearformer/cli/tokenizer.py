@@ -349,13 +349,15 @@ def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) ->
 
 
 def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
+    from rich.console import Console
+
     from clearformer.cli.tables import table
 
-    encoding = sys.stdout.encoding
+    console = Console(highlight=False, markup=False, emoji=False)
     heads = ("tokenizer", "size", "tokens/word", "tokens/line", "bytes/token", "unknown", "lossless")
     rows = [
         (
-            _visible(row["name"], encoding),
+            _visible(row["name"], console.encoding),
             f"{row['vocab_size']:,}",
             f"{row['tokens_per_word']:.3f}",
             f"{row['tokens_per_line']:.2f}",
@@ -367,8 +369,8 @@ def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
     ]
     typer.echo(f"{about}\n\n{table(heads, rows)}\n")
     for row in compared:
-        typer.echo(f"{_visible(row['name'], encoding)} {row['vocab_size']:,}:")
-        typer.echo("  " + _visible("|".join(row["example"]), encoding))
+        console.print(f"{_visible(row['name'], console.encoding)} {row['vocab_size']:,}:")
+        console.print("  " + _visible("|".join(row["example"]), console.encoding))
 
 
 def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":

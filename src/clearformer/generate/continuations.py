@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from clearformer.errors import UserError
 from clearformer.generate.beam import Hypothesis, beam_search, search_settings
 from clearformer.generate.samples import Prompt, Run, continuer, encode_prompt
 
@@ -69,6 +70,8 @@ def search(
             `num` or `max_new_tokens` is not what it must be.
     """
     settings = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)
+    if not 1 <= num <= beams:
+        raise UserError(f"num: from 1 to the number of beams, {beams}; got {num}")
     model, encoded, eos = continuer(run), encode_prompt(run, prompt), run.tokenizer.eos_id
     [found] = beam_search(model, [encoded.tokens], max_new_tokens, settings, eos, num)
     return [_continuation(run, encoded, hypothesis) for hypothesis in found]

@@ -211,7 +211,7 @@ def test_no_prompts_give_nothing(decoder: Decoder) -> None:
 def test_what_has_no_answer_is_refused(decoder: Decoder) -> None:
     with pytest.raises(UserError, match="prompt 1 is empty"):
         beam_search(decoder, [[1], []], 5, BeamSearch())
-    with pytest.raises(UserError, match=r"max_new_tokens: from 1 to 2,147,483,647; got 0"):
+    with pytest.raises(UserError, match=r"max_new_tokens: from 1 to .*; got 0"):
         beam_search(decoder, [[1], [2]], [5, 0], BeamSearch())
     with pytest.raises(UserError, match=r"n_best: from 1 to the number of beams, 2; got 3"):
         beam_search(decoder, [[1]], 5, BeamSearch(beams=2), n_best=3)
@@ -221,6 +221,7 @@ def test_what_has_no_answer_is_refused(decoder: Decoder) -> None:
     ("settings", "message"),
     [
         ((0, 1.0, "hf", False), "beams"),
+        ((10_000, 1.0, "hf", False), "beams"),
         ((2, 1.0, "none", False), "length_penalty"),
         ((2, 11.0, "hf", False), "alpha"),
         ((2, 1.0, "hf", "sometimes"), "early_stopping"),

@@ -47,6 +47,10 @@ class FixedNumbers(np.random.Generator):
         ("min_p", -0.01),
         ("min_p", 1.5),
         ("repetition_penalty", 0.0),
+        ("repetition_penalty", 1e-300),
+        ("repetition_penalty", 1e300),
+        ("temperature", 1e-300),
+        ("top_k", 2**63),
         ("temperature", float("nan")),
     ],
 )

@@ -168,6 +168,14 @@ def test_a_stream_gives_each_character_when_it_is_there(run: Run) -> None:
     assert pieces == ["a", "ab", "c", "d"]  # an "a" may begin the stop string
 
 
+def test_a_stream_refuses_before_its_first_piece(run: Run) -> None:
+    for arguments in ({"temperature": -1.0}, {"max_new_tokens": 0}, {"stop": ""}):
+        with pytest.raises(UserError):
+            stream(run, "a", **arguments)
+    with pytest.raises(TokenizerError):
+        stream(run, "Z")
+
+
 # --- the prompt -------------------------------------------------------------------------------------------
 
 
@@ -219,6 +227,8 @@ def test_a_prompt_as_long_as_the_context_is_read_whole(run: Run) -> None:
         ({"temperature": -1.0}, ConfigError, "temperature"),
         ({"top_p": 2.0}, ConfigError, "top_p"),
         ({"num": 0}, UserError, "num"),
+        ({"num": 10**9}, UserError, "num"),
+        ({"max_new_tokens": 10**30}, UserError, "max_new_tokens"),
         ({"seed": -3}, UserError, "seed"),
         ({"stop": ""}, UserError, "stop"),
         ({"max_new_tokens": 0}, UserError, "max_new_tokens"),

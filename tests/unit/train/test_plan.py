@@ -23,6 +23,9 @@ from clearformer.train.optimizers import Adam, AdamW, Muon
 from clearformer.train.plan import (
     DEVICES,
     Rate,
+    count_flops,
+    count_parameters,
+    for_every_layer,
     measured_rate,
     mfu,
     named_rate,
@@ -382,3 +385,46 @@ def test_components_of_every_family_add_up(config: ModelConfig) -> None:
     assert planned.parameters.total == planned.parameters.by_formula
     flops = planned.flops_per_token
     assert flops.forward + flops.backward == pytest.approx(flops.by_formula, rel=1e-3)
+
+
+# --- models that are too large to be built ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [MODEL, MODERN], ids=["gpt2", "modern"])
+@pytest.mark.parametrize("what", ["parameters", "flops", "memory"])
+def test_many_layers_are_reckoned_from_a_few_as_if_all_were_built(
+    monkeypatch: pytest.MonkeyPatch, model: ModelConfig, what: str
+) -> None:
+    count = {
+        "parameters": count_parameters,
+        "flops": count_flops,
+        "memory": lambda config: training_memory(config, settings()),
+    }[what]
+    deep = model.replace(n_layers=7)
+    monkeypatch.setattr(plan_module, "MOST_BUILT_LAYERS", 3)
+    assert for_every_layer(count, deep) == count(deep)
+
+
+def test_the_layers_of_both_stacks_are_reckoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = MODEL.replace(family="encoder-decoder", n_layers=5, n_decoder_layers=6)
+    monkeypatch.setattr(plan_module, "MOST_BUILT_LAYERS", 3)
+    assert for_every_layer(count_parameters, deep) == count_parameters(deep)
+    assert for_every_layer(count_flops, deep) == count_flops(deep)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"d_model": 4 * 10**15}, "model.d_model"),
+        ({"vocab_size": 10**18}, "model.vocab_size"),
+        ({"max_seq_len": 10**12}, "model.max_seq_len"),
+    ],
+)
+def test_sizes_that_nothing_can_count_are_refused_by_name(changes: dict[str, int], key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{key}: [\d,]+ is too large"):
+        plan(MODEL.replace(**changes), settings(), RATE)
+
+
+def test_a_run_of_more_seconds_than_can_be_counted_has_no_number_of_steps() -> None:
+    planned = plan(MODEL, settings(max_steps=None, max_seconds=1e308), RATE)
+    assert (planned.steps, planned.seconds) == (None, 1e308)
