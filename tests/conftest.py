@@ -1,6 +1,7 @@
 """Shared by all tests: shapes checked at run time, one thread, and where the data lies."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ install_import_hook("clearformer.model", "beartype.beartype")
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 torch.set_num_threads(1)  # tests run side by side, one to a core
+if hasattr(signal, "SIGHUP"):
+    signal.signal(
+        signal.SIGHUP, signal.SIG_DFL
+    )  # whoever runs the tests may ignore it (nohup), and so would training
 
 
 @pytest.fixture
