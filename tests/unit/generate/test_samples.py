@@ -169,7 +169,8 @@ def test_a_stream_gives_each_character_when_it_is_there(run: Run) -> None:
 
 
 def test_a_stream_refuses_before_its_first_piece(run: Run) -> None:
-    for arguments in ({"temperature": -1.0}, {"max_new_tokens": 0}, {"stop": ""}):
+    refused: list[dict[str, Any]] = [{"temperature": -1.0}, {"max_new_tokens": 0}, {"stop": ""}]
+    for arguments in refused:
         with pytest.raises(UserError):
             stream(run, "a", **arguments)
     with pytest.raises(TokenizerError):
