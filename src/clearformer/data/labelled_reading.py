@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from clearformer.data.holding_out import own_text
 from clearformer.data.reading import JSONL_SUFFIXES, json_field, json_object, read_lines
-from clearformer.errors import DataError, did_you_mean
+from clearformer.errors import DataError, did_you_mean, shortened
 
 SUFFIXES = (".tsv", ".csv", *JSONL_SUFFIXES)
 CHANGE_FIELDS = "data.text_field=NAME and data.label_field=NAME say which are read"
@@ -169,7 +169,7 @@ def _require_fields(path: Path, header: Sequence[str], text_field: str, label_fi
         if header.count(field) > 1:
             raise DataError(f"{path}: {header.count(field)} columns are called {field!r}: rename all but one")
         if field not in header:
-            first = ", ".join(repr(_shortened(name)) for name in header)
+            first = ", ".join(repr(shortened(name, 40)) for name in header)
             raise DataError(
                 f"{path}: no column {field!r}{did_you_mean(field, header)}; the first line has {first} "
                 f"({CHANGE_FIELDS}; data.columns={text_field},{label_field} names the columns, in their order, of a "
@@ -188,17 +188,15 @@ def _from_json(path: Path, text_field: str, label_field: str) -> Iterator[Labell
         record = json_object(where, line)
         text, label = (json_field(where, record, field, CHANGE_FIELDS) for field in (text_field, label_field))
         if not isinstance(text, str):
-            raise DataError(f"{where}: field {text_field!r} is not text but {_shortened(json.dumps(text))}")
+            raise DataError(
+                f"{where}: field {text_field!r} is not text but {shortened(json.dumps(text), 40)}"
+            )
         if not isinstance(label, str | int):  # True and False are ints
             raise DataError(
-                f"{where}: field {label_field!r} is no label but {_shortened(json.dumps(label))}: a label is text, "
+                f"{where}: field {label_field!r} is no label but {shortened(json.dumps(label), 40)}: a label is text, "
                 "a whole number, true or false"
             )
         yield LabelledText(text, label if isinstance(label, str) else json.dumps(label), number)
-
-
-def _shortened(text: str, most: int = 40) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _count(number: int, noun: str) -> str:
