@@ -20,6 +20,8 @@ from clearformer.train.config import RunConfig
 from clearformer.train.device import resolve_device
 from clearformer.train.folder import RunFolder
 
+TIMES_LISTED = 20  # checkpoints, while training deletes them
+
 
 @dataclass(frozen=True)
 class Run:
@@ -113,16 +115,31 @@ def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "au
     """
     folder = find_run(name_or_path)
     config, tokenizer = folder.read_config(), folder.read_tokenizer()
-    path = find_checkpoint(folder, checkpoint)
-    paths = [path] if average == 1 else last_checkpoints(folder, step_of(path), average)
     where = resolve_device(device, key="device")
     model = build_undrawn(config.model)
+    path, weights = find_weights(folder, checkpoint, average)
     try:
-        model.load_state_dict(mean_weights(paths))
+        model.load_state_dict(weights)
     except RuntimeError as error:
         first = str(error).splitlines()[-1].strip()
         raise CheckpointError(f"{path / MODEL} does not fit {folder.config_file}: {first}") from None
     return Run(folder, config, model.to(where).eval(), tokenizer, step_of(path))
+
+
+def find_weights(folder: RunFolder, checkpoint: str, average: int) -> tuple[Path, dict[str, Tensor]]:
+    """A checkpoint's folder and its weights, or the mean of them and of those before; see `load`.
+
+    A run under way deletes old checkpoints: where one is gone before it is read, they are listed anew.
+    """
+    for _ in range(TIMES_LISTED):
+        path = find_checkpoint(folder, checkpoint)
+        paths = [path] if average == 1 else last_checkpoints(folder, step_of(path), average)
+        try:
+            return path, mean_weights(paths)
+        except CheckpointError:
+            if all(each.is_dir() for each in paths):
+                raise
+    raise CheckpointError(f"{folder.checkpoints}: checkpoints are deleted faster than they are read")
 
 
 def mean_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:

@@ -1,12 +1,22 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from clearformer.errors import CheckpointError, ConfigError, RunError
-from clearformer.run import find_checkpoint, find_run, free_name, list_runs, load, new_run, runs_folder
+from clearformer.run import (
+    find_checkpoint,
+    find_run,
+    find_weights,
+    free_name,
+    list_runs,
+    load,
+    new_run,
+    runs_folder,
+)
 from clearformer.train.checkpoint import MODEL, OPTIMIZER, STATE, newest_whole, step_of
 from clearformer.train.folder import RunFolder
 from clearformer.train.loop import Outcome
@@ -297,3 +307,22 @@ def test_a_run_says_the_type_of_its_products(trained: Trained) -> None:
 
     assert load("a", device="cpu").dtype == torch.bfloat16
     assert load("b", device="cpu").dtype == torch.float32
+
+
+def test_a_checkpoint_that_training_deletes_meanwhile_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    class Passing:
+        def is_dir(self) -> bool:
+            return len(tried) > 2  # the third one listed stays
+
+    def weights(paths: list[Any]) -> dict[str, Any]:
+        tried.append("read")
+        if len(tried) < 3:
+            raise CheckpointError("its manifest is missing")
+        return {}
+
+    monkeypatch.setattr("clearformer.run.find_checkpoint", lambda folder, which: Passing())
+    monkeypatch.setattr("clearformer.run.mean_weights", weights)
+    find_weights(RunFolder(Path("a")), "latest", 1)
+    assert len(tried) == 3
