@@ -106,9 +106,10 @@ if rank == "1":  # which is told nothing
     LanguageModelling.batch = lambda task, step, part, n: (signalled(step), batch(task, step, part, n))[1]
 status = 0
 try:
-    print(train(config, RunFolder(Path(sys.argv[2])), Hit()).progress.step, flush=True)
+    told = str(train(config, RunFolder(Path(sys.argv[2])), Hit()).progress.step)
 except Interrupted as stopped:
-    print(str(stopped).split(";")[0], stopped.exit_status, flush=True)
+    told = f"{str(stopped).split(';')[0]} {stopped.exit_status}"
+os.write(1, f"{told}\\n".encode())  # at once: under PYTHONUNBUFFERED the pieces of two prints mix
 if child == 0:
     os._exit(0)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
