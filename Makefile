@@ -30,7 +30,7 @@ format: $(DEV_STAMP)  ## Rewrite the code in the project's style.
 
 # On a machine with an NVIDIA GPU, by the Python there that has torch for it; builds nothing and fetches nothing.
 # What is done is kept in GPU_JSON and not done again. NANOGPT=FOLDER measures beside a checkout of it.
-GPU_JSON ?= benchmarks/gpu.json
+GPU_JSON ?= benchmarks/results/gpu.json
 gpu:  ## Test and measure on a GPU, in stages.
 	PYTHONPATH=src $(PYTHON) benchmarks/gpu.py --json $(GPU_JSON) $(if $(NANOGPT),--nanogpt $(NANOGPT))
 	$(PYTHON) benchmarks/gpu.py --table $(GPU_JSON)

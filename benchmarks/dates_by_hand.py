@@ -21,11 +21,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clearformer.data import PairsData, quantities
+from clearformer.data import PairsData
+from clearformer.data.builtin import quantities
+from clearformer.data.builtin.quantities import Quantity
 from clearformer.data.holding_out import own_text
-from clearformer.data.pair_sources import Pair, open_pairs
-from clearformer.data.quantities import Quantity
-from clearformer.generate.translations import translate
+from clearformer.data.pairs.sources import Pair, open_pairs
+from clearformer.decoding.translations import translate
 from clearformer.run import Run, load
 
 TABLE = Path(__file__).with_suffix(".tsv")

@@ -56,10 +56,10 @@ class Scale:
 FULL = Scale(
     every=("data.name=shakespeare", "train.device=cuda", "train.dtype=bfloat16", "train.compile=true"),
     shapes={
-        "train-124m": ("train.batch_size=128", "train.accumulate=4"),
+        "train-124m": ("train.batch_size=128", "train.grad_accum_steps=4"),
         "train-1.5b": (
             *("model.d_model=1600", "model.n_layers=48", "model.attention.n_heads=25"),
-            *("train.batch_size=32", "train.accumulate=4"),
+            *("train.batch_size=32", "train.grad_accum_steps=4"),
         ),
     },
     recipe=(),
@@ -81,7 +81,7 @@ FULL = Scale(
 TINY = ("model.d_model=8", "model.n_layers=1", "model.attention.n_heads=2", "model.max_seq_len=16")
 DRY = Scale(
     every=("tokenizer=char", "train.device=cpu", "train.dtype=float32", "train.compile=false", *TINY),
-    shapes=dict.fromkeys(FULL.shapes, ("train.batch_size=4", "train.accumulate=2")),
+    shapes=dict.fromkeys(FULL.shapes, ("train.batch_size=4", "train.grad_accum_steps=2")),
     recipe=("train.batch_size=4", "train.max_steps=4"),
     rounds=1,
     steps=2,
@@ -183,14 +183,14 @@ def train_shakespeare(options: Options) -> dict[str, Any]:
     """
     import torch
 
-    from clearformer.evaluate import evaluate_split
-    from clearformer.train.device import resolve_device
-    from clearformer.train.folder import RunFolder
-    from clearformer.train.loop import Training
-    from clearformer.train.processes import Processes
-    from clearformer.train.report import Reporter
-    from clearformer.train.setup import settle
-    from clearformer.train.tasks import LanguageModelling
+    from clearformer.device import resolve_device
+    from clearformer.evaluation import evaluate_split
+    from clearformer.training.loop import Training
+    from clearformer.training.processes import Processes
+    from clearformer.training.report import Reporter
+    from clearformer.training.setup import settle
+    from clearformer.training.store.folder import RunFolder
+    from clearformer.training.tasks import LanguageModelling
 
     limits = limits_of(options)
     config = run_of(options, "shakespeare-gpu", *options.scale.recipe)

@@ -1,7 +1,7 @@
 """BLEU on Multi30k's test_2016_flickr of trained runs, seed by seed, and how it grew with the time of training.
 
     for seed in 1 2 3; do
-      clearformer train multi30k seed=$seed data.languages=en-de train.keep=40 --run en-de-$seed
+      clearformer train multi30k seed=$seed data.languages=en-de train.keep_last=40 --run en-de-$seed
     done
     python benchmarks/multi30k.py en-de-1 en-de-2 en-de-3 [--curve] [--json FILE] [--figure FILE.png]
 
@@ -24,10 +24,10 @@ import torch
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from clearformer.data import PairDataset, PairsData
-from clearformer.data.pair_files import PairSplit
-from clearformer.evaluate.translation import TranslationScores, bleu, evaluate_translation
+from clearformer.data.pairs.files import PairSplit
+from clearformer.evaluation.translation import TranslationScores, bleu, evaluate_translation
 from clearformer.run import Run, load, read_own_data
-from clearformer.train.checkpoint import list_checkpoints, step_of
+from clearformer.training.store.checkpoint import list_checkpoints, step_of
 
 BEAMS = 5
 LAST = 10

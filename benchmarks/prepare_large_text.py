@@ -106,9 +106,9 @@ def measure(kind: str, folder: Path) -> dict[str, float]:
 def train_on(path: Path, kind: str, run: Path) -> None:
     """The quick preset on the prepared text, for some steps and the evaluation at their end."""
     from clearformer.presets import resolve_run
-    from clearformer.train.folder import RunFolder
-    from clearformer.train.loop import train
-    from clearformer.train.report import Reporter
+    from clearformer.training.loop import train
+    from clearformer.training.report import Reporter
+    from clearformer.training.store.folder import RunFolder
 
     limits = [f"train.max_steps={TRAIN_STEPS}", "train.max_seconds=none", "train.compile=false"]
     text = [f"data.path={path}", f"data.val_fraction={HELD_OUT}", f"tokenizer={kind}"]

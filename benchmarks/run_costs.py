@@ -48,24 +48,24 @@ QUICK_BETWEEN = {
     "nanogpt-cpu": ["nanogpt-cpu", "train.max_steps=50"],
 }
 
-LOOP = "clearformer.train.loop"
+LOOP = "clearformer.training.loop"
 TRAINING = f"{LOOP}:Training"
 RUN, STEP = "run", "steps"
 PARTS = {
     STEP: [f"{TRAINING}.step"],
-    "data": [f"{TRAINING}.part_of_batch"],
+    "data": [f"{TRAINING}.micro_batch"],
     "evaluation": [f"{TRAINING}.evaluate"],
     "checkpoints": [f"{TRAINING}.save"],
-    "waiting": ["clearformer.train.writing:CheckpointWriter.wait"],
+    "waiting": ["clearformer.training.store.async_checkpoint:CheckpointWriter.wait"],
     "logging": [
         f"{TRAINING}.describe_step",
-        "clearformer.train.folder:Metrics.append",
+        "clearformer.training.store.folder:Metrics.append",
         "clearformer.cli.console:ConsoleReporter.stepped",
     ],
 }
 BESIDE = {"writing": [f"{TRAINING}.write"]}
 BEFORE = {
-    "text": ["clearformer.train.tasks:NextToken.open"],
+    "text": ["clearformer.training.tasks:NextToken.open"],
     "decisions": [f"{LOOP}:settle"],
     "model": [f"{TRAINING}.__init__"],
     "folder": [f"{TRAINING}.begin"],

@@ -30,19 +30,19 @@ from typing import Any
 import torch
 
 from clearformer.bench.machine import describe, measure_limits
-from clearformer.bench.rounds import Contender, Figures, in_turn
+from clearformer.bench.rounds import Contender, Figures, interleave
 from clearformer.data import TextData
+from clearformer.device import resolve_device, resolve_dtype
 from clearformer.model.attention import AttentionSpec, Linear, MultiHead
 from clearformer.model.config import ModelConfig
 from clearformer.model.count import flops_by_formula
 from clearformer.presets import preset
-from clearformer.train.config import RunConfig
-from clearformer.train.device import resolve_device, resolve_dtype
-from clearformer.train.folder import RunFolder
-from clearformer.train.loop import Training
-from clearformer.train.processes import Processes
-from clearformer.train.report import Reporter
-from clearformer.train.setup import settle
+from clearformer.training.config import RunConfig
+from clearformer.training.loop import Training
+from clearformer.training.processes import Processes
+from clearformer.training.report import Reporter
+from clearformer.training.setup import settle
+from clearformer.training.store.folder import RunFolder
 
 HEAD = 64
 WINDOW = 128
@@ -166,7 +166,7 @@ def measured(trainings: dict[Size, Training], steps: int, rounds: int) -> dict[S
         Contender(str(size), lambda training=training: seconds_per_token(training, steps))
         for size, training in trainings.items()
     ]
-    figures = in_turn(contenders, rounds, show)
+    figures = interleave(contenders, rounds, show)
     return dict(zip(trainings, figures, strict=True))
 
 

@@ -20,17 +20,17 @@ __version__ = "0.1.0"
 # Where each public name lives; imported at its first use, so that `import clearformer` costs nothing.
 _PUBLIC = {
     "ModelConfig": "clearformer.model",
-    "RunConfig": "clearformer.train.config",
+    "RunConfig": "clearformer.training.config",
     "build": "clearformer.model",
-    "classify": "clearformer.evaluate.classifying",
+    "classify": "clearformer.evaluation.classes.scores",
     "from_hf": "clearformer.interop",
-    "generate": "clearformer.generate",
+    "generate": "clearformer.decoding",
     "lens": "clearformer.lens",
     "load": "clearformer.run",
     "preset": "clearformer.presets",
-    "stream": "clearformer.generate",
+    "stream": "clearformer.decoding",
     "to_hf": "clearformer.interop",
-    "translate": "clearformer.generate",
+    "translate": "clearformer.decoding",
 }
 _PACKAGES = ("generate", "lens")  # named themselves; the first is itself callable
 
@@ -51,13 +51,13 @@ __all__ = [
 
 if TYPE_CHECKING:
     from clearformer import lens
-    from clearformer.evaluate.classifying import classify
-    from clearformer.generate import generate, stream, translate
+    from clearformer.decoding import generate, stream, translate
+    from clearformer.evaluation.classes.scores import classify
     from clearformer.interop import from_hf, to_hf
     from clearformer.model import ModelConfig, build
     from clearformer.presets import preset
     from clearformer.run import load
-    from clearformer.train.config import RunConfig
+    from clearformer.training.config import RunConfig
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 
 from clearformer.data import TextData
-from clearformer.data.sources import FileSource, open_source
+from clearformer.data.text.sources import FileSource, open_source
+from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import ConfigError
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
@@ -23,11 +24,10 @@ from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import RoPE
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
-from clearformer.train.config import RunConfig, TrainConfig
-from clearformer.train.device import resolve_device, resolve_dtype
-from clearformer.train.optimizers import Muon
-from clearformer.train.plan import measured_rate
-from clearformer.train.schedules import WarmupStableDecay
+from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.optimizers import Muon
+from clearformer.training.plan import measured_rate
+from clearformer.training.schedules import WarmupStableDecay
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ GZIP_RATIO = 3  # of a text's size to that of its .gz
 
 
 @dataclass(frozen=True)
-class Situation:
+class Budget:
     """What the rules decide by.
 
     Attributes:
@@ -72,7 +72,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Recommendation:
     """A run, and why it is as it is, one line for each decision."""
 
     run: RunConfig
@@ -81,7 +81,7 @@ class Choice:
 
 def auto() -> RunConfig:
     """The best model of a text within train.max_seconds on this machine, by measuring both."""
-    return choose(Situation(n_bytes=1_000_000, seconds=SECONDS, rate=5e11, memory=4e9)).run
+    return choose(Budget(n_bytes=1_000_000, seconds=SECONDS, rate=5e11, memory=4e9)).run
 
 
 def auto_for(wanted: RunConfig) -> RunConfig:
@@ -91,8 +91,8 @@ def auto_for(wanted: RunConfig) -> RunConfig:
         ConfigError: it is for no text.
         DataError: there is no such text.
     """
-    situation = measure(wanted)
-    choice = choose(situation)
+    budget = measure(wanted)
+    choice = choose(budget)
     for reason in choice.reasons:
         logger.info("auto: %s", reason)
     return choice.run
@@ -101,7 +101,7 @@ def auto_for(wanted: RunConfig) -> RunConfig:
 # --- what there is ----------------------------------------------------------------------------------------
 
 
-def measure(wanted: RunConfig) -> Situation:
+def measure(wanted: RunConfig) -> Budget:
     """The size of the text, and the machine's rate and memory; about a second.
 
     The rate is that of the machine's fast moments: where others slow it down for a while, a model too large for that
@@ -114,7 +114,7 @@ def measure(wanted: RunConfig) -> Situation:
         )
     device = resolve_device(wanted.train.device)
     dtype = resolve_dtype(wanted.train.dtype, device)
-    return Situation(
+    return Budget(
         n_bytes=text_bytes(wanted.data),
         seconds=wanted.train.max_seconds or SECONDS,
         rate=measured_rate(dtype, device, seconds=1.0, quantile=FAST).flops_per_second,
@@ -142,13 +142,13 @@ def memory_of(device: torch.device) -> float:
 # --- what is decided --------------------------------------------------------------------------------------
 
 
-def choose(situation: Situation) -> Choice:
-    """The run for a situation: a pure function of it."""
-    flops = situation.seconds * situation.rate * UTILISATION
+def choose(budget: Budget) -> Recommendation:
+    """The run for a budget: a pure function of it."""
+    flops = budget.seconds * budget.rate * UTILISATION
     growth = flops / REFERENCE_FLOPS
-    tokenizer, bytes_per_token = choose_tokenizer(situation.n_bytes, flops)
-    n_tokens = situation.n_bytes / bytes_per_token
-    wanted = parameters_for(growth, n_tokens, situation.memory)
+    tokenizer, bytes_per_token = choose_tokenizer(budget.n_bytes, flops)
+    n_tokens = budget.n_bytes / bytes_per_token
+    wanted = parameters_for(growth, n_tokens, budget.memory)
     d_model, n_layers = shape_of(wanted)
     n_parameters = block_parameters(d_model, n_layers)
     context = context_for(flops, n_tokens)
@@ -158,7 +158,7 @@ def choose(situation: Situation) -> Choice:
     lr = lr_for(growth)
     passes = read / n_tokens
     dropout = dropout_for(passes)
-    accumulate = parts_for(batch_tokens, context, n_layers * d_model, situation.memory)
+    grad_accum_steps = parts_for(batch_tokens, context, n_layers * d_model, budget.memory)
     n_steps = max(1, round(read / batch_tokens))
     max_steps = n_steps if passes >= MOST_PASSES else None
     run = RunConfig(
@@ -180,8 +180,8 @@ def choose(situation: Situation) -> Choice:
         data=TextData(val_fraction=held_out_for(n_tokens, read)),
         train=TrainConfig(
             batch_size=batch_tokens // context,
-            accumulate=accumulate,
-            max_seconds=situation.seconds,
+            grad_accum_steps=grad_accum_steps,
+            max_seconds=budget.seconds,
             max_steps=max_steps,
             lr=lr,
             optimizer=Muon(adam_lr=lr * ADAM_SHARE),
@@ -189,7 +189,7 @@ def choose(situation: Situation) -> Choice:
             eval_every=max(50, 10 * round(n_steps / 100)),
         ),
     )
-    return Choice(run, reasons_of(situation, flops, run, n_parameters, wanted, read, passes))
+    return Recommendation(run, reasons_of(budget, flops, run, n_parameters, wanted, read, passes))
 
 
 def choose_tokenizer(n_bytes: int, flops: float) -> tuple[CharTokenizerSpec | BPETokenizerSpec, float]:
@@ -264,7 +264,7 @@ def parts_for(batch_tokens: int, context: int, width_times_layers: int, memory: 
 
 
 def reasons_of(
-    situation: Situation,
+    budget: Budget,
     flops: float,
     run: RunConfig,
     n_parameters: float,
@@ -279,9 +279,9 @@ def reasons_of(
     if wanted < by_time:
         limit = f"the time would do for {by_time / 1e6:.1f}M, the text or the memory for no more"
     reasons = [
-        f"{situation.seconds:g} s at {UTILISATION:g} of {situation.rate / 1e9:,.0f} GFLOP/s: {flops:.1e} FLOPs",
+        f"{budget.seconds:g} s at {UTILISATION:g} of {budget.rate / 1e9:,.0f} GFLOP/s: {flops:.1e} FLOPs",
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {limit}",
-        f"tokens are {run.tokenizer.kind}s of {situation.n_bytes / 1e6:.3g} MB; steps of {train.batch_size} x "
+        f"tokens are {run.tokenizer.kind}s of {budget.n_bytes / 1e6:.3g} MB; steps of {train.batch_size} x "
         f"{model.max_seq_len} of them, about {read / train.batch_size / model.max_seq_len:,.0f} steps",
         f"matrices' learning rate {train.lr:g}: the shorter the run, the higher",
         f"about {passes:.1f} passes over the text: dropout {model.dropout:g}",

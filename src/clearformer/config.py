@@ -96,7 +96,7 @@ class Spec(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_unknown_keys(cls, data: Any) -> Any:
+    def _check_known_keys(cls, data: Any) -> Any:
         if isinstance(data, Mapping):
             for key in data:
                 if key not in cls.model_fields:

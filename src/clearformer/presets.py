@@ -17,11 +17,11 @@ from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 from clearformer.model.positions import Learned, NoPositions, RoPE, Sinusoidal
 from clearformer.run import find_run
 from clearformer.text import BPETokenizerSpec, GPT2TokenizerSpec, WordPieceTokenizerSpec
-from clearformer.train.config import TRAIN_MAY_CHANGE, RunConfig, TrainConfig
-from clearformer.train.folder import RunFolder
-from clearformer.train.optimizers import Adam, AdamW, Muon
-from clearformer.train.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
-from clearformer.train.tasks import Classify, Masked, Translate
+from clearformer.training.config import TRAIN_MAY_CHANGE, RunConfig, TrainConfig
+from clearformer.training.optimizers import Adam, AdamW, Muon
+from clearformer.training.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
+from clearformer.training.store.folder import RunFolder
+from clearformer.training.tasks import Classify, Masked, Translate
 
 DEFAULTS = {"text": "quick", "pairs": "translate", "labelled": "classify"}
 TWO_FILES = {"source", "target"}
@@ -76,7 +76,7 @@ def lecture() -> RunConfig:
             lr=3e-4,
             optimizer=Adam(),
             schedule=Constant(),
-            clip=None,
+            grad_clip_norm=None,
             eval_every=500,
         ),
     )
@@ -141,7 +141,7 @@ def gpt2() -> RunConfig:
         tokenizer=GPT2TokenizerSpec(),
         train=TrainConfig(
             batch_size=480,
-            accumulate=40,
+            grad_accum_steps=40,
             max_steps=600_000,
             lr=6e-4,
             optimizer=AdamW(betas=(0.9, 0.95)),
@@ -201,7 +201,7 @@ def multi30k() -> RunConfig:
             optimizer=Muon(adam_lr=0.01),
             warmup_steps=400,
             checkpoint_every=250,
-            keep=10,
+            keep_last=10,
         ),
     )
 
@@ -227,16 +227,16 @@ def transformer_base() -> RunConfig:
         tokenizer=BPETokenizerSpec(vocab_size=37_000),
         train=TrainConfig(
             objective=Translate(batch_tokens=25_000),
-            accumulate=8,
+            grad_accum_steps=8,
             max_steps=100_000,
             lr=512**-0.5 * 4000**-0.5,
             optimizer=Adam(betas=(0.9, 0.98), eps=1e-9),
             schedule=InverseSqrt(),
             warmup_steps=4000,
-            clip=None,
+            grad_clip_norm=None,
             label_smoothing=0.1,
             checkpoint_every=1000,
-            keep=5,
+            keep_last=5,
         ),
     )
 

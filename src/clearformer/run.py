@@ -11,14 +11,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clearformer.data import Prepared, prepare_data
+from clearformer.device import resolve_device
 from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean, shortened, shown
 from clearformer.files import is_file, runs_folder, user_path
 from clearformer.model import Transformer, build_undrawn
 from clearformer.text import Tokenizer
-from clearformer.train.checkpoint import MODEL, STATE, best_step, list_checkpoints, step_of, verify
-from clearformer.train.config import RunConfig
-from clearformer.train.device import resolve_device
-from clearformer.train.folder import RunFolder
+from clearformer.training.config import RunConfig
+from clearformer.training.store.checkpoint import MODEL, STATE, best_step, list_checkpoints, step_of, verify
+from clearformer.training.store.folder import RunFolder
 
 TIMES_LISTED = 20  # checkpoints, while training deletes them
 
@@ -184,7 +184,7 @@ def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
     if len(paths) < n:
         raise RunError(
             f"--average: {folder.path} has {len(paths)} checkpoint{'s' * (len(paths) != 1)} up to step {step}, and "
-            f"{n} are asked for; train.keep sets how many stay, and train.checkpoint_every how often one is made"
+            f"{n} are asked for; train.keep_last sets how many stay, and train.checkpoint_every how often one is made"
         )
     return paths[:n]
 

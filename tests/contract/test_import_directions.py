@@ -15,14 +15,15 @@ BUILDS_ON = {
     "errors": set(),
     "files": {"errors"},
     "config": {"errors"},
+    "device": {"config"},
     "model": {"config"},
     "text": {"config", "files"},
     "data": {"text"},
-    "generate": {"model", "text"},
-    "evaluate": {"model", "data", "generate"},
-    "train": {"model", "text", "data", "generate", "evaluate"},
-    "run": {"train"},
-    "auto": {"train"},
+    "decoding": {"model", "text"},
+    "evaluation": {"model", "data", "decoding"},
+    "training": {"device", "model", "text", "data", "decoding", "evaluation"},
+    "run": {"training"},
+    "auto": {"training"},
     "interop": {"run"},
     "lens": {"run"},
     "bench": {"interop"},
@@ -115,7 +116,7 @@ def test_the_command_line_is_there_before_torch_and_pydantic() -> None:
 
 
 TWO_STEPS = (
-    "import torch, clearformer.train.loop; from clearformer.train.optimizers import Muon, AdamW; "
+    "import torch, clearformer.training.loop; from clearformer.training.optimizers import Muon, AdamW; "
     "net = torch.nn.Sequential(torch.nn.Linear(2, 2)); net[0].weight.grad = torch.ones(2, 2); "
     "[(o.step(), o.zero_grad(False)) for s in (AdamW(), Muon()) for o in s.build(net, 0.1)]"
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clearformer.errors import UserError
-from clearformer.evaluate.classifying import EMPTY, classify
+from clearformer.evaluation.classes.scores import EMPTY, classify
 from clearformer.run import load
 
 Says = Callable[..., str]
@@ -71,8 +71,8 @@ def test_a_text_s_class_does_not_depend_on_the_others(four_runs: Path) -> None:
 
 
 def test_predictions_are_those_that_eval_counts(four_runs: Path) -> None:
-    from clearformer.data.labelled_preparing import prepare_labelled
-    from clearformer.evaluate.classifying import evaluate_classes
+    from clearformer.data.labelled.preparing import prepare_labelled
+    from clearformer.evaluation.classes.scores import evaluate_classes
 
     run = load("pets", device="cpu")
     dataset = prepare_labelled(run.config.data, run.tokenizer)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from clearformer.cli import main
-from clearformer.cli.data import app
+from clearformer.cli.commands.data import app
 from clearformer.data import ShardError
 from clearformer.errors import ClearformerError, ConfigError, DataError
 

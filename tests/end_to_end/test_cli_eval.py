@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from clearformer.cli import main
-from clearformer.evaluate.baseline import tfidf_baseline
-from clearformer.evaluate.translation import score_translations
-from clearformer.generate import translate
+from clearformer.decoding import translate
+from clearformer.evaluation.classes.baseline import tfidf_baseline
+from clearformer.evaluation.translation import score_translations
 from clearformer.interop.importing import run_config
 from clearformer.model import ModelConfig, build
 from clearformer.run import load, new_run
 from clearformer.text import CharTokenizerSpec
-from clearformer.train.checkpoint import Checkpoint, Progress, save_checkpoint
-from clearformer.train.folder import read_metrics
-from clearformer.train.state import weights_of
+from clearformer.training.store.checkpoint import Checkpoint, Progress, save_checkpoint
+from clearformer.training.store.folder import read_metrics
+from clearformer.training.store.state import weights_of
 
 from .conftest import PAIRS, PETS, labelled
 
@@ -115,7 +115,7 @@ def test_what_does_not_go_together(refuses: Says, four_runs: Path) -> None:
     assert "got 3" in refuses("eval", "pairs", *["--data", text] * 3)
     assert "--dtype" in refuses("eval", "text", "--dtype", "int8")
     assert "absent.txt" in refuses("eval", "text", "--data", "absent.txt")
-    assert "train.keep" in refuses("eval", "text", "--average", "3")
+    assert "train.keep_last" in refuses("eval", "text", "--average", "3")
     assert "--changed-data: " in refuses("eval", "text", "--data", text, "--changed-data")
 
 
@@ -328,7 +328,7 @@ def test_classes_beside_the_baseline(answers: Answers, says: Says, four_runs: Pa
 
 
 def train_texts() -> list[str]:
-    from clearformer.data.labelled_preparing import prepare_labelled
+    from clearformer.data.labelled.preparing import prepare_labelled
 
     run = load("pets", device="cpu")
     return list(prepare_labelled(run.config.data, run.tokenizer).splits["train"].texts)  # type: ignore[arg-type]

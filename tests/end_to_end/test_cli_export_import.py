@@ -17,9 +17,9 @@ from clearformer.model.feedforward import GELU, ReLU
 from clearformer.model.positions import Sinusoidal
 from clearformer.run import Run, new_run, runs_folder
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec, WordPieceTokenizerSpec, specials_of
-from clearformer.train.checkpoint import Checkpoint, Progress, save_checkpoint
-from clearformer.train.folder import RunFolder
-from clearformer.train.state import weights_of
+from clearformer.training.store.checkpoint import Checkpoint, Progress, save_checkpoint
+from clearformer.training.store.folder import RunFolder
+from clearformer.training.store.state import weights_of
 
 TEXT = "the cat sat on the mat, and the other cat sat beside it\n" * 5
 SIZES: dict[str, Any] = {"d_model": 12, "n_layers": 2, "max_seq_len": 64, "attention": MultiHead(n_heads=2)}
@@ -142,7 +142,7 @@ def test_an_imported_decoder_samples_and_evaluates(
 
 
 def test_an_imported_translator_translates(tmp_path: Path) -> None:
-    from clearformer.generate.translations import translate
+    from clearformer.decoding.translations import translate
 
     succeed("export", make("translator"), tmp_path / "out")
     succeed("import", tmp_path / "out", "--run", "back")
@@ -375,7 +375,7 @@ def test_what_cannot_be_read_again_is_no_run(tmp_path: Path, monkeypatch: pytest
     def damaged(*_: object, **__: object) -> None:
         raise TokenizerError("damaged")
 
-    monkeypatch.setattr("clearformer.train.folder.load_tokenizer", damaged)
+    monkeypatch.setattr("clearformer.training.store.folder.load_tokenizer", damaged)
     assert "damaged" in str(refusal("import", tmp_path / "out", "--run", "back"))
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["decoder"]
 

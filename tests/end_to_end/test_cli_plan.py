@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from clearformer.cli import main
-from clearformer.cli.plan import readable_bytes, readable_rate, readable_seconds, time_line
+from clearformer.cli.commands.plan import readable_bytes, readable_rate, readable_seconds, time_line
 from clearformer.model import ModelConfig
 from clearformer.presets import PRESETS
-from clearformer.train.config import TrainConfig
-from clearformer.train.plan import Rate, plan
+from clearformer.training.config import TrainConfig
+from clearformer.training.plan import Rate, plan
 
 SMALL = [
     "model.d_model=32",

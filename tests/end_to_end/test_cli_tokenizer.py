@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from clearformer.cli.tokenizer import app
+from clearformer.cli.commands.tokenizer import app
 from clearformer.errors import ClearformerError
 from clearformer.text import load_tokenizer
 

@@ -12,14 +12,14 @@ import torch
 
 from clearformer.cli import main
 from clearformer.config import resolve
-from clearformer.generate import search, translate
+from clearformer.decoding import search, translate
 from clearformer.model import build
 from clearformer.run import load
 from clearformer.text import CharTokenizerSpec
-from clearformer.train.checkpoint import Checkpoint, Progress, save_checkpoint
-from clearformer.train.config import RunConfig
-from clearformer.train.folder import RunFolder
-from clearformer.train.state import weights_of
+from clearformer.training.config import RunConfig
+from clearformer.training.store.checkpoint import Checkpoint, Progress, save_checkpoint
+from clearformer.training.store.folder import RunFolder
+from clearformer.training.store.state import weights_of
 
 M = 23
 LINES = ["abc", "", "fed cba", "g", "abc"]

@@ -9,8 +9,8 @@ import sys
 SCRIPT = """
 import torch
 import torch._dynamo.utils
-from clearformer.generate import compiling
-from clearformer.generate import Sampling, collect, generate_tokens, random_stream
+from clearformer.decoding.fast import compiling
+from clearformer.decoding import Sampling, collect, generate_tokens, random_stream
 from clearformer.model import Decoder, EncoderDecoder, ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian

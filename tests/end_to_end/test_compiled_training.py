@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 from clearformer.presets import resolve_run
-from clearformer.train.folder import RunFolder
-from clearformer.train.loop import train
-from clearformer.train.report import Reporter
+from clearformer.training.store.folder import RunFolder
+from clearformer.training.loop import train
+from clearformer.training.report import Reporter
 
 folder = Path(sys.argv[1])
 (folder / "text.txt").write_text("the cat sat on the mat. " * 50)

@@ -14,7 +14,7 @@ import pytest
 
 from clearformer.cli import main
 from clearformer.run import load
-from clearformer.train.checkpoint import MODEL, OPTIMIZER, list_checkpoints
+from clearformer.training.store.checkpoint import MODEL, OPTIMIZER, list_checkpoints
 
 SETTINGS = (
     "nanogpt-cpu",
@@ -28,7 +28,7 @@ SETTINGS = (
     "train.log_every=1",
     "train.eval_every=1000",
     "train.checkpoint_every=4",
-    "train.keep=9",
+    "train.keep_last=9",
     "train.device=cpu",
     "train.dtype=float32",
     "train.compile=false",

@@ -242,7 +242,7 @@ class Hidden:
 sys.meta_path.insert(0, Hidden())
 import gpu
 assert gpu.what_is_lacking(dry=True) is None
-import clearformer.bench.generation, clearformer.bench.training, clearformer.evaluate, clearformer.presets
+import clearformer.bench.generation, clearformer.bench.training, clearformer.evaluation, clearformer.presets
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *_: None if name in ("pydantic", "tomli_w") else found(name)
 sys.exit(gpu.main(["--dry", "--json", "nowhere.json"]))

@@ -111,7 +111,7 @@ def test_a_signal_ends_the_run_with_all_kept_and_names_the_way_on(
 
 def test_a_second_interrupt_ends_the_run_at_once(arena: Path) -> None:
     """The first step would take an hour: it is read in two million parts."""
-    slow = ("train.batch_size=2000000", "train.accumulate=2000000", "train.max_steps=2")
+    slow = ("train.batch_size=2000000", "train.grad_accum_steps=2000000", "train.max_steps=2")
     with training(arena, *slow) as process:
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)

@@ -9,9 +9,9 @@ import pytest
 
 from clearformer import presets
 from clearformer.cli import main
-from clearformer.cli.train import name_for
+from clearformer.cli.commands.train import name_for
 from clearformer.presets import resolve_run
-from clearformer.train.lock import one_writer
+from clearformer.training.store.lock import one_writer
 
 TINY = (
     "model.d_model=8",
@@ -36,7 +36,7 @@ def _arena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CLEARFORMER_RUNS", "runs")
     monkeypatch.setenv("CLEARFORMER_CACHE", "cache")
-    monkeypatch.setattr("clearformer.cli.outcomes.SAMPLE_TOKENS", 3)
+    monkeypatch.setattr("clearformer.cli.views.outcomes.SAMPLE_TOKENS", 3)
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_a_run_without_a_name_takes_the_next_one_that_is_free(
     works: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another has begun between the choice of the name and its use."""
-    monkeypatch.setattr("clearformer.cli.train.name_for", lambda preset, settings: "quick-text")
+    monkeypatch.setattr("clearformer.cli.commands.train.name_for", lambda preset, settings: "quick-text")
     with one_writer(Path("runs/quick-text")):
         works(*TEXT, "train.max_steps=1")
     assert steps("quick-text-2") == [1]

@@ -162,17 +162,18 @@ SMALL = (
 OF_TASK = {
     "translate": ("data.path=pairs.tsv", "train.objective.batch_tokens=128"),
     "masked": ("data.path=text.txt", "train.batch_size=4"),
-    "classify": ("data.path=labelled.tsv", "train.batch_size=4", "train.accumulate=2"),
+    "classify": ("data.path=labelled.tsv", "train.batch_size=4", "train.grad_accum_steps=2"),
 }
 
 # Each line of its input is a command to run in a fork; it answers with the fork's id, and then with how it ended.
 # `hold PLACE STEP` before a command holds the writing of that step's checkpoint for good: where a function of
-# `train/checkpoint.py` is called for it, or after the last of them; the file `held` says when it is there.
+# `training/store/checkpoint.py` is called for it, or after the last of them; the file `held` says when it is there.
 FORKS = """
 import json, os, sys, time
 from pathlib import Path
-import clearformer.cli.outcomes, torch.optim
-from clearformer.train import checkpoint as module, loop
+import clearformer.cli.views.outcomes, torch.optim
+from clearformer.training import loop
+from clearformer.training.store import checkpoint as module
 from clearformer.cli import main
 
 def hold():

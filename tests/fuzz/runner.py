@@ -91,7 +91,7 @@ class Campaign:
         self.seed, self.home, self.targets = seed, home, [TARGETS[name] for name in names]
         self.n_tried = 0
         for command in COMMANDS:  # once, and not in every process
-            import_module(f"clearformer.cli.{command}")
+            import_module(f"clearformer.cli.commands.{command}")
 
     def failures(self) -> Iterator[Failure]:
         """Those that fail, minimised; of several that say the same, one."""

@@ -20,10 +20,10 @@ from clearformer.model.feedforward import GELU
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import Relative, Sinusoidal
-from clearformer.train.config import RunConfig
-from clearformer.train.folder import RunFolder
-from clearformer.train.loop import Outcome, train
-from clearformer.train.report import Reporter
+from clearformer.training.config import RunConfig
+from clearformer.training.loop import TrainResult, train
+from clearformer.training.report import Reporter
+from clearformer.training.store.folder import RunFolder
 
 HERE = Path(__file__).parent
 WITHOUT_A_GPU = "other_device" in sys.modules
@@ -58,7 +58,7 @@ def device() -> Iterator[torch.device]:
         return torch.device("other" if name == "cuda" else name)
 
     with other_device() as device, pytest.MonkeyPatch.context() as patch:
-        for module in ("clearformer.train.loop", "clearformer.run"):
+        for module in ("clearformer.training.loop", "clearformer.run"):
             patch.setattr(f"{module}.resolve_device", resolve)
         yield device
 
@@ -194,20 +194,20 @@ def run_folder(tmp_path: Path) -> Callable[[str], RunFolder]:
 @pytest.fixture
 def trained(
     configure: Callable[..., RunConfig], run_folder: Callable[[str], RunFolder], device: torch.device
-) -> Callable[..., Outcome]:
+) -> Callable[..., TrainResult]:
     """Train a new run of a name with some settings: `trained("a", "train.lr=0.1")`."""
 
-    def trained(name: str, *settings: str, reporter: Reporter | None = None) -> Outcome:
+    def trained(name: str, *settings: str, reporter: Reporter | None = None) -> TrainResult:
         return train(configure(*settings), run_folder(name), reporter or Reporter())
 
     return trained
 
 
 @pytest.fixture
-def resumed(run_folder: Callable[[str], RunFolder]) -> Callable[..., Outcome]:
+def resumed(run_folder: Callable[[str], RunFolder]) -> Callable[..., TrainResult]:
     """Go on with the run of a name, as it was configured but for some changes of `train`."""
 
-    def resumed(name: str, **changes: object) -> Outcome:
+    def resumed(name: str, **changes: object) -> TrainResult:
         settings = run_folder(name).read_config()
         settings = settings.replace(train=settings.train.replace(**changes))
         return train(settings, run_folder(name), Reporter(), resume=True)

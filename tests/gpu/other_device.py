@@ -81,7 +81,7 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if func is aten.copy_.default:
         is_other = isinstance(args[0], OtherTensor)
     if others and func not in BETWEEN_DEVICES:
-        refuse_mixed(func, args, tensors)
+        check_not_mixed(func, args, tensors)
     if device is not None:
         kwargs = kwargs | {"device": torch.device("cpu")}
     by_held = {id(tensor.held): tensor for tensor in others}
@@ -100,7 +100,7 @@ def inner_of(value: Any) -> Any:
     return value.held if isinstance(value, OtherTensor) else value
 
 
-def refuse_mixed(func: Any, args: Any, tensors: list[Tensor]) -> None:
+def check_not_mixed(func: Any, args: Any, tensors: list[Tensor]) -> None:
     """As a GPU does: only a number without dimensions may lie on the CPU, and only where it is not written to.
 
     Raises:

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from clearformer.data import Split
-from clearformer.evaluate import evaluate_split
-from clearformer.generate import Sampling, collect, generate_tokens, graphs, random_stream
-from clearformer.generate.beam import BeamSearch, beam_search
-from clearformer.generate.compiling import compiled_step, read_tokens
-from clearformer.generate.graphs import GraphedStep, record_graph
+from clearformer.decoding import Sampling, collect, generate_tokens, random_stream
+from clearformer.decoding.beam import BeamSearch, beam_search
+from clearformer.decoding.fast import graphs
+from clearformer.decoding.fast.compiling import compiled_step, read_tokens
+from clearformer.decoding.fast.graphs import GraphedStep, record_graph
+from clearformer.evaluation import evaluate_split
 from clearformer.model import Decoder, EncoderDecoder, ModelConfig, build
 from clearformer.model.attention import Linear, MultiHead
 from clearformer.model.init import Gaussian
@@ -70,7 +71,7 @@ def eager_graphs(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> list[
     made: dict[Decoder, GraphedStep] = {}
     record = record_graph if device.type == "cuda" else replayed_by_calling
     monkeypatch.setattr(
-        "clearformer.generate.reader.compiled_step",
+        "clearformer.decoding.decode_state.compiled_step",
         lambda model, n_texts: made.setdefault(model, GraphedStep(read_tokens, record)),
     )
     return made.values()  # type: ignore[return-value]
@@ -101,7 +102,7 @@ def test_texts_that_end_grow_and_begin_anew(
     eager_graphs: list[GraphedStep], device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graphs, "LEAST_PLACES", 12)
-    monkeypatch.setattr("clearformer.generate.reader.LEAST_ROOM", 12)
+    monkeypatch.setattr("clearformer.decoding.decode_state.LEAST_ROOM", 12)
     model = decoder("rope, grouped").to(device)
     prompts = [[n, 2 * n] for n in range(1, 8)]
     eos = written(model, prompts)[0][9]

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearformer.data.batches import IGNORED
+from clearformer.data.text.batches import IGNORED
 from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.dropout import dropout
@@ -23,7 +23,7 @@ from clearformer.model.init import Gaussian
 from clearformer.model.linear import LinearLayer, joint_linear, matrix_vector
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE
-from clearformer.train.objective import ChunkedLoss, summed_loss, summed_loss_of_hidden
+from clearformer.training.objective import ChunkedLoss, summed_loss, summed_loss_of_hidden
 
 MAY_DIFFER = 2e-4  # of the largest number
 N_TEXTS, N_SOURCE, N_TOKENS = 3, 9, 7
@@ -201,7 +201,7 @@ def both_ways(function: Any, plain: Any, *tensors: Tensor) -> None:
 def test_the_loss_in_chunks_is_the_formula(
     smoothing: float, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clearformer.train.objective.CHUNK_LOGITS", 5 * 2050)
+    monkeypatch.setattr("clearformer.training.objective.CHUNK_LOGITS", 5 * 2050)
     targets = torch.randint(2050, (23,), device=device)
     both_ways(
         lambda h, w: ChunkedLoss.apply(h, w, targets, smoothing) / 23,

@@ -14,18 +14,18 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clearformer import load
+from clearformer.device import make_deterministic, resolve_device, resolve_dtype, seed_kernels
 from clearformer.errors import DeviceError
-from clearformer.train.checkpoint import MODEL, OPTIMIZER
-from clearformer.train.config import RunConfig
-from clearformer.train.device import make_deterministic, resolve_device, resolve_dtype, seed_kernels
-from clearformer.train.folder import RunFolder, read_metrics
-from clearformer.train.loop import Outcome, Training
-from clearformer.train.plan import training_memory
-from clearformer.train.processes import Processes
-from clearformer.train.report import Reporter
-from clearformer.train.setup import settle
+from clearformer.training.config import RunConfig
+from clearformer.training.loop import Training, TrainResult
+from clearformer.training.plan import training_memory
+from clearformer.training.processes import Processes
+from clearformer.training.report import Reporter
+from clearformer.training.setup import resolve_auto
+from clearformer.training.store.checkpoint import MODEL, OPTIMIZER
+from clearformer.training.store.folder import RunFolder, read_metrics
 
-Train = Callable[..., Outcome]
+Train = Callable[..., TrainResult]
 Folder = Callable[[str], RunFolder]
 Configure = Callable[..., RunConfig]
 
@@ -79,7 +79,7 @@ REPEATABLE = (
     "settings",
     [
         (),
-        ("train.optimizer=muon", "train.ema=0.9", "train.accumulate=2"),
+        ("train.optimizer=muon", "train.ema=0.9", "train.grad_accum_steps=2"),
         ("model.position=rope", "model.norm=rmsnorm", "model.ffn=swiglu"),
         ("model.position=relative", "model.attention.window=5"),
         ("model.attention=linear",),
@@ -187,7 +187,7 @@ class Told(Reporter):
     [
         (),
         ("model.position=rope", "model.norm=rmsnorm", "model.ffn=relu2", "train.optimizer=muon"),
-        ("model.attention.n_kv_heads=1", "model.ffn=swiglu", "train.accumulate=2"),
+        ("model.attention.n_kv_heads=1", "model.ffn=swiglu", "train.grad_accum_steps=2"),
         ("model.attention=linear", "model.ffn=relu"),
     ],
     ids=["plain", "rope", "grouped", "linear"],
@@ -223,10 +223,10 @@ import sys
 from pathlib import Path
 import torch
 from clearformer.config import read_toml, resolve
-from clearformer.train.config import RunConfig
-from clearformer.train.folder import RunFolder
-from clearformer.train.loop import train
-from clearformer.train.report import Reporter
+from clearformer.training.config import RunConfig
+from clearformer.training.store.folder import RunFolder
+from clearformer.training.loop import train
+from clearformer.training.report import Reporter
 
 torch.set_default_dtype(torch.float64)
 config = resolve(RunConfig, read_toml(Path(sys.argv[1])))
@@ -246,7 +246,7 @@ def test_two_processes_on_one_gpu_train_the_model_of_one(
     """NCCL refuses that, so gloo carries the gradients."""
     torch.set_default_dtype(torch.float64)
     try:
-        trained("one", "train.accumulate=2", "train.max_steps=6")
+        trained("one", "train.grad_accum_steps=2", "train.max_steps=6")
     finally:
         torch.set_default_dtype(torch.float32)
     one, two = run_folder("one"), run_folder("two")
@@ -285,7 +285,7 @@ SIZED = (
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "settings",
-    [(), ("model.dropout=0.1",), ("train.optimizer=muon", "train.accumulate=2")],
+    [(), ("model.dropout=0.1",), ("train.optimizer=muon", "train.grad_accum_steps=2")],
     ids=["plain", "dropout", "muon"],
 )
 def test_the_plan_s_memory_is_about_what_is_taken(
@@ -301,7 +301,7 @@ def test_the_plan_s_memory_is_about_what_is_taken(
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     task = config.train.objective.open(config, None, Reporter().preparing)
-    config = settle(config, task, cuda, Processes())
+    config = resolve_auto(config, task, cuda, Processes())
     training = Training(config, run_folder("sized"), task, cuda, Processes(), Reporter())
     for _ in range(3):
         training.step()
@@ -320,7 +320,9 @@ def test_full_memory_is_told_in_one_line(trained: Train, cuda: torch.device) -> 
     whole: Any = torch.cuda.get_device_properties(cuda).total_memory
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**27) / whole)
     try:
-        with pytest.raises(DeviceError, match=r"^CUDA out of memory\. .*; raise train\.accumulate") as found:
+        with pytest.raises(
+            DeviceError, match=r"^CUDA out of memory\. .*; raise train\.grad_accum_steps"
+        ) as found:
             trained("large", *SIZED, "train.batch_size=512")
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)

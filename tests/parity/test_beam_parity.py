@@ -13,9 +13,9 @@ import pytest
 import torch
 import transformers
 
-from clearformer.generate.beam import BeamSearch, HuggingFaceLength, beam_search
-from clearformer.generate.loop import collect, generate_tokens
-from clearformer.generate.samplers import Sampling, random_stream
+from clearformer.decoding.beam import BeamSearch, HuggingFaceLength, beam_search
+from clearformer.decoding.loop import collect, generate_tokens
+from clearformer.decoding.samplers import Sampling, random_stream
 from clearformer.interop.reading import read_model
 from clearformer.model import Decoder, build
 

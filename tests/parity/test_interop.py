@@ -32,8 +32,8 @@ from transformers.models.pegasus import modeling_pegasus
 from transformers.models.qwen3 import modeling_qwen3
 from transformers.models.t5 import modeling_t5
 
-from clearformer.generate.beam import BeamSearch, HuggingFaceLength, beam_search
-from clearformer.interop.fitting import fit
+from clearformer.decoding.beam import BeamSearch, HuggingFaceLength, beam_search
+from clearformer.interop.mapping.fitting import fit
 from clearformer.interop.reading import ForeignModel, read_model
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import build

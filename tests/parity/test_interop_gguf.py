@@ -14,10 +14,10 @@ import torch
 import transformers
 
 from clearformer.errors import ClearformerError
-from clearformer.interop.fitting import fit
 from clearformer.interop.gguf import KINDS, Neighbours, to_gguf
 from clearformer.interop.importing import run_config
-from clearformer.interop.tensors import places_of, to_ours
+from clearformer.interop.mapping.fitting import fit
+from clearformer.interop.mapping.tensors import tensor_maps, to_ours
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
@@ -25,7 +25,7 @@ from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import ALiBi, RoPE, rotary_tables
 from clearformer.run import Run
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
-from clearformer.train.folder import RunFolder
+from clearformer.training.store.folder import RunFolder
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -70,7 +70,7 @@ def test_tensors_come_back_to_the_bit(name: str, tmp_path: Path) -> None:
     }
 
     weights = build(fitted.config).state_dict()
-    back = to_ours(places_of(kind.rules(fitted.config), weights, fitted.config.n_layers), found)
+    back = to_ours(tensor_maps(kind.rules(fitted.config), weights, fitted.config.n_layers), found)
     assert back.keys() == weights.keys()
     for ours, tensor in run.model.state_dict().items():
         assert torch.equal(back[ours], tensor), ours

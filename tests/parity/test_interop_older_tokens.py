@@ -13,7 +13,7 @@ import tokenizers
 import transformers
 
 from clearformer.errors import TokenizerError
-from clearformer.interop.older_tokens import from_older_files
+from clearformer.interop.tokenizers.legacy import from_older_files
 from clearformer.text import BPETokenizerSpec
 
 transformers.logging.set_verbosity_error()

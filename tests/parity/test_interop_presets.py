@@ -17,18 +17,18 @@ import transformers
 
 from clearformer.config import explicit, parse_override, resolve
 from clearformer.data import LabelledData
+from clearformer.decoding import generate
+from clearformer.decoding.translations import translate
 from clearformer.errors import ConfigError
-from clearformer.generate import generate
-from clearformer.generate.translations import translate
 from clearformer.interop import from_hf, to_hf
-from clearformer.interop.fitting import fit
+from clearformer.interop.mapping.fitting import fit
 from clearformer.model import build
 from clearformer.presets import PRESETS, preset
 from clearformer.run import Run, load, new_run
 from clearformer.text import specials_of
-from clearformer.train.checkpoint import Checkpoint, Progress, save_checkpoint
-from clearformer.train.config import RunConfig
-from clearformer.train.state import weights_of
+from clearformer.training.config import RunConfig
+from clearformer.training.store.checkpoint import Checkpoint, Progress, save_checkpoint
+from clearformer.training.store.state import weights_of
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()

@@ -14,8 +14,8 @@ import torch
 import transformers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from clearformer.generate import generate
-from clearformer.generate.translations import translate
+from clearformer.decoding import generate
+from clearformer.decoding.translations import translate
 from clearformer.interop import from_hf, to_hf
 from clearformer.run import Run
 

@@ -19,7 +19,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from clearformer.generate.samplers import (
+from clearformer.decoding.samplers import (
     Sampling,
     apply_temperature,
     keep_min_p,

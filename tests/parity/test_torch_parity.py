@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearformer.model import Encoder, EncoderDecoder, Memory, ModelConfig
+from clearformer.model import Encoder, EncoderDecoder, EncoderOutput, ModelConfig
 from clearformer.model.attention import Attention, MultiHead
 from clearformer.model.block import Block
 from clearformer.model.feedforward import GELU, FeedForward, ReLU
@@ -129,7 +129,7 @@ def test_a_block_s_cross_attention_is_that_of_torch(padded: str) -> None:
         ours,
         dict.fromkeys(["hook_resid_mid", "hook_cross_attn_out"], lambda x, at: seen.update({at.name: x})),
     ):
-        ours(x, mask(T, T, causal=True), Positions(), memory=Memory(memory, real))
+        ours(x, mask(T, T, causal=True), Positions(), memory=EncoderOutput(memory, real))
 
     expected, _ = theirs(seen["hook_resid_mid"], memory, memory, key_padding_mask=~real)
     torch.testing.assert_close(seen["hook_cross_attn_out"], expected, rtol=1e-12, atol=1e-12)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clearformer.config import Spec, slot_variants
 from clearformer.errors import ConfigError
-from clearformer.model import Encoder, EncoderDecoder, Memory, ModelConfig, Transformer, build
+from clearformer.model import Encoder, EncoderDecoder, EncoderOutput, ModelConfig, Transformer, build
 from clearformer.model.attention import Linear, MultiHead
 from clearformer.model.feedforward import GELU
 from clearformer.model.hooks import hook_points
@@ -134,7 +134,7 @@ def real_tokens(lengths: list[int], side: str, n: int) -> Tensor:
     return places >= n - filled_to if side == "left" else places < filled_to
 
 
-def watched(model: Transformer, patterns: bool = True) -> AbstractContextManager[None]:
+def has_hooks(model: Transformer, patterns: bool = True) -> AbstractContextManager[None]:
     """Where the patterns are looked at, attention takes its explicit form."""
     names = [name for name in hook_points(model) if name.endswith("hook_pattern")]
     return model.hooked({name: lambda _, __: None for name in names if patterns})
@@ -292,8 +292,8 @@ def test_a_changed_token_leaves_earlier_logits_and_a_changed_source_leaves_none(
 def test_each_position_reads_all_of_the_source_and_nothing_of_the_future(case: str, explicit: bool) -> None:
     model, x, memory = pair_model(case), vectors(T), vectors(S)
 
-    with model.hooked({"hook_decoder_embed": lambda _, __: x}), watched(model, explicit):
-        logits = model.decode(text(T), Memory(memory))
+    with model.hooked({"hook_decoder_embed": lambda _, __: x}), has_hooks(model, explicit):
+        logits = model.decode(text(T), EncoderOutput(memory))
 
     window = getattr(model.config.attention, "window", None)
     reach = T if window is None else model.config.decoder_layers * (window - 1)
@@ -414,7 +414,7 @@ def test_explicit_attention_is_fused_attention_with_its_gradients(
     results = []
     for explicit in (False, True):
         model.zero_grad()
-        with watched(model, explicit):
+        with has_hooks(model, explicit):
             logits = model(*given)[kept]
         logits.sin().sum().backward()
         gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearformer.config import Spec, slot_variants
+from clearformer.decoding.decode_state import context_start
+from clearformer.decoding.loop import Completion, collect, generate_tokens
+from clearformer.decoding.samplers import Sampling, random_stream
 from clearformer.errors import ConfigError
-from clearformer.generate.loop import Completion, collect, generate_tokens
-from clearformer.generate.reader import context_start
-from clearformer.generate.samplers import Sampling, random_stream
 from clearformer.model import Decoder, ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian

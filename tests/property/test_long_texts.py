@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearformer.generate.loop import collect, generate_tokens
-from clearformer.generate.samplers import Sampling, random_stream
+from clearformer.decoding.loop import collect, generate_tokens
+from clearformer.decoding.samplers import Sampling, random_stream
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import Linear, MultiHead
 from clearformer.model.hooks import hook_points

@@ -145,7 +145,7 @@ def look_at_nothing(_: Tensor, __: Hook) -> None:
     return None
 
 
-def watched(model: Decoder, patterns: bool = True) -> AbstractContextManager[None]:
+def has_hooks(model: Decoder, patterns: bool = True) -> AbstractContextManager[None]:
     """Where the patterns are looked at, attention takes its explicit form."""
     names = [name for name in hook_points(model) if name.endswith("hook_pattern")]
     return model.hooked({name: look_at_nothing for name in names if patterns})
@@ -208,7 +208,7 @@ def test_no_gradient_comes_from_the_future(case: str, explicit: bool) -> None:
     model, place = model_of(case), 4
     x = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
 
-    with model.hooked({"hook_embed": lambda _, __: x}), watched(model, explicit):
+    with model.hooked({"hook_embed": lambda _, __: x}), has_hooks(model, explicit):
         logits = model(text())
     (gradient,) = torch.autograd.grad(logits[:, place].square().sum(), x)
 
@@ -306,7 +306,7 @@ def test_padding_on_either_side_changes_nothing(
     model, tokens = model_of(case), text()
     real = real_tokens(lengths, side, T)
 
-    with watched(model, explicit):
+    with has_hooks(model, explicit):
         logits = model(tokens, real)
 
     assert logits.isfinite().all(), "padding must not make NaN, which a loss's mask would not stop"
@@ -399,7 +399,7 @@ def test_explicit_attention_is_fused_attention_with_its_gradients(case: str, sid
         return logits, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
     fused = logits_and_gradients()
-    with watched(model):
+    with has_hooks(model):
         explicit = logits_and_gradients()
 
     EXACT(explicit[0], fused[0])
@@ -450,7 +450,7 @@ def test_linear_attention_parallel_is_chunked_is_recurrent(case: str) -> None:
     with patch.object(linear_attention_module, "CHUNK", n):
         parallel = model(tokens)
     recurrent = torch.cat([model(token, cache=cache) for token in tokens.split(1, dim=1)], dim=1)
-    with watched(model):
+    with has_hooks(model):
         explicit = model(tokens)
 
     for other in (chunked, recurrent, explicit):

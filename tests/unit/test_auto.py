@@ -7,25 +7,25 @@ from pathlib import Path
 import pytest
 
 from clearformer import auto
-from clearformer.auto import Situation, choose, measure, text_bytes
+from clearformer.auto import Budget, choose, measure, text_bytes
 from clearformer.data import PairsData, TextData
 from clearformer.errors import ConfigError, DataError
 from clearformer.presets import preset, resolve_run
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
-from clearformer.train.config import RunConfig
+from clearformer.training.config import RunConfig
 
 CORES, GPU = 7.8e11, 7e14
 SHAKESPEARE, GIGABYTE, SMALL = 1_115_394, 10**9, 50_000
 EVERYWHERE = [
-    Situation(n_bytes, seconds, rate, memory=16e9)
+    Budget(n_bytes, seconds, rate, memory=16e9)
     for n_bytes in (SMALL, SHAKESPEARE, 30_000_000, GIGABYTE)
     for seconds in (20, 60, 300, 3600, 86_400)
     for rate in (CORES, GPU)
 ]
 
 
-def situation(n_bytes: int = SHAKESPEARE, seconds: float = 300, rate: float = CORES) -> Situation:
-    return Situation(n_bytes, seconds, rate, memory=16e9)
+def budget(n_bytes: int = SHAKESPEARE, seconds: float = 300, rate: float = CORES) -> Budget:
+    return Budget(n_bytes, seconds, rate, memory=16e9)
 
 
 def n_parameters(run: RunConfig) -> int:
@@ -40,11 +40,11 @@ def batch_tokens(run: RunConfig) -> int:
 
 
 @pytest.mark.parametrize("given", EVERYWHERE, ids=str)
-def test_what_comes_out_is_a_run_that_fits(given: Situation) -> None:
+def test_what_comes_out_is_a_run_that_fits(given: Budget) -> None:
     run = choose(given).run
 
     assert run.train.max_seconds == given.seconds
-    assert run.train.batch_size % run.train.accumulate == 0
+    assert run.train.batch_size % run.train.grad_accum_steps == 0
     assert 0 <= run.model.dropout <= 0.15
     assert run.model.max_seq_len * 10 < given.n_bytes
     assert 16 * n_parameters(run) < given.memory
@@ -53,7 +53,7 @@ def test_what_comes_out_is_a_run_that_fits(given: Situation) -> None:
 
 
 def test_the_learning_rate_falls_with_the_time_between_two_bounds() -> None:
-    rates = [choose(situation(seconds=s)).run.train.lr for s in (1, 20, 60, 300, 86_400, 864_000)]
+    rates = [choose(budget(seconds=s)).run.train.lr for s in (1, 20, 60, 300, 86_400, 864_000)]
 
     assert rates == sorted(rates, reverse=True)
     assert rates[0] == auto.MOST_LR
@@ -62,7 +62,7 @@ def test_the_learning_rate_falls_with_the_time_between_two_bounds() -> None:
 
 
 def test_more_time_makes_a_larger_model_until_the_text_allows_no_more() -> None:
-    sizes = [n_parameters(choose(situation(seconds=s)).run) for s in (20, 60, 300, 3600, 86_400)]
+    sizes = [n_parameters(choose(budget(seconds=s)).run) for s in (20, 60, 300, 3600, 86_400)]
 
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[2] < sizes[3]
@@ -71,13 +71,13 @@ def test_more_time_makes_a_larger_model_until_the_text_allows_no_more() -> None:
 
 def test_a_hundred_times_the_time_makes_about_ten_times_the_parameters() -> None:
     """Hoffmann et al. 2022; about, because heads and layers are whole."""
-    small, large = (n_parameters(choose(situation(GIGABYTE, s)).run) for s in (864, 86_400))
+    small, large = (n_parameters(choose(budget(GIGABYTE, s)).run) for s in (864, 86_400))
 
     assert large / small == pytest.approx(10, rel=0.4)
 
 
 def test_a_faster_machine_is_as_more_time() -> None:
-    slow, fast = (choose(situation(GIGABYTE, s, r)).run for s, r in ((600, CORES), (60, 10 * CORES)))
+    slow, fast = (choose(budget(GIGABYTE, s, r)).run for s, r in ((600, CORES), (60, 10 * CORES)))
 
     assert slow.model == fast.model
     assert batch_tokens(slow) == batch_tokens(fast)
@@ -86,7 +86,7 @@ def test_a_faster_machine_is_as_more_time() -> None:
 @pytest.mark.parametrize("n_bytes", [1, 2, 20, 700, 7_000])
 def test_the_smallest_texts_are_read_often_too_in_many_small_steps(n_bytes: int) -> None:
     """What is too small for any run is refused when it is read, which says so."""
-    run = choose(situation(n_bytes, seconds=2)).run
+    run = choose(budget(n_bytes, seconds=2)).run
 
     assert run.train.max_steps is not None
     if n_bytes >= 200:  # a step has a window of 64 at least
@@ -95,7 +95,7 @@ def test_the_smallest_texts_are_read_often_too_in_many_small_steps(n_bytes: int)
 
 
 def test_many_passes_over_a_small_text_call_for_dropout_and_an_end() -> None:
-    large, small = choose(situation(GIGABYTE)).run, choose(situation(SMALL)).run
+    large, small = choose(budget(GIGABYTE)).run, choose(budget(SMALL)).run
 
     assert large.model.dropout == 0
     assert large.train.max_steps is None
@@ -105,26 +105,26 @@ def test_many_passes_over_a_small_text_call_for_dropout_and_an_end() -> None:
 
 
 def test_words_are_learned_where_there_is_text_and_time_for_them() -> None:
-    assert isinstance(choose(situation(SHAKESPEARE, 86_400)).run.tokenizer, CharTokenizerSpec)
-    assert isinstance(choose(situation(GIGABYTE, 60)).run.tokenizer, CharTokenizerSpec)
-    assert isinstance(choose(situation(GIGABYTE, 86_400)).run.tokenizer, BPETokenizerSpec)
+    assert isinstance(choose(budget(SHAKESPEARE, 86_400)).run.tokenizer, CharTokenizerSpec)
+    assert isinstance(choose(budget(GIGABYTE, 60)).run.tokenizer, CharTokenizerSpec)
+    assert isinstance(choose(budget(GIGABYTE, 86_400)).run.tokenizer, BPETokenizerSpec)
 
 
 def test_a_batch_that_does_not_fit_is_taken_in_parts() -> None:
-    roomy = Situation(GIGABYTE, 86_400, GPU, memory=4e11)
-    tight = Situation(GIGABYTE, 86_400, GPU, memory=3e10)
+    roomy = Budget(GIGABYTE, 86_400, GPU, memory=4e11)
+    tight = Budget(GIGABYTE, 86_400, GPU, memory=3e10)
 
-    assert choose(roomy).run.train.accumulate < choose(tight).run.train.accumulate
+    assert choose(roomy).run.train.grad_accum_steps < choose(tight).run.train.grad_accum_steps
 
 
 @pytest.mark.parametrize("seconds", [20, 300, 86_400])
 def test_a_small_text_holds_out_a_tenth(seconds: float) -> None:
-    assert choose(situation(seconds=seconds)).run.data.val_fraction == 0.1
+    assert choose(budget(seconds=seconds)).run.data.val_fraction == 0.1
 
 
 def test_a_long_text_holds_out_what_is_soon_read() -> None:
     """The whole of a tenth of 1 GB would take hours after 20 seconds of training."""
-    found = [choose(situation(GIGABYTE, seconds, CORES)) for seconds in (20, 86_400)]
+    found = [choose(budget(GIGABYTE, seconds, CORES)) for seconds in (20, 86_400)]
     shares = [choice.run.data.val_fraction or 0.0 for choice in found]
 
     assert shares[0] == pytest.approx(auto.LEAST_HELD_OUT / GIGABYTE)
@@ -133,7 +133,7 @@ def test_a_long_text_holds_out_what_is_soon_read() -> None:
 
 
 def test_every_decision_has_its_reason() -> None:
-    choice = choose(situation(SMALL))
+    choice = choose(budget(SMALL))
     told = "\n".join(choice.reasons)
 
     assert "300 s at 0.4 of 780 GFLOP/s" in told

@@ -7,11 +7,11 @@ from types import ModuleType
 
 import pytest
 
-from clearformer.data.dates import make_pairs
+from clearformer.data.builtin.dates import make_pairs
+from clearformer.data.builtin.english import English
+from clearformer.data.builtin.quantities import QUANTITIES, Day, Year
 from clearformer.data.holding_out import own_text
-from clearformer.data.pair_sources import Pair
-from clearformer.data.quantities import QUANTITIES, Day, Year
-from clearformer.data.quantities_english import English
+from clearformer.data.pairs.sources import Pair
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "dates_by_hand.py"
 

@@ -12,7 +12,7 @@ KEYS = (
     "attention",
     "lr",
     "eval_every",
-    "eval_share",
+    "eval_flops_fraction",
     "n_heads",
     "vocab_size",
 )

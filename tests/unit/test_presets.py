@@ -12,10 +12,10 @@ from clearformer.errors import ConfigError, RunError
 from clearformer.model import build
 from clearformer.presets import DEFAULTS, PRESETS, preset, resolve_run, split_arguments
 from clearformer.text import ByteTokenizerSpec
-from clearformer.train.config import PRESETS_FOR, RunConfig
-from clearformer.train.folder import RunFolder
-from clearformer.train.loop import train
-from clearformer.train.report import Reporter
+from clearformer.training.config import PRESETS_FOR, RunConfig
+from clearformer.training.loop import train
+from clearformer.training.report import Reporter
+from clearformer.training.store.folder import RunFolder
 
 every_preset = pytest.mark.parametrize("name", PRESETS)
 SMALL = (
@@ -65,7 +65,7 @@ def test_a_preset_trains(name: str, files: dict[str, str], tmp_path: Path) -> No
     if begin_with.train.objective.kind == "translation":
         small.append("train.objective.batch_tokens=64")
     else:
-        small += ["train.batch_size=4", "train.accumulate=2"]
+        small += ["train.batch_size=4", "train.grad_accum_steps=2"]
 
     config = resolve_run([name, *small], None)
     outcome = train(config, RunFolder(tmp_path / "run"), Reporter())
@@ -96,7 +96,7 @@ def test_the_original_has_the_sizes_of_the_paper() -> None:
     assert (adam.kind, adam.betas, adam.eps) == ("adam", (0.9, 0.98), 1e-9)  # type: ignore[union-attr]
     assert (settings.schedule.kind, settings.warmup_steps) == ("inverse_sqrt", 4000)
     assert settings.lr == pytest.approx(512**-0.5 * 4000**-0.5)
-    assert (settings.label_smoothing, settings.max_steps, settings.clip) == (0.1, 100_000, None)
+    assert (settings.label_smoothing, settings.max_steps, settings.grad_clip_norm) == (0.1, 100_000, None)
     n = sum(p.numel() for p in build(model.replace(vocab_size=37_000)).parameters())
     assert n == pytest.approx(65e6, rel=0.05)  # table 3 says 65 million
 
@@ -233,7 +233,7 @@ def test_half_of_two_files_is_refused() -> None:
         ("translate train.batch_size=8", r"train\.batch_size: .*counted in tokens; set train\.objective\.batch_tokens"),
         ("translate train.sample_tokens=3", r"train\.sample_tokens: only a language model .*leave it out"),
         ("classify train.sample_prompt=a", r"train\.sample_prompt: only a language model .*leave it out"),
-        ("classify train.accumulate=3", r"train\.accumulate: 3 parts do not divide train\.batch_size=64"),
+        ("classify train.grad_accum_steps=3", r"train\.grad_accum_steps: 3 parts do not divide train\.batch_size=64"),
         ("quick model.n_classes=3", r"model\.n_classes: only an encoder has it, and model\.family is decoder"),
         ("quick train.objective.batch_tokens=9", r"unknown key 'train\.objective\.batch_tokens'"),
     ],
@@ -245,7 +245,7 @@ def test_what_does_not_go_together_is_refused_with_the_way_out(arguments: str, m
 
 
 def test_a_translation_is_divided_however_many_its_rows() -> None:
-    assert resolve_run(["translate", "train.accumulate=3"], None).train.accumulate == 3
+    assert resolve_run(["translate", "train.grad_accum_steps=3"], None).train.grad_accum_steps == 3
 
 
 # --- beginning with an earlier run ------------------------------------------------------------------------

@@ -37,10 +37,10 @@ def test_the_data_folder(
 def test_the_data_folder_at_home_is_found_for_every_kind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from clearformer.data.labelled_sources import TREC
-    from clearformer.data.pair_sources import multi30k_places
-    from clearformer.data.sources import shakespeare_places
-    from clearformer.text.gpt2 import GPT2TokenizerSpec
+    from clearformer.data.labelled.sources import TREC
+    from clearformer.data.pairs.sources import multi30k_places
+    from clearformer.data.text.sources import shakespeare_places
+    from clearformer.text.kinds.gpt2 import GPT2TokenizerSpec
 
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("CLEARFORMER_DATA", "~/data")

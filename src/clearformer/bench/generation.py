@@ -14,14 +14,14 @@ import torch
 
 from clearformer.bench.machine import Limits
 from clearformer.bench.peers import absence, asked_for, in_transformers, with_version
-from clearformer.bench.rounds import OURS, Absent, Comparison, Contender, Figures, in_turn
+from clearformer.bench.rounds import OURS, Absent, Comparison, Contender, Figures, interleave
+from clearformer.decoding import Sampling, collect, generate_tokens, random_stream
+from clearformer.device import synchronize
 from clearformer.errors import ConfigError, UserError
-from clearformer.generate import Sampling, collect, generate_tokens, random_stream
-from clearformer.interop.fitting import fit
 from clearformer.interop.gguf import write_gguf
+from clearformer.interop.mapping.fitting import fit
 from clearformer.model import Decoder
-from clearformer.train.device import synchronize
-from clearformer.train.state import weights_of
+from clearformer.training.store.state import weights_of
 
 PEERS = ("transformers", "llama_cpp")
 GREEDY = Sampling(temperature=0)
@@ -93,7 +93,7 @@ def _compare(
     prompts = random_prompts(ours.model.config.vocab_size or 1, n_streams)
     compiling = _seconds_of_compiling(ours, prompts)
     sides = [Contender(w.name, lambda w=w: w.tokens_per_second(prompts), w.note) for w in writers]
-    figures = in_turn(sides, rounds, told)
+    figures = interleave(sides, rounds, told)
     facts = {"dtype": ours.dtype, "n_new": ours.n_new, "streams": n_streams}
     facts |= compiling | _bandwidth(ours, figures[0], n_streams, limits)
     theirs = [writer for writer in writers if not isinstance(writer, _Ours) and not writer.note]

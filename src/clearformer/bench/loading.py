@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clearformer.bench.peers import absence, asked_for, in_transformers, quietly, with_version
-from clearformer.bench.rounds import OURS, Comparison, Contender, in_turn
+from clearformer.bench.rounds import OURS, Comparison, Contender, interleave
 from clearformer.errors import UserError
 from clearformer.model import Decoder
 from clearformer.run import Run, load
@@ -50,9 +50,14 @@ def bench_loading(
             opening.append(Contender(name, lambda: 1000 * seconds_of(lambda: open_theirs(folder)), note))
             first.append(Contender(name, lambda: seconds_of(lambda: in_new_process(code)), note))
         return [
-            Comparison("opening a model", "ms", False, in_turn(opening, rounds, told), absent, facts),
+            Comparison("opening a model", "ms", False, interleave(opening, rounds, told), absent, facts),
             Comparison(
-                "from the command to the first token", "s", False, in_turn(first, rounds, told), absent, facts
+                "from the command to the first token",
+                "s",
+                False,
+                interleave(first, rounds, told),
+                absent,
+                facts,
             ),
         ]
 

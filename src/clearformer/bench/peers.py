@@ -14,14 +14,14 @@ from torch import nn
 
 from clearformer.bench.rounds import Absent
 from clearformer.errors import ConfigError, UserError
-from clearformer.interop.fitting import fit
+from clearformer.interop.mapping.fitting import fit
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import Decoder
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import GELU
 from clearformer.model.positions import Learned
-from clearformer.train.state import weights_of
+from clearformer.training.store.state import weights_of
 
 FOLDERS = {"nanogpt": "train.py"}  # those in a checkout, known by this file; the others are packages
 DISTRIBUTIONS = {"llama_cpp": "llama-cpp-python"}  # packages that are installed by another name

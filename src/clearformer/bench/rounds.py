@@ -84,7 +84,7 @@ class Comparison:
         }
 
 
-def in_turn(
+def interleave(
     contenders: Sequence[Contender], rounds: int, told: Callable[[str, float], None] = lambda *_: None
 ) -> list[Figures]:
     """Every side once a round, in the same order, after one run of each that does not count.

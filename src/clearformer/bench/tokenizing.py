@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from clearformer.bench.peers import absence, asked_for, with_version
-from clearformer.bench.rounds import OURS, Absent, Comparison, Contender, in_turn
+from clearformer.bench.rounds import OURS, Absent, Comparison, Contender, interleave
 from clearformer.text import BPETokenizer, BPETokenizerSpec
 
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -117,7 +117,7 @@ def bench_tokenizing(
             Contender(_title(side), lambda side=side: _rate(lambda: work(side), n_bytes)) for side in sides
         ]
         size = f"{n_bytes / 1e6:.1f} MB of text, {tokenizer.vocab_size:,} tokens of BPE"
-        return Comparison(f"{what}, {size}", "MB/s", True, in_turn(rates, rounds, told), missing, facts)
+        return Comparison(f"{what}, {size}", "MB/s", True, interleave(rates, rounds, told), missing, facts)
 
     same = all(found == ids for found in encoded.values())
     return [

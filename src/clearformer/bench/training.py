@@ -18,22 +18,22 @@ from torch import Tensor, nn
 
 from clearformer.bench.machine import Limits
 from clearformer.bench.peers import absence, asked_for, in_transformers, like_gpt2, with_version
-from clearformer.bench.rounds import OURS, Comparison, Contender, Figures, in_turn
+from clearformer.bench.rounds import OURS, Comparison, Contender, Figures, interleave
+from clearformer.device import autocast, resolve_device, synchronize
 from clearformer.errors import UserError
 from clearformer.model import build
 from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import GELU
 from clearformer.model.norms import LayerNorm
-from clearformer.train.config import RunConfig
-from clearformer.train.device import autocast, resolve_device, synchronize
-from clearformer.train.folder import RunFolder
-from clearformer.train.loop import Training
-from clearformer.train.objective import next_token_loss
-from clearformer.train.plan import count_flops, mfu, training_memory
-from clearformer.train.processes import Processes
-from clearformer.train.report import Reporter
-from clearformer.train.setup import settle
-from clearformer.train.tasks import LanguageModelling, NextToken
+from clearformer.training.config import RunConfig
+from clearformer.training.loop import Training
+from clearformer.training.objective import next_token_loss
+from clearformer.training.plan import count_flops, mfu, training_memory
+from clearformer.training.processes import Processes
+from clearformer.training.report import Reporter
+from clearformer.training.setup import settle
+from clearformer.training.store.folder import RunFolder
+from clearformer.training.tasks import LanguageModelling, NextToken
 
 WARM_UP = 5
 TOKENS_FOR_NANOGPT = 10_000_000  # enough to draw batches from
@@ -72,7 +72,7 @@ def bench_training(
                 absent.append(missing)
                 continue
             sides += SIDES[name](_Match(ours, steps, Path(scratch), folder))
-        figures = in_turn(sides, rounds, told)
+        figures = interleave(sides, rounds, told)
     return Comparison(
         f"training steps of {ours.tokens_per_step:,} tokens, {_sizes(ours.config.model)}",
         "tokens/s",
@@ -143,7 +143,7 @@ class _Ours:
 
     def parts_of_batch(self, step: int) -> list[list[Tensor]]:
         """The parts of a step's batch, inputs and targets [B T] each."""
-        return [self.training.part_of_batch(step, part) for part in range(self.config.train.accumulate)]
+        return [self.training.micro_batch(step, part) for part in range(self.config.train.grad_accum_steps)]
 
 
 def forget_peak(device: torch.device) -> None:
@@ -273,8 +273,8 @@ def nanogpt_settings(config: RunConfig, device: torch.device) -> dict[str, Any]:
         "device": device.type,
         "dtype": train.dtype,
         "block_size": model.max_seq_len,
-        "batch_size": train.batch_size // train.accumulate,
-        "gradient_accumulation_steps": train.accumulate,
+        "batch_size": train.batch_size // train.grad_accum_steps,
+        "gradient_accumulation_steps": train.grad_accum_steps,
         "n_layer": model.n_layers,
         "n_head": getattr(model.attention, "n_heads", 1),
         "n_embd": model.d_model,

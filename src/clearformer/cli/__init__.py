@@ -111,7 +111,7 @@ class Call:
             raise UserError(f"there is no {what} {shortened(name)!r}{hint}")
         from clearformer.cli.calling import call
 
-        app = import_module(f"clearformer.cli.{name}").app
+        app = import_module(f"clearformer.cli.commands.{name}").app
         return call(app, f"clearformer {name}", arguments, self.tell_debug)
 
     def failed(self, error: BaseException) -> int:

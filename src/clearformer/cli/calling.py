@@ -35,7 +35,7 @@ def call(app: typer.Typer, name: str, arguments: list[str], tell_debug: Callable
     add_debug(command, tell_debug)
     for each in commands_of(command):
         each.rich_markup_mode = None
-    refuse_unknown_command(command, name, arguments)
+    check_known_command(command, name, arguments)
     try:
         with command.make_context(name, list(arguments)) as context:
             command.invoke(context)
@@ -76,7 +76,7 @@ def commands_of(command: Any) -> Iterator[Any]:
 # --- errors of usage --------------------------------------------------------------------------------------
 
 
-def refuse_unknown_command(command: Any, name: str, arguments: list[str]) -> None:
+def check_known_command(command: Any, name: str, arguments: list[str]) -> None:
     """Raise UsageMistake where a group is called with a command that it does not have."""
     known = getattr(command, "commands", None)
     if known is None or (arguments and (arguments[0].startswith("-") or arguments[0] in known)):

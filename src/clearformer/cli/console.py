@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from clearformer.train.checkpoint import Progress as RunProgress
-from clearformer.train.config import RunConfig
-from clearformer.train.report import Reporter, held_out
+from clearformer.training.config import RunConfig
+from clearformer.training.report import Reporter, held_out
+from clearformer.training.store.checkpoint import Progress as RunProgress
 
 SHOWN_FROM_CHARS = 10_000_000  # shorter texts are prepared before one could read of it
 

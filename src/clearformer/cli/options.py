@@ -63,7 +63,7 @@ def named_as_options(context: typer.Context) -> Iterator[None]:
         raise
 
 
-def refuse_broken_text(option: str, text: str) -> None:
+def check_utf8(option: str, text: str) -> None:
     """Raise UserError where the bytes of an argument are no UTF-8."""
     try:
         text.encode()

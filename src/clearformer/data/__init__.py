@@ -1,16 +1,16 @@
 """Texts, pairs of texts and labelled texts to batches of tokens: sources, splits, files and order. No torch."""
 
-from clearformer.data.batches import Batches
 from clearformer.data.config import Data, PairsData, TextData
 from clearformer.data.kinds import BUILT_IN_BY_KIND, Prepared, kind_of, prepare_data
-from clearformer.data.labelled import LabelledData
-from clearformer.data.pair_batches import PairBatch, PairBatches, batches_in_order
-from clearformer.data.pair_files import PairSplit
-from clearformer.data.pair_preparing import PairDataset, prepare_pairs
-from clearformer.data.pair_sources import BUILT_IN_PAIRS, open_pairs
-from clearformer.data.preparing import Dataset, prepare
+from clearformer.data.labelled.config import LabelledData
+from clearformer.data.pairs.batches import PairBatch, PairBatches, batches_in_order
+from clearformer.data.pairs.files import PairSplit
+from clearformer.data.pairs.preparing import PairDataset, prepare_pairs
+from clearformer.data.pairs.sources import BUILT_IN_PAIRS, open_pairs
 from clearformer.data.shards import ShardError, Split
-from clearformer.data.sources import BUILT_IN, open_source
+from clearformer.data.text.batches import Batches
+from clearformer.data.text.preparing import Dataset, prepare
+from clearformer.data.text.sources import BUILT_IN, open_source
 
 __all__ = [
     "BUILT_IN",

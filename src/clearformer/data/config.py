@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from clearformer.config import Name, PathName, Spec
-from clearformer.data.labelled import LabelledData
+from clearformer.data.labelled.config import LabelledData
 
 DEFAULT_TEXT = "pydoc"
 

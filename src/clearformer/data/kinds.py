@@ -5,13 +5,13 @@ from typing import Any, Protocol
 
 from clearformer.config import Spec
 from clearformer.data.config import Data, PairsData, TextData
-from clearformer.data.labelled import LabelledData
-from clearformer.data.labelled_preparing import LabelledDataset, prepare_labelled
-from clearformer.data.labelled_sources import LABELLED_BUILT_IN
-from clearformer.data.pair_preparing import PairDataset, prepare_pairs
-from clearformer.data.pair_sources import BUILT_IN_PAIRS
-from clearformer.data.preparing import Dataset, Progress, prepare
-from clearformer.data.sources import BUILT_IN
+from clearformer.data.labelled.config import LabelledData
+from clearformer.data.labelled.preparing import LabelledDataset, prepare_labelled
+from clearformer.data.labelled.sources import LABELLED_BUILT_IN
+from clearformer.data.pairs.preparing import PairDataset, prepare_pairs
+from clearformer.data.pairs.sources import BUILT_IN_PAIRS
+from clearformer.data.text.preparing import Dataset, Progress, prepare
+from clearformer.data.text.sources import BUILT_IN
 from clearformer.text import Tokenizer, TokenizerConfig
 
 Prepared = Dataset | PairDataset | LabelledDataset

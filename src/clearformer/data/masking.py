@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from clearformer.data.batches import ALL_ROWS, IGNORED, Batches, generator_at
-from clearformer.data.labelled_batches import padded, padded_length
+from clearformer.data.labelled.batches import padded, padded_length
 from clearformer.data.shards import Split
+from clearformer.data.text.batches import ALL_ROWS, IGNORED, Batches, generator_at
 from clearformer.text import Tokenizer
 
 STREAM = 6

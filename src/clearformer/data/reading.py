@@ -98,11 +98,11 @@ def decoded_lines(name: Path | str, file: BinaryIO) -> Iterator[str]:
     """
     offset = 0
     for number, line in enumerate(file, start=1):
-        _refuse_binary(name, line, offset)
+        _check_not_binary(name, line, offset)
         try:
             content = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            _refuse_encoding(name, error, number, offset + error.start)
+            _check_encoding(name, error, number, offset + error.start)
         offset += len(line)
         yield content.removesuffix("\n").removesuffix("\r")
 
@@ -116,7 +116,7 @@ def decoded_text(name: Path | str, content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        _refuse_encoding(name, error, content.count(b"\n", 0, error.start) + 1, error.start)
+        _check_encoding(name, error, content.count(b"\n", 0, error.start) + 1, error.start)
 
 
 def existing_file(setting: str, name: str) -> Path:
@@ -126,7 +126,7 @@ def existing_file(setting: str, name: str) -> Path:
         DataError: there is no such file; the nearest name beside it is told.
     """
     path = whole_path(name)
-    refuse_unwritable_name(setting, path)
+    check_writable_name(setting, path)
     try:
         if path.is_dir():
             raise DataError(f"data.{setting}={path} is a folder: give the file in it")
@@ -139,7 +139,7 @@ def existing_file(setting: str, name: str) -> Path:
     return path
 
 
-def refuse_unwritable_name(setting: str, path: Path) -> None:
+def check_writable_name(setting: str, path: Path) -> None:
     """Refuse a path that no settings can hold, because a folder above has a name that is no UTF-8.
 
     Raises:
@@ -183,13 +183,13 @@ def _plain_text(path: Path, file: BinaryIO) -> Iterator[Chunk]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     n_bytes = n_newlines = 0
     while block := file.read(BLOCK_BYTES):
-        _refuse_binary(path, block, n_bytes)
+        _check_not_binary(path, block, n_bytes)
         try:
             text = decoder.decode(block)
         except UnicodeDecodeError as error:
             # The decoder puts the start of a cut character, kept from the last block, before this one.
             at = error.start - (len(error.object) - len(block))
-            _refuse_encoding(path, error, n_newlines + block.count(b"\n", 0, max(at, 0)) + 1, n_bytes + at)
+            _check_encoding(path, error, n_newlines + block.count(b"\n", 0, max(at, 0)) + 1, n_bytes + at)
         if text:
             yield Chunk(text, ends_document=False)
         n_bytes += len(block)
@@ -197,7 +197,7 @@ def _plain_text(path: Path, file: BinaryIO) -> Iterator[Chunk]:
     try:
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        _refuse_encoding(path, error, n_newlines + 1, n_bytes - len(error.object))
+        _check_encoding(path, error, n_newlines + 1, n_bytes - len(error.object))
     if n_bytes:
         yield Chunk("", ends_document=True)
 
@@ -206,11 +206,11 @@ def _json_documents(path: Path, file: BinaryIO, field: str) -> Iterator[tuple[in
     """Each document with the number of its line."""
     offset = 0
     for number, line in enumerate(file, start=1):
-        _refuse_binary(path, line, offset)
+        _check_not_binary(path, line, offset)
         try:
             content = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            _refuse_encoding(path, error, number, offset + error.start)
+            _check_encoding(path, error, number, offset + error.start)
         offset += len(line)
         if content.strip():
             yield number, _text_field(f"{path}, line {number}", content.rstrip(), field)
@@ -269,7 +269,7 @@ def json_field(where: str, record: dict[str, Any], field: str, fix: str) -> Any:
     return value
 
 
-def _refuse_binary(path: Path | str, block: bytes, offset: int) -> None:
+def _check_not_binary(path: Path | str, block: bytes, offset: int) -> None:
     if offset == 0 and block.startswith(UTF16_MARKS):
         raise DataError(f"{path}: UTF-16 text; clearformer reads UTF-8: iconv -f UTF-16 -t UTF-8 converts it")
     at = block.find(b"\0")
@@ -279,7 +279,7 @@ def _refuse_binary(path: Path | str, block: bytes, offset: int) -> None:
         )
 
 
-def _refuse_encoding(path: Path | str, error: UnicodeDecodeError, line: int, offset: int) -> NoReturn:
+def _check_encoding(path: Path | str, error: UnicodeDecodeError, line: int, offset: int) -> NoReturn:
     byte = error.object[error.start]
     raise DataError(
         f"{path}, line {line}: not UTF-8 (byte 0x{byte:02x} at offset {offset}: {error.reason}); "

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from clearformer.config import to_toml
-from clearformer.interop.fitting import Fit
-from clearformer.train.config import RunConfig
+from clearformer.interop.mapping.fitting import ArchitectureMatch
+from clearformer.training.config import RunConfig
 
 AUTO_CLASSES = {
     "CausalLM": "AutoModelForCausalLM",
@@ -36,13 +36,18 @@ class HeldOut:
     share: float | None
 
 
-def auto_class(fitted: Fit) -> str:
+def auto_class(fitted: ArchitectureMatch) -> str:
     """What transformers loads a model by when it is not told which one it is."""
     return next(auto for ending, auto in AUTO_CLASSES.items() if fitted.class_name.endswith(ending))
 
 
 def model_card(
-    name: str, fitted: Fit, config: RunConfig, n_parameters: int, step: int, held_out: HeldOut | None
+    name: str,
+    fitted: ArchitectureMatch,
+    config: RunConfig,
+    n_parameters: int,
+    step: int,
+    held_out: HeldOut | None,
 ) -> str:
     """README.md, with the header that Hugging Face's pages read."""
     auto = auto_class(fitted)

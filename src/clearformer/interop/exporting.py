@@ -12,19 +12,19 @@ from clearformer.data import LabelledData
 from clearformer.errors import RunError
 from clearformer.files import disk_errors, folder_made_whole, sync, user_path
 from clearformer.interop.card import HeldOut, model_card
-from clearformer.interop.fitting import Fit, fit
+from clearformer.interop.mapping.fitting import ArchitectureMatch, fit
 from clearformer.interop.reading import CONFIG
-from clearformer.interop.tokens import tokenizer_documents
+from clearformer.interop.tokenizers.tokens import tokenizer_documents
 from clearformer.interop.writing import SpecialIds, write_json, write_model
 from clearformer.run import Run, load
-from clearformer.train.checkpoint import MODEL, read_progress, step_folder
-from clearformer.train.folder import read_metrics
-from clearformer.train.state import weights_of
+from clearformer.training.store.checkpoint import MODEL, read_progress, step_folder
+from clearformer.training.store.folder import read_metrics
+from clearformer.training.store.state import weights_of
 
 CARD = "README.md"
 
 
-def to_hf(run: Run | str | Path, folder: str | Path, checkpoint: str = "latest") -> Fit:
+def to_hf(run: Run | str | Path, folder: str | Path, checkpoint: str = "latest") -> ArchitectureMatch:
     """Write a run as config.json, model.safetensors, tokenizer.json and what goes with them.
 
     Args:
@@ -41,7 +41,7 @@ def to_hf(run: Run | str | Path, folder: str | Path, checkpoint: str = "latest")
         DiskError: the folder cannot be written.
     """
     target = user_path(folder)
-    refuse_full(target)
+    check_empty_folder(target)
     if not isinstance(run, Run):
         run = load(run, checkpoint, device="cpu")
     fitted = fit(run.config.model)
@@ -53,7 +53,7 @@ def to_hf(run: Run | str | Path, folder: str | Path, checkpoint: str = "latest")
     return fitted
 
 
-def refuse_full(folder: Path) -> None:
+def check_empty_folder(folder: Path) -> None:
     """Nothing that exists is written over.
 
     Raises:
@@ -66,7 +66,7 @@ def refuse_full(folder: Path) -> None:
         raise RunError(f"{folder} exists and is not an empty folder; choose another, or delete it")
 
 
-def _write(run: Run, fitted: Fit, folder: Path) -> None:
+def _write(run: Run, fitted: ArchitectureMatch, folder: Path) -> None:
     tokenizer, model = run.tokenizer, run.config.model
     start = tokenizer.bos_id if model.family == "encoder-decoder" else None
     ids = SpecialIds(tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, start)

@@ -12,15 +12,15 @@ from torch import Tensor
 from clearformer.errors import ConfigError, RunError, TokenizerError, UserError
 from clearformer.files import file_made_whole, user_path
 from clearformer.interop.architectures.base import d_ff, norm_eps
-from clearformer.interop.fitting import Fit, fit
-from clearformer.interop.tensors import Rule, Same, places_of, to_theirs
+from clearformer.interop.mapping.fitting import ArchitectureMatch, fit
+from clearformer.interop.mapping.tensors import Rule, Same, tensor_maps, to_theirs
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
 from clearformer.model.positions import RoPE
 from clearformer.run import Run, load
 from clearformer.text import Tokenizer
-from clearformer.train.state import weights_of
+from clearformer.training.store.state import weights_of
 
 NORMAL, CONTROL = 1, 3  # of tokenizer.ggml.token_type
 FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
@@ -122,7 +122,7 @@ KINDS = {
 
 def to_gguf(
     run: Run | str | Path, file: str | Path, checkpoint: str = "latest", dtype: str = "float32"
-) -> Fit:
+) -> ArchitectureMatch:
     """Write a run as one GGUF file with its model and its tokeniser.
 
     Args:
@@ -167,7 +167,7 @@ def gguf_package() -> Any:
     return gguf
 
 
-def kind_of(fitted: Fit) -> Kind:
+def kind_of(fitted: ArchitectureMatch) -> Kind:
     """What a model is there.
 
     Raises:
@@ -220,7 +220,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def write_gguf(
     path: Path,
-    fitted: Fit,
+    fitted: ArchitectureMatch,
     weights: Mapping[str, Tensor],
     dtype: str,
     name: str,
@@ -272,10 +272,10 @@ def _add_vocabulary(writer: Any, vocabulary: Mapping[str, Any] | None) -> None:
         getattr(writer, f"add_{role}_token_id")(token)
 
 
-def gguf_tensors(kind: Kind, fitted: Fit, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gguf_tensors(kind: Kind, fitted: ArchitectureMatch, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A model's tensors by their names there."""
     whole, config = fitted.weights(weights), fitted.config
-    return to_theirs(places_of(kind.rules(config), whole, config.n_layers), whole)
+    return to_theirs(tensor_maps(kind.rules(config), whole, config.n_layers), whole)
 
 
 def _add_sizes(writer: Any, config: ModelConfig) -> None:

@@ -5,15 +5,15 @@ from pathlib import Path
 
 from clearformer.data import Data, LabelledData, PairsData, TextData
 from clearformer.files import folder_made_whole, user_path, whole_path
-from clearformer.interop.fields import Fields
+from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.reading import read_model
-from clearformer.interop.tokens import read_tokenizer
+from clearformer.interop.tokenizers.tokens import read_tokenizer
 from clearformer.model import ModelConfig
 from clearformer.run import Run, free_name, load, new_run
-from clearformer.train.checkpoint import Checkpoint, Progress, link, save_checkpoint
-from clearformer.train.config import RunConfig, TrainConfig
-from clearformer.train.folder import RunFolder
-from clearformer.train.tasks import Classify, Masked, NextToken, Objective, Translate
+from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.store.checkpoint import Checkpoint, Progress, link, save_checkpoint
+from clearformer.training.store.folder import RunFolder
+from clearformer.training.tasks import Classify, Masked, NextToken, Objective, Translate
 
 TASKS: dict[str, tuple[Data, Objective]] = {
     "decoder": (TextData(), NextToken()),

@@ -22,8 +22,8 @@ from clearformer.errors import CheckpointError, ConfigError, RunError, did_you_m
 from clearformer.files import parse_json
 from clearformer.interop.architectures import ARCHITECTURES, Architecture, meta_weights
 from clearformer.interop.architectures.base import d_ff, setting
-from clearformer.interop.fields import Fields
-from clearformer.interop.tensors import Place, shapes_of, to_ours
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.mapping.tensors import TensorMap, shapes_of, to_ours
 from clearformer.model import ModelConfig
 from clearformer.model.positions import RoPE, Sinusoidal
 
@@ -59,16 +59,16 @@ def read_model(folder: Path) -> ForeignModel:
     architecture = architecture_of(fields)
     files = _Tensors(folder)
     config = _settings(architecture, fields, frozenset(files.shapes))
-    _refuse_absurd_sizes(fields, config, list(files.shapes.values()))
+    _check_sizes(fields, config, list(files.shapes.values()))
     places = architecture.places(config)
     shapes = shapes_of(places, meta_weights(config))
     names = _names_there(files, architecture, places)
-    _refuse_other_shapes(files, names, shapes)
+    _check_shapes(files, names, shapes)
     theirs = {
         name: files.load(names[name]) if name in names else torch.zeros(shape)
         for name, shape in shapes.items()
     }
-    _refuse_copies_that_differ(files, architecture, places, theirs)
+    _check_copies_equal(files, architecture, places, theirs)
     return ForeignModel(architecture, config, to_ours(places, theirs), fields)
 
 
@@ -138,7 +138,7 @@ def _settings(architecture: Architecture, fields: Fields, names: frozenset[str])
         ) from None
 
 
-def _refuse_absurd_sizes(fields: Fields, config: ModelConfig, shapes: Sequence[tuple[int, ...]]) -> None:
+def _check_sizes(fields: Fields, config: ModelConfig, shapes: Sequence[tuple[int, ...]]) -> None:
     """Before a model of that many layers and heads is built to see what its tensors are, or ever."""
     n_layers = max(config.n_layers, config.decoder_layers)
     if n_layers > len(shapes):
@@ -172,7 +172,9 @@ def _refuse_absurd_sizes(fields: Fields, config: ModelConfig, shapes: Sequence[t
 # --- which tensor is where --------------------------------------------------------------------------------
 
 
-def _names_there(files: "_Tensors", architecture: Architecture, places: Iterable[Place]) -> dict[str, str]:
+def _names_there(
+    files: "_Tensors", architecture: Architecture, places: Iterable[TensorMap]
+) -> dict[str, str]:
     """Each tensor's name in the files, by its name in a file with a head."""
     names = {}
     for place in places:
@@ -195,9 +197,7 @@ def _names_there(files: "_Tensors", architecture: Architecture, places: Iterable
     return names
 
 
-def _refuse_other_shapes(
-    files: "_Tensors", names: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
-) -> None:
+def _check_shapes(files: "_Tensors", names: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> None:
     for name, there in names.items():
         found, dtype = files.shapes[there], files.dtypes[there]
         if found != shapes[name]:
@@ -210,8 +210,8 @@ def _refuse_other_shapes(
             )
 
 
-def _refuse_copies_that_differ(
-    files: "_Tensors", architecture: Architecture, places: Iterable[Place], theirs: Mapping[str, Tensor]
+def _check_copies_equal(
+    files: "_Tensors", architecture: Architecture, places: Iterable[TensorMap], theirs: Mapping[str, Tensor]
 ) -> None:
     """A file may hold tied tensors under both names; they must then be the same."""
     for place in places:

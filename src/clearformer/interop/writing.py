@@ -10,11 +10,11 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from clearformer.decoding.beam import BeamSearch
 from clearformer.files import give_usual_mode
-from clearformer.generate.beam import BeamSearch
-from clearformer.interop.fitting import Fit
+from clearformer.interop.mapping.fitting import ArchitectureMatch
+from clearformer.interop.mapping.tensors import to_theirs
 from clearformer.interop.reading import CONFIG, WEIGHTS
-from clearformer.interop.tensors import to_theirs
 from clearformer.model import ModelConfig
 
 GENERATION = "generation_config.json"
@@ -38,7 +38,7 @@ class SpecialIds:
         return ids if self.start is None else ids | {"decoder_start_token_id": self.start}
 
 
-def foreign_tensors(fitted: Fit, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def foreign_tensors(fitted: ArchitectureMatch, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A model's tensors by their names there."""
     theirs = to_theirs(fitted.architecture.places(fitted.config), fitted.weights(weights))
     return theirs | fitted.architecture.constants(fitted.config)
@@ -46,7 +46,7 @@ def foreign_tensors(fitted: Fit, weights: Mapping[str, Tensor]) -> dict[str, Ten
 
 def write_model(
     folder: Path,
-    fitted: Fit,
+    fitted: ArchitectureMatch,
     weights: Mapping[str, Tensor],
     ids: SpecialIds,
     labels: Sequence[str] | None = None,

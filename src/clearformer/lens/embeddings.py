@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clearformer.decoding import evaluating
+from clearformer.decoding.samples import Run
 from clearformer.errors import UserError
-from clearformer.generate import evaluating
-from clearformer.generate.samples import Run
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
 from clearformer.model.hooks import Hook
 from clearformer.text import Tokenizer

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from clearformer.decoding.samples import Run
 from clearformer.errors import UserError
-from clearformer.generate.samples import Run
 from clearformer.lens.embeddings import embed, layer_names
 
 MOST_PAIRS = 10  # of contexts, each with a column of its own

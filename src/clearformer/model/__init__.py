@@ -1,6 +1,6 @@
 """The model, in pure torch: it knows nothing of text, data, training or files."""
 
-from clearformer.model.block import Memory
+from clearformer.model.block import EncoderOutput
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
 from clearformer.model.transformer import (
@@ -18,7 +18,7 @@ __all__ = [
     "Decoder",
     "Encoder",
     "EncoderDecoder",
-    "Memory",
+    "EncoderOutput",
     "ModelConfig",
     "Transformer",
     "build",

@@ -197,9 +197,9 @@ class Attention(nn.Module, ABC):
         self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
 
     @property
-    def watched(self) -> bool:
+    def has_hooks(self) -> bool:
         """Whether somebody looks at what only the formula in the open has: scores or pattern."""
-        return self.hook_attn_scores.watched or self.hook_pattern.watched
+        return self.hook_attn_scores.has_hooks or self.hook_pattern.has_hooks
 
     def new_cache(self) -> LayerCache:
         """An empty cache of the kind that this layer fills."""
@@ -250,8 +250,8 @@ class Attention(nn.Module, ABC):
         """softmax(scores) V: in the open when somebody looks or it is faster so, else fused."""
         if cache is not None:
             k, v = cache.append(mask.k_pos.shape[-1] - k.shape[2], k, v)
-        watched = self.watched
-        if not watched and bias is None:
+        has_hooks = self.has_hooks
+        if not has_hooks and bias is None:
             k, v, mask = within_reach(k, v, mask, self.window)
             blocks = window_blocks(mask, self.window)
             if blocks is not None:  # a long text and a short window: each block as a text of its own
@@ -259,7 +259,7 @@ class Attention(nn.Module, ABC):
                 z = self.mix(blocks.queries(q), blocks.keys(k), blocks.keys(v), near, None, None)
                 return blocks.joined(z)
         p_dropout = self.dropout if self.training else 0.0
-        if not watched and not formula_is_faster(q, k, p_dropout):
+        if not has_hooks and not formula_is_faster(q, k, p_dropout):
             return fused_attention(q, k, v, self.scale, mask, self.window, bias, p_dropout)
         k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
         attend = None if mask.reads_everything(self.window) else mask.attend(self.window)
@@ -385,7 +385,7 @@ class LinearModule(ProjectedHeads):
         q, k, v = positive(q), share_heads(positive(k), q.shape[1]), share_heads(v, q.shape[1])
         if mask.padding is not None:
             k = k * mask.padding[:, None, -k.shape[2] :, None]  # a padding token adds nothing to any sum
-        if self.watched:
+        if self.has_hooks:
             if cache is not None:
                 all_of_them = cache.with_earlier(mask.k_pos.shape[-1] - k.shape[2], k, v)
                 causal_linear_attention(q, k, v, cache)  # for the sums, with which other calls go on

@@ -28,7 +28,7 @@ Placement = Literal["pre", "post", "none"]
 
 
 @dataclass(frozen=True)
-class Memory:
+class EncoderOutput:
     """What an encoder made of a text, for cross-attention to read.
 
     Attributes:
@@ -44,9 +44,9 @@ class Memory:
         k_pos = torch.arange(self.vectors.shape[1], device=self.vectors.device)
         return Mask(q_pos, k_pos, causal=False, padding=self.padding)
 
-    def select(self, rows: Int[Tensor, " N"]) -> "Memory":
+    def select(self, rows: Int[Tensor, " N"]) -> "EncoderOutput":
         """The given rows of the batch, in that order (repeats allowed)."""
-        return Memory(self.vectors[rows], None if self.padding is None else self.padding[rows])
+        return EncoderOutput(self.vectors[rows], None if self.padding is None else self.padding[rows])
 
 
 class Block(nn.Module):
@@ -93,7 +93,7 @@ class Block(nn.Module):
         mask: Mask,
         positions: Positions,
         cache: BlockCache | None = None,
-        memory: Memory | None = None,
+        memory: EncoderOutput | None = None,
     ) -> Float[Tensor, "B T D"]:
         before = x = self.hook_resid_pre(x)
         out = self.attn(self.read(self.ln1, x), mask, positions, cache and cache.attn)

@@ -34,7 +34,7 @@ class Hook:
     name: str
 
 
-Look = Callable[[Tensor, Hook], Tensor | None]
+HookFn = Callable[[Tensor, Hook], Tensor | None]
 """What a hook does with an activation: returns another to put in its place, or None to leave it."""
 
 
@@ -45,7 +45,7 @@ class HookPoint:
         self.n_open = 0  # `hooked` blocks that name it, in all threads
 
     @property
-    def watched(self) -> bool:
+    def has_hooks(self) -> bool:
         """Whether a function looks at it in this call."""
         return self.n_open > 0 and any(self in looks for looks in _open.get())
 
@@ -64,10 +64,10 @@ def shown(activation: Tensor, point: HookPoint | None) -> Tensor:
     return activation if point is None else point(activation)
 
 
-Looks = dict[HookPoint, list[tuple[Look, Hook]]]
+HookFns = dict[HookPoint, list[tuple[HookFn, Hook]]]
 """The functions of one `with` block, by where they look."""
 
-_open: ContextVar[tuple[Looks, ...]] = ContextVar("open blocks, the outermost first", default=())
+_open: ContextVar[tuple[HookFns, ...]] = ContextVar("open blocks, the outermost first", default=())
 _counting = Lock()
 
 
@@ -81,9 +81,9 @@ def hook_points(model: nn.Module) -> dict[str, HookPoint]:
     }
 
 
-def is_watched(model: nn.Module) -> bool:
+def has_any_hooks(model: nn.Module) -> bool:
     """Whether a function looks at any point of a model in this call."""
-    return any(point.watched for point in hook_points(model).values())
+    return any(point.has_hooks for point in hook_points(model).values())
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
@@ -103,7 +103,7 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 @contextmanager
-def hooked(model: nn.Module, looks: Mapping[str, Look]) -> Iterator[None]:
+def hooked(model: nn.Module, looks: Mapping[str, HookFn]) -> Iterator[None]:
     """Let functions look at, or replace, the named activations inside the `with` block.
 
     Args:
@@ -115,9 +115,9 @@ def hooked(model: nn.Module, looks: Mapping[str, Look]) -> Iterator[None]:
         UserError: a name or pattern that means no hook point of this model, or a function of other arguments.
     """
     points = hook_points(model)
-    by_point: Looks = {}
+    by_point: HookFns = {}
     for pattern, look in looks.items():
-        _refuse_other_arguments(pattern, look)
+        _check_signature(pattern, look)
         for name in matching(pattern, points):
             by_point.setdefault(points[name], []).append((look, Hook(name)))
     _count(by_point, 1)
@@ -136,7 +136,7 @@ def _count(points: Iterable[HookPoint], change: int) -> None:
             point.n_open += change
 
 
-def _refuse_other_arguments(pattern: str, look: Look) -> None:
+def _check_signature(pattern: str, look: HookFn) -> None:
     try:
         signature = inspect.signature(look)
     except ValueError:  # what is written in C need not have one

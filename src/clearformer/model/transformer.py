@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from clearformer.errors import ConfigError, UserError
-from clearformer.model.block import Block, Memory
+from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
 from clearformer.model.dropout import dropout
 from clearformer.model.embedding import EmbeddingLayer
-from clearformer.model.hooks import Hook, HookPoint, Look, hook_points, hooked, matching, shown
+from clearformer.model.hooks import Hook, HookFn, HookPoint, hook_points, hooked, matching, shown
 from clearformer.model.linear import LinearLayer, linear
 from clearformer.model.masks import Mask
 from clearformer.model.positions import Positions, Sizes
@@ -57,7 +57,7 @@ class Blocks(nn.ModuleList):
         mask: Mask,
         positions: Positions,
         cache: Cache | None = None,
-        memory: Memory | None = None,
+        memory: EncoderOutput | None = None,
     ) -> Float[Tensor, "B T D"]:
         for i, block in enumerate(self):
             x = block(x, mask, positions, cache.layers[i] if cache else None, memory)
@@ -92,7 +92,7 @@ class Transformer(nn.Module, ABC):
         cap = self.config.logit_soft_cap
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
-    def hooked(self, looks: Mapping[str, Look]) -> AbstractContextManager[None]:
+    def hooked(self, looks: Mapping[str, HookFn]) -> AbstractContextManager[None]:
         """Let functions look at, or replace, named activations inside a `with` block; see `hooks.hooked`."""
         return hooked(self, looks)
 
@@ -173,12 +173,12 @@ class Transformer(nn.Module, ABC):
         n_before = cache.length if cache else 0
         if cache:
             padding = cache.joined_padding(n_new, padding)
-        self._refuse_too_long(n_before + n_new, padding)
+        self._check_length(n_before + n_new, padding)
         if cache:
             cache.extend(n_new, padding)
         return Mask.of(tokens, causal, padding, n_before)
 
-    def _refuse_too_long(self, n_positions: int, padding: Tensor | None) -> None:
+    def _check_length(self, n_positions: int, padding: Tensor | None) -> None:
         limit = self.config.max_seq_len
         if n_positions <= limit:
             return
@@ -384,18 +384,20 @@ class EncoderDecoder(Transformer):
         """What `forward` unembeds, of the same arguments."""
         return self._decoded(tokens, self.encode(source, source_padding), padding)
 
-    def encode(self, source: Int[Tensor, "B S"], source_padding: Bool[Tensor, "B S"] | None = None) -> Memory:
+    def encode(
+        self, source: Int[Tensor, "B S"], source_padding: Bool[Tensor, "B S"] | None = None
+    ) -> EncoderOutput:
         """The source as the decoder reads it."""
         mask = self._mask(source, source_padding, causal=False)
         x = self.hook_encoder_embed(self._token_vectors(source))
         x = self._add_positions(x, mask.q_pos, self.encoder_position, self.hook_encoder_pos_embed)
         x = self.encoder_blocks(self._drop(self.encoder_ln_embed(x)), mask, self.encoder_position)
-        return Memory(self.encoder_ln_final(x), source_padding)
+        return EncoderOutput(self.encoder_ln_final(x), source_padding)
 
     def decode(
         self,
         tokens: Int[Tensor, "B T"],
-        memory: Memory,
+        memory: EncoderOutput,
         padding: Bool[Tensor, "B T"] | None = None,
         cache: Cache | None = None,
         last_only: bool = False,
@@ -407,7 +409,7 @@ class EncoderDecoder(Transformer):
     def _decoded(
         self,
         tokens: Int[Tensor, "B T"],
-        memory: Memory,
+        memory: EncoderOutput,
         padding: Bool[Tensor, "B T"] | None,
         cache: Cache | None = None,
     ) -> Float[Tensor, "B T D"]:

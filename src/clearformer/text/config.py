@@ -4,12 +4,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from clearformer.text.bpe import BPETokenizerSpec
-from clearformer.text.byte import ByteTokenizerSpec
-from clearformer.text.char import CharTokenizerSpec
-from clearformer.text.gpt2 import GPT2TokenizerSpec
-from clearformer.text.unigram import UnigramTokenizerSpec
-from clearformer.text.wordpiece import WordPieceTokenizerSpec
+from clearformer.text.kinds.bpe import BPETokenizerSpec
+from clearformer.text.kinds.byte import ByteTokenizerSpec
+from clearformer.text.kinds.char import CharTokenizerSpec
+from clearformer.text.kinds.gpt2 import GPT2TokenizerSpec
+from clearformer.text.kinds.unigram import UnigramTokenizerSpec
+from clearformer.text.kinds.wordpiece import WordPieceTokenizerSpec
 
 TokenizerConfig = Annotated[
     CharTokenizerSpec

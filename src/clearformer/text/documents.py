@@ -53,7 +53,7 @@ def open_backend(document: Document) -> tokenizers.Tokenizer:
         raise TokenizerError(
             "its model sets dropout, which gives one text different tokens each time: set it to null"
         )
-    _refuse_merges_into_nothing(model)
+    _check_merges(model)
     with library_errors(CANNOT_READ):
         backend = tokenizers.Tokenizer.from_str(json.dumps(document))
         backend.no_truncation()
@@ -64,7 +64,7 @@ def open_backend(document: Document) -> tokenizers.Tokenizer:
     for section in ("normalizer", "pre_tokenizer", "decoder"):
         list(parts_of(document.get(section)))
     for part in parts_of(document.get("post_processor")):
-        _refuse_unknown_marks(part)
+        _check_known_marks(part)
     return backend
 
 
@@ -78,7 +78,7 @@ def ids_of(vocab: Any) -> Mapping[str, int]:
         raise TokenizerError("damaged: its vocab is not an object of tokens and ids")
     if len(set(vocab.values())) < len(vocab) or min(vocab.values(), default=0) < 0:
         raise TokenizerError("damaged: an id of its vocab is negative, or given to two tokens")
-    _refuse_large(max(vocab.values(), default=0))
+    _check_size(max(vocab.values(), default=0))
     return vocab
 
 
@@ -95,7 +95,7 @@ def added_tokens(document: Document) -> list[Document]:
         well_formed = False
     if not well_formed or not isinstance(added, list):
         raise TokenizerError("damaged: its added_tokens are not tokens with an id and a content")
-    _refuse_large(max((token["id"] for token in added), default=0))
+    _check_size(max((token["id"] for token in added), default=0))
     return added
 
 
@@ -137,7 +137,7 @@ def _is_pair(merge: Any) -> bool:
     return isinstance(merge, list) and len(merge) == 2 and all(isinstance(token, str) for token in merge)
 
 
-def _refuse_merges_into_nothing(model: Document) -> None:
+def _check_merges(model: Document) -> None:
     prefix, vocab = model.get("continuing_subword_prefix") or "", model.get("vocab")
     if not isinstance(prefix, str) or not isinstance(vocab, Mapping):
         return  # which the library refuses
@@ -148,14 +148,14 @@ def _refuse_merges_into_nothing(model: Document) -> None:
             raise TokenizerError(CANNOT_READ.format(why=why))
 
 
-def _refuse_large(token: int) -> None:
+def _check_size(token: int) -> None:
     if token >= MOST_TOKENS:
         raise TokenizerError(
             f"damaged: a token has the id {token}, and a vocabulary of more than {MOST_TOKENS:,} is not read"
         )
 
 
-def _refuse_unknown_marks(part: Document) -> None:
+def _check_known_marks(part: Document) -> None:
     """Of what a template puts around a text, each token must be explained in it."""
     if part["type"] != "TemplateProcessing":
         return

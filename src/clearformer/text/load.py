@@ -7,14 +7,14 @@ from typing import Any
 from clearformer.errors import TokenizerError, shortened, shown
 from clearformer.files import parse_json
 from clearformer.text.backend import LOWERCASE
-from clearformer.text.bpe import BPETokenizer, Digits
-from clearformer.text.byte import BYTE_SPELLINGS, ByteTokenizer
-from clearformer.text.char import CharTokenizer
 from clearformer.text.documents import ids_of
-from clearformer.text.imported import load_imported, named_roles
+from clearformer.text.kinds.bpe import BPETokenizer, Digits
+from clearformer.text.kinds.byte import BYTE_SPELLINGS, ByteTokenizer
+from clearformer.text.kinds.char import CharTokenizer
+from clearformer.text.kinds.imported import load_imported, named_roles
+from clearformer.text.kinds.unigram import BYTE_PIECES, NORMALIZERS, UnigramTokenizer, unigram_normalizer
+from clearformer.text.kinds.wordpiece import WordPieceTokenizer, bert_normalizer
 from clearformer.text.tokenizer import ROLES, OwnTokenizer, Tokenizer
-from clearformer.text.unigram import BYTE_PIECES, NORMALIZERS, UnigramTokenizer, unigram_normalizer
-from clearformer.text.wordpiece import WordPieceTokenizer, bert_normalizer
 
 OF_BPE: tuple[type[OwnTokenizer], ...] = (CharTokenizer, ByteTokenizer, BPETokenizer)
 

@@ -150,7 +150,7 @@ def options_of(words: list[str]) -> list[str]:
     """The options that a command has."""
     if words[0] not in COMMANDS:
         return []
-    command: Any = get_command(import_module(f"clearformer.cli.{words[0]}").app)
+    command: Any = get_command(import_module(f"clearformer.cli.commands.{words[0]}").app)
     if len(words) > 1:
         command = getattr(command, "commands", {}).get(words[1], command)
     return sorted(

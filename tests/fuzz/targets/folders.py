@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from clearformer.interop.fitting import fit
-from clearformer.interop.tokens import tokenizer_documents
+from clearformer.interop.mapping.fitting import fit
+from clearformer.interop.tokenizers.tokens import tokenizer_documents
 from clearformer.interop.writing import SpecialIds, write_json, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -14,7 +14,7 @@ from clearformer.model.feedforward import GELU, ReLU, SwiGLU
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import ALiBi, Learned, Relative, RoPE, Sinusoidal
 from clearformer.text import ByteTokenizerSpec, specials_of
-from clearformer.train.state import weights_of
+from clearformer.training.store.state import weights_of
 
 from ..cases import Case, Violation
 from ..mutations import draw_file_step, spoil_file

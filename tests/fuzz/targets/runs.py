@@ -6,8 +6,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from clearformer.train.checkpoint import MANIFEST, MODEL, OPTIMIZER, STATE, describe, list_checkpoints, verify
-from clearformer.train.folder import RunFolder
+from clearformer.training.store.checkpoint import (
+    MANIFEST,
+    MODEL,
+    OPTIMIZER,
+    STATE,
+    describe,
+    list_checkpoints,
+    verify,
+)
+from clearformer.training.store.folder import RunFolder
 
 from ..cases import Case, Violation
 from ..mutations import draw_file_step, spoil_file

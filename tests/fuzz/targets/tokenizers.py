@@ -19,7 +19,7 @@ from clearformer.text import (
     load_tokenizer,
     specials_of,
 )
-from clearformer.text.byte import BYTE_SPELLINGS
+from clearformer.text.kinds.byte import BYTE_SPELLINGS
 
 from ..cases import Case, Violation
 from ..mutations import draw_file_step, spoil_file

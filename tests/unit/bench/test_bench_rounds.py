@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearformer.bench.rounds import Absent, Comparison, Contender, Figures, in_turn
+from clearformer.bench.rounds import Absent, Comparison, Contender, Figures, interleave
 
 
 def test_the_sides_take_turns_after_one_go_each_that_does_not_count() -> None:
@@ -16,7 +16,7 @@ def test_the_sides_take_turns_after_one_go_each_that_does_not_count() -> None:
         return Contender(name, measure, note=f"note of {name}")
 
     told: list[tuple[str, float]] = []
-    a, b = in_turn([side("a"), side("b")], 2, lambda name, value: told.append((name, value)))
+    a, b = interleave([side("a"), side("b")], 2, lambda name, value: told.append((name, value)))
 
     assert order == ["a", "b", "a", "b", "a", "b"]
     assert a == Figures("a", [3.0, 5.0], "note of a")

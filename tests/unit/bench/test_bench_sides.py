@@ -18,7 +18,7 @@ from clearformer.errors import UserError
 from clearformer.model import Decoder
 from clearformer.model.feedforward import GELU
 from clearformer.presets import preset, resolve_run
-from clearformer.train.config import RunConfig
+from clearformer.training.config import RunConfig
 
 LIMITS = Limits(float32=1e9, bfloat16=2e9, copy=1e9, read=1e9, peak=None)
 SIZES = ("model.d_model=12", "model.n_layers=1", "model.max_seq_len=16", "train.batch_size=4")

@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from clearformer.data.dates import DatePair, _kinds_in, language, language_codes, make_pairs
+from clearformer.data.builtin.dates import DatePair, _kinds_in, language, language_codes, make_pairs
+from clearformer.data.builtin.quantities import QUANTITIES
 from clearformer.data.holding_out import own_text
-from clearformer.data.quantities import QUANTITIES
 
 LANGUAGES = ("de", "en", "es", "fr")
 

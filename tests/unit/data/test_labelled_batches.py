@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from clearformer.data.labelled_batches import (
+from clearformer.data.labelled.batches import (
     LabelledBatches,
     fitted_lengths,
     in_length_order,
@@ -9,7 +9,7 @@ from clearformer.data.labelled_batches import (
     padded,
     padded_length,
 )
-from clearformer.data.labelled_preparing import LabelledSplit
+from clearformer.data.labelled.preparing import LabelledSplit
 from clearformer.data.shards import Split
 from clearformer.errors import DataError
 

@@ -1,7 +1,7 @@
 import pytest
 
 from clearformer.config import resolve
-from clearformer.data.labelled import LabelledData
+from clearformer.data.labelled.config import LabelledData
 from clearformer.errors import ConfigError
 
 

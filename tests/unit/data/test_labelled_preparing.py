@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clearformer.data.labelled import LabelledData
-from clearformer.data.labelled_preparing import LabelledDataset, prepare_labelled
+from clearformer.data.labelled.config import LabelledData
+from clearformer.data.labelled.preparing import LabelledDataset, prepare_labelled
 from clearformer.errors import TokenizerError
 from clearformer.text import (
     BPETokenizer,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clearformer.data.labelled_reading import LabelledText, read_labelled
+from clearformer.data.labelled.reading import LabelledText, read_labelled
 from clearformer.errors import DataError
 
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from clearformer.data.labelled import LabelledData
-from clearformer.data.labelled_sources import LABELLED_BUILT_IN, LabelledTexts, open_labelled
+from clearformer.data.labelled.config import LabelledData
+from clearformer.data.labelled.sources import LABELLED_BUILT_IN, LabelledTexts, open_labelled
 from clearformer.errors import DataError
 
 

@@ -3,7 +3,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from clearformer.data.labelled_batches import LabelledBatch
+from clearformer.data.labelled.batches import LabelledBatch
 from clearformer.data.masking import (
     IGNORED,
     MaskedBatches,

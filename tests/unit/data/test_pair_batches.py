@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearformer.data import PairBatch, PairBatches, PairSplit, batches_in_order
-from clearformer.data.pair_files import PairSide
+from clearformer.data.pairs.files import PairSide
 from clearformer.errors import TokenizerError
 from clearformer.text import CharTokenizerSpec, Tokenizer
-from clearformer.text.char import CharTokenizer
+from clearformer.text.kinds.char import CharTokenizer
 
 TOKENIZER = CharTokenizerSpec().train(["abcdefg"], specials=("<pad>", "<bos>", "<eos>"))
 PAD, BOS, EOS = TOKENIZER.pad_id, TOKENIZER.bos_id, TOKENIZER.eos_id

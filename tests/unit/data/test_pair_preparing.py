@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from clearformer.config import resolve
-from clearformer.data import PairDataset, PairsData, ShardError, pair_preparing, prepare_pairs
-from clearformer.data.pair_files import check_pair_contents, open_pair_splits, read_pair_manifest
-from clearformer.data.pair_sources import FilePairs
+from clearformer.data import PairDataset, PairsData, ShardError, prepare_pairs
+from clearformer.data.pairs import preparing as pair_preparing
+from clearformer.data.pairs.files import check_pair_contents, open_pair_splits, read_pair_manifest
+from clearformer.data.pairs.sources import FilePairs
 from clearformer.errors import DataError, DiskError, TokenizerError
 from clearformer.text import (
     BPETokenizerSpec,
@@ -314,7 +315,7 @@ def test_a_full_disk_leaves_nothing_half_made(
             raise OSError(28, "No space left on device")
         n_synced += 1
 
-    for module in ("files", "data.pair_files", "data.shards"):
+    for module in ("files", "data.pairs.files", "data.shards"):
         monkeypatch.setattr(f"clearformer.{module}.sync", sync)
     with pytest.raises(DiskError, match="No space left on device; free some space"):
         work.prepare()

@@ -6,7 +6,7 @@ import pytest
 from clearformer.config import resolve
 from clearformer.data import PairsData
 from clearformer.data.holding_out import place_of
-from clearformer.data.pair_sources import MULTI30K_LANGUAGES, Pair, open_pairs
+from clearformer.data.pairs.sources import MULTI30K_LANGUAGES, Pair, open_pairs
 from clearformer.errors import DataError
 
 

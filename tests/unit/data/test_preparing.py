@@ -13,9 +13,10 @@ import pytest
 import clearformer
 from clearformer import files
 from clearformer.config import resolve
-from clearformer.data import Dataset, TextData, cache, identity, prepare, preparing
-from clearformer.data.sources import FileSource
-from clearformer.data.splitting import split_into_pieces
+from clearformer.data import Dataset, TextData, cache, identity, prepare
+from clearformer.data.text import preparing
+from clearformer.data.text.sources import FileSource
+from clearformer.data.text.splitting import split_into_pieces
 from clearformer.errors import DataError, DiskError, TokenizerError
 from clearformer.text import (
     BPETokenizer,
@@ -127,7 +128,7 @@ def test_a_long_text_is_sampled_evenly_for_merges(work: Workplace, monkeypatch: 
         "train",
         lambda self, texts, specials: seen.extend(texts) or train(self, seen, specials),
     )
-    monkeypatch.setattr("clearformer.data.preparing.TOKENIZER_CHARS", 320)
+    monkeypatch.setattr("clearformer.data.text.preparing.TOKENIZER_CHARS", 320)
     work.prepare(BPETokenizerSpec(), val_fraction=0)
     assert [sum(letter in text for text in seen) for letter in "abcd"] == [16, 16, 16, 16]
 

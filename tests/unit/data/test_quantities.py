@@ -8,9 +8,11 @@ import pytest
 from babel.dates import format_date
 from num2words import num2words
 
-from clearformer.data import quantities_english as english
-from clearformer.data import quantities_french as french
-from clearformer.data.quantities import (
+from clearformer.data.builtin import english, french
+from clearformer.data.builtin.cldr import Language
+from clearformer.data.builtin.english import English
+from clearformer.data.builtin.french import French
+from clearformer.data.builtin.quantities import (
     MIDNIGHT,
     NOON,
     QUANTITIES,
@@ -38,9 +40,6 @@ from clearformer.data.quantities import (
     Weekday,
     Year,
 )
-from clearformer.data.quantities_cldr import Language
-from clearformer.data.quantities_english import English
-from clearformer.data.quantities_french import French
 
 BASTILLE = Day(1789, 7, 14)
 

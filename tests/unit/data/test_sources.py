@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from clearformer.data import BUILT_IN, TextData, open_source, sources
-from clearformer.data.sources import Source, find_shakespeare, topics_that_stand_alone
+from clearformer.data import BUILT_IN, TextData, open_source
+from clearformer.data.text import sources
+from clearformer.data.text.sources import Source, find_shakespeare, topics_that_stand_alone
 from clearformer.errors import DataError
 
 PLAY = b"Enter a small stand-in for the plays.\n"

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from clearformer.config import resolve
 from clearformer.data import TextData
 from clearformer.data.reading import Chunk
-from clearformer.data.splitting import Piece, split_into_pieces, split_stops
+from clearformer.data.text.splitting import Piece, split_into_pieces, split_stops
 from clearformer.errors import ConfigError, DataError
 from clearformer.text import BPETokenizerSpec
 

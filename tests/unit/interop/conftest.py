@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from clearformer.interop.fitting import fit
+from clearformer.interop.mapping.fitting import fit
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU
-from clearformer.train.state import weights_of
+from clearformer.training.store.state import weights_of
 
 TINY = ModelConfig(
     vocab_size=13,

@@ -8,8 +8,8 @@ import pytest
 import tokenizers
 
 from clearformer.errors import TokenizerError
-from clearformer.interop.fields import Fields
-from clearformer.interop.tokens import read_tokenizer, tokenizer_documents
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.tokenizers.tokens import read_tokenizer, tokenizer_documents
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.text import (

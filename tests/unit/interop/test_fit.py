@@ -8,9 +8,9 @@ import torch
 from clearformer.errors import ConfigError
 from clearformer.interop.architectures import ARCHITECTURES, meta_weights, misfits
 from clearformer.interop.architectures.base import Architecture, settled
-from clearformer.interop.fields import Fields
-from clearformer.interop.fitting import fit
-from clearformer.interop.rewriting import forms
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.mapping.fitting import fit
+from clearformer.interop.mapping.rewriting import forms
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import Linear, MultiHead
 from clearformer.model.feedforward import GEGLU, GELU, ReLU, ReLU2, SwiGLU

@@ -13,12 +13,12 @@ from safetensors.torch import load_file, save_file
 
 from clearformer.errors import CheckpointError, ClearformerError, ConfigError, RunError
 from clearformer.interop.architectures import ARCHITECTURES
-from clearformer.interop.fitting import fit
+from clearformer.interop.mapping.fitting import fit
 from clearformer.interop.reading import read_model
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
-from clearformer.train.state import weights_of
+from clearformer.training.store.state import weights_of
 
 from .conftest import TINY
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from clearformer.interop.tensors import (
+from clearformer.interop.mapping.tensors import (
     AsRow,
     Below,
     ByHead,
@@ -12,8 +12,8 @@ from clearformer.interop.tensors import (
     Layout,
     Rule,
     Same,
-    places_of,
     shapes_of,
+    tensor_maps,
     to_ours,
     to_theirs,
 )
@@ -79,7 +79,7 @@ OURS = {
 
 
 def test_rules_are_for_what_is_there() -> None:
-    places = places_of(RULES, OURS, n_layers=2)
+    places = tensor_maps(RULES, OURS, n_layers=2)
     theirs = to_theirs(places, OURS)
     assert theirs.keys() == {"wte.weight", "h.0.qk.weight", "h.0.qk.bias", "h.1.qk.weight", "bias_of_logits"}
     assert {name: tuple(tensor.shape) for name, tensor in theirs.items()} == shapes_of(places, OURS)
@@ -91,4 +91,4 @@ def test_rules_are_for_what_is_there() -> None:
 
 def test_a_tensor_without_a_place_is_told() -> None:
     with pytest.raises(AssertionError, match=r"blocks\.2"):
-        places_of(RULES, {**OURS, "blocks.2.W_Q.weight": torch.ones(1)}, n_layers=2)
+        tensor_maps(RULES, {**OURS, "blocks.2.W_Q.weight": torch.ones(1)}, n_layers=2)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from clearformer.model.attention import Mean, MultiHead
-from clearformer.model.block import Block, Memory
+from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.feedforward import NoFeedForward, ReLU
 from clearformer.model.hooks import hooked
 from clearformer.model.masks import Mask
@@ -54,7 +54,7 @@ def simple_block(placement: Placement, residual: bool, parallel: bool = False, c
     return block
 
 
-def run(block: Block, x: Tensor, memory: Memory | None = None) -> Tensor:
+def run(block: Block, x: Tensor, memory: EncoderOutput | None = None) -> Tensor:
     n = x.shape[1]
     mask = Mask(q_pos=torch.arange(n), k_pos=torch.arange(n), causal=True)
     return block(x, mask, Positions(), memory=memory)
@@ -108,7 +108,7 @@ def test_parallel_sub_layers_both_read_what_the_block_reads(
 def test_cross_attention_stands_between_the_two_with_a_norm_and_residual_of_its_own(
     placement: Placement, residual: bool, expected: float
 ) -> None:
-    x, memory = torch.full((B, T, D), 4.0), Memory(torch.full((B, 7, D), 2.0))
+    x, memory = torch.full((B, T, D), 4.0), EncoderOutput(torch.full((B, 7, D), 2.0))
     result = run(simple_block(placement, residual, cross=True), x, memory)
     assert torch.equal(result, torch.full((B, T, D), expected))
 
@@ -122,7 +122,7 @@ def test_a_block_that_reads_another_text_has_a_third_norm_and_no_window_there() 
 
 def test_a_memory_is_read_throughout_but_for_its_padding() -> None:
     real = torch.tensor([[True, True, False], [False, True, True]])
-    attend = Memory(torch.randn(2, 3, D), real).mask(torch.arange(T)).attend(None)
+    attend = EncoderOutput(torch.randn(2, 3, D), real).mask(torch.arange(T)).attend(None)
     assert torch.equal(attend.expand(2, 1, T, 3), real[:, None, None].expand(2, 1, T, 3))
 
 

@@ -16,7 +16,7 @@ from clearformer.model import Decoder, ModelConfig, Transformer, build
 from clearformer.model import attention as attention_module
 from clearformer.model.attention import Last, MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
-from clearformer.model.hooks import Hook, HookPoint, Look, hook_points, hooked, is_watched
+from clearformer.model.hooks import Hook, HookFn, HookPoint, has_any_hooks, hook_points, hooked
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import Learned, RoPE, Sinusoidal
 
@@ -74,7 +74,7 @@ def other(activation: Tensor, _: Hook) -> Tensor:
     return activation * 0.5 + torch.rand_like(activation)
 
 
-def times(factor: float) -> Look:
+def times(factor: float) -> HookFn:
     return lambda activation, _: activation * factor
 
 
@@ -251,7 +251,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         UserError, match=r"'blocks\.0\.attn\.hook_patern'.*mean 'blocks\.0\.attn\.hook_pattern'"
     ):
         decoder.run_with_cache(tokens(), names=["blocks.0.attn.hook_patern"])
-    assert not is_watched(decoder)
+    assert not has_any_hooks(decoder)
 
 
 def test_nothing_stays_watched_after_an_exception() -> None:
@@ -280,7 +280,7 @@ def test_nothing_stays_watched_where_a_block_is_refused() -> None:
 
 
 def assert_nobody_looks(decoder: Decoder) -> None:
-    assert not is_watched(decoder)
+    assert not has_any_hooks(decoder)
     assert {point.n_open for point in hook_points(decoder).values()} == {0}
 
 
@@ -303,7 +303,7 @@ def test_functions_at_one_point_run_from_the_outermost_block_inwards_on_each_oth
     decoder, text = model(position=RoPE()), tokens()
     seen: list[tuple[int, Tensor]] = []
 
-    def add(number: int) -> Look:
+    def add(number: int) -> HookFn:
         def look(activation: Tensor, _: Hook) -> Tensor:
             seen.append((number, activation))
             return activation * 2 + number
@@ -393,10 +393,10 @@ def test_threads_that_look_at_one_model_at_once_see_each_their_own() -> None:
     decoder, text, name = model(), tokens(), "blocks.0.attn.hook_z"
     together = Barrier(3, timeout=60)
 
-    def run(looks: dict[str, Look]) -> tuple[Tensor, bool]:
+    def run(looks: dict[str, HookFn]) -> tuple[Tensor, bool]:
         with decoder.hooked(looks):
             together.wait()
-            found = decoder(text), is_watched(decoder)
+            found = decoder(text), has_any_hooks(decoder)
             together.wait()
         return found
 
@@ -408,7 +408,7 @@ def test_threads_that_look_at_one_model_at_once_see_each_their_own() -> None:
     with ThreadPoolExecutor(3) as threads:
         found = list(threads.map(run, every))
 
-    assert [watched for _, watched in found] == [True, True, False]
+    assert [has_hooks for _, has_hooks in found] == [True, True, False]
     for (logits, _), wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(logits, wanted)
     assert not torch.allclose(expected[0], expected[1])
@@ -428,7 +428,7 @@ def test_attention_keeps_its_fast_form_where_only_another_thread_looks() -> None
 def test_a_hook_point_that_nobody_looks_at_hands_on_the_same_tensor() -> None:
     point, activation = HookPoint(), torch.ones(3)
     assert point(activation) is activation
-    assert not point.watched
+    assert not point.has_hooks
 
 
 @pytest.mark.parametrize("name", ["blocks.0.attn.hook_pattern", "blocks.0.attn.hook_attn_scores"])

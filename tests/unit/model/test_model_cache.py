@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clearformer.errors import UserError
-from clearformer.model import Decoder, EncoderDecoder, Memory, ModelConfig
+from clearformer.model import Decoder, EncoderDecoder, EncoderOutput, ModelConfig
 from clearformer.model.attention import Linear, MultiHead
 from clearformer.model.cache import BlockCache, Cache, KeyValueCache, LinearCache, MemoryCache
 
@@ -114,8 +114,8 @@ def test_a_block_s_cache_selects_in_both_its_parts() -> None:
 def test_a_memory_s_rows_are_selected_with_their_padding() -> None:
     vectors, real, rows = torch.randn(B, 3, DH), torch.tensor([[True] * 3, [True, False, False]]), [1, 1, 0]
 
-    padded = Memory(vectors, real).select(torch.tensor(rows))
-    whole = Memory(vectors).select(torch.tensor(rows))
+    padded = EncoderOutput(vectors, real).select(torch.tensor(rows))
+    whole = EncoderOutput(vectors).select(torch.tensor(rows))
 
     assert torch.equal(padded.vectors, vectors[rows])
     assert padded.padding is not None

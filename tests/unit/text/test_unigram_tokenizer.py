@@ -11,8 +11,8 @@ import pytest
 
 from clearformer.errors import TokenizerError
 from clearformer.text import UnigramTokenizer, UnigramTokenizerSpec, backend, specials_of
-from clearformer.text import unigram_training as training
-from clearformer.text.unigram import SPACE, SPELL_BYTE_PIECES
+from clearformer.text.kinds import unigram_training as training
+from clearformer.text.kinds.unigram import SPACE, SPELL_BYTE_PIECES
 
 CORPUS = "the hens then, thin hen\nthe naïve owl " * 3
 N_BYTES = 256

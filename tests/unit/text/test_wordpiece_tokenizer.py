@@ -73,7 +73,7 @@ def test_an_error_while_the_corpus_is_read_comes_through():
 
 
 def test_the_characters_of_a_large_script_are_its_most_frequent(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("clearformer.text.wordpiece.MAX_CHARACTERS", 2)
+    monkeypatch.setattr("clearformer.text.kinds.wordpiece.MAX_CHARACTERS", 2)
     tokenizer = WordPieceTokenizerSpec(vocab_size=29).train(["ab ab ab ac cb d"])
     assert tokenizer.spellings[:5] == ("a", "b", "##a", "##b", "ab")
     assert tokenizer.encode("ab d").tolist() == [4, tokenizer.unk_id]

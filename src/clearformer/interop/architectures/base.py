@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from clearformer.config import Spec
-from clearformer.interop.fields import Fields
-from clearformer.interop.tensors import Place, Rule, places_of
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.mapping.tensors import Rule, TensorMap, tensor_maps
 from clearformer.model import ModelConfig, build_on_meta
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import Family
@@ -95,10 +95,10 @@ class Architecture(ABC):
         """Our settings as this architecture would have them."""
         return self.read(Fields(self.write(config)))
 
-    def places(self, config: ModelConfig) -> list[Place]:
+    def places(self, config: ModelConfig) -> list[TensorMap]:
         """Where each tensor of a model is."""
         n_layers = max(config.n_layers, config.decoder_layers)
-        return places_of(self.rules(config), meta_weights(config), n_layers)
+        return tensor_maps(self.rules(config), meta_weights(config), n_layers)
 
 
 def meta_weights(config: ModelConfig) -> dict[str, Tensor]:
@@ -110,7 +110,7 @@ def meta_weights(config: ModelConfig) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class Misfit:
+class Mismatch:
     """A setting that an architecture does not have."""
 
     setting: str
@@ -118,22 +118,22 @@ class Misfit:
     theirs: Any
 
 
-def misfits(architecture: Architecture, config: ModelConfig) -> list[Misfit]:
+def misfits(architecture: Architecture, config: ModelConfig) -> list[Mismatch]:
     """The settings in which the architecture's nearest differs from ours, in the order of `ModelConfig`."""
     ours, theirs = settled(config), settled(architecture.nearest(config))
     return list(_differences(ours, theirs))
 
 
-def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> Iterator[Misfit]:
+def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> Iterator[Mismatch]:
     for name, value in ours.items():
         setting, other = prefix + name, theirs.get(name)
         if isinstance(value, Mapping) and isinstance(other, Mapping):
             if value.get("kind") != other.get("kind"):
-                yield Misfit(f"{setting}.kind", value.get("kind"), other.get("kind"))
+                yield Mismatch(f"{setting}.kind", value.get("kind"), other.get("kind"))
             else:
                 yield from _differences(value, other, f"{setting}.")
         elif value != other and (value, other) not in COMPLETED.get(setting, ()):
-            yield Misfit(setting, value, other)
+            yield Mismatch(setting, value, other)
 
 
 def settled(config: ModelConfig) -> dict[str, Any]:

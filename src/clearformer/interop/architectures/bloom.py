@@ -3,8 +3,8 @@
 from typing import Any, ClassVar
 
 from clearformer.interop.architectures.base import Architecture, dividing_heads, head_size, norm_eps
-from clearformer.interop.fields import Fields
-from clearformer.interop.tensors import ByHead, Rule
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.mapping.tensors import ByHead, Rule
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import Family

@@ -11,8 +11,8 @@ from clearformer.interop.architectures.base import (
     head_size,
     norm_eps,
 )
-from clearformer.interop.fields import Fields
-from clearformer.interop.tensors import Conv1D, Rule
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.mapping.tensors import Conv1D, Rule
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import Family

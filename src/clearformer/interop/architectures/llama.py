@@ -11,8 +11,8 @@ from clearformer.interop.architectures.base import (
     setting,
 )
 from clearformer.interop.architectures.rope import read_rope, write_rope
-from clearformer.interop.fields import Fields
-from clearformer.interop.tensors import Rule
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.mapping.tensors import Rule
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import Family

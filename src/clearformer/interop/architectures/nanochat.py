@@ -12,8 +12,8 @@ from clearformer.interop.architectures.base import (
 )
 from clearformer.interop.architectures.llama import attention_has_bias
 from clearformer.interop.architectures.rope import read_rope, write_rope
-from clearformer.interop.fields import Fields
-from clearformer.interop.tensors import HalvesExchanged, Rule
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.mapping.tensors import HalvesExchanged, Rule
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import Family

@@ -13,8 +13,8 @@ from clearformer.interop.architectures.base import (
 )
 from clearformer.interop.architectures.llama import attention_has_bias
 from clearformer.interop.architectures.rope import read_rope, write_rope
-from clearformer.interop.fields import Fields
-from clearformer.interop.tensors import ByHead, Rule
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.mapping.tensors import ByHead, Rule
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import Family

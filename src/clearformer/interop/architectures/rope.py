@@ -3,7 +3,7 @@
 from typing import Any
 
 from clearformer.errors import shown
-from clearformer.interop.fields import Fields
+from clearformer.interop.mapping.fields import Fields
 from clearformer.model.positions import Position, RoPE
 
 

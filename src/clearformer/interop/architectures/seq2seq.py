@@ -12,8 +12,8 @@ from clearformer.interop.architectures.base import (
     dividing_heads,
     head_size,
 )
-from clearformer.interop.fields import Fields
-from clearformer.interop.tensors import AsRow, Below, Rule
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.mapping.tensors import AsRow, Below, Rule
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import Family

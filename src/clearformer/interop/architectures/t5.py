@@ -3,8 +3,8 @@
 from typing import Any, ClassVar
 
 from clearformer.interop.architectures.base import Architecture, activation_name, d_ff, norm_eps
-from clearformer.interop.fields import Fields
-from clearformer.interop.tensors import Rule
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.mapping.tensors import Rule
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import Family

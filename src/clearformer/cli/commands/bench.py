@@ -1,0 +1,274 @@
+"""`clearformer bench`: side by side with what people use today, in turn on this machine."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clearformer.cli.commands.plan import readable_number, readable_rate
+from clearformer.cli.options import AsJson, Config, Device, RunName
+from clearformer.cli.tables import count, table
+
+if TYPE_CHECKING:
+    from clearformer.bench.machine import Limits
+    from clearformer.bench.rounds import Comparison
+    from clearformer.training.config import RunConfig
+
+app = typer.Typer(
+    help="Measure speed beside what people use today, in turn on this machine.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+Against = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PEER[=FOLDER]",
+        help="Measure against this one: an installed package, or a checkout in FOLDER (may be given more than once).",
+        show_default="all that are known",
+    ),
+]
+Rounds = Annotated[int, typer.Option(min=1, metavar="N", help="How often each side is measured, in turn.")]
+
+
+@app.command()
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PRESET|KEY=VALUE", help="A preset and settings, as of train.", show_default="nanogpt-cpu"
+        ),
+    ] = None,
+    config: Config = None,
+    against: Against = None,
+    rounds: Rounds = 5,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps in each measurement.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Tokens a second of training.
+
+    Against nanogpt=FOLDER, transformers and litgpt. Each side takes the same batches' worth of tokens: batch, forward,
+    backward, clipping, optimiser. What the run leaves open (train.dtype, train.compile) is decided as train decides it.
+    """
+    from clearformer.bench.training import bench_training
+    from clearformer.device import resolve_device
+    from clearformer.presets import resolve_run
+
+    run = resolve_run(arguments or ["nanogpt-cpu"], config)
+    limits = limits_of(resolve_device(run.train.device))
+    comparison = bench_training(run, against or [], rounds, steps, limits, tell)
+    report("train", [comparison], limits, run.train.device, as_json)
+
+
+@app.command()
+def generate(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RUN|PRESET|KEY=VALUE",
+            help="A run; or a preset and settings, with random weights.",
+            show_default="minigpt",
+        ),
+    ] = None,
+    against: Against = None,
+    rounds: Rounds = 5,
+    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens to add to each text.")] = 100,
+    streams: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, metavar="N", help="Texts at once (may be given more than once).", show_default="1 and 16"
+        ),
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(metavar="TYPE", help="float32 or bfloat16, on both sides.")
+    ] = "float32",
+    compiled: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="Whether clearformer's step is compiled.")
+    ] = True,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Tokens a second of greedy generation.
+
+    Against transformers' generate with its cache, and llama_cpp. All have the same weights wherever they have the
+    architecture; whether the tokens are the same is printed. llama.cpp has float16 where the others have bfloat16, and
+    one stream alone.
+    """
+    from clearformer.bench.generation import bench_generation
+    from clearformer.device import resolve_device
+    from clearformer.errors import ConfigError
+
+    if dtype not in ("float32", "bfloat16"):
+        raise ConfigError(f"--dtype {dtype}: give float32 or bfloat16")
+    decoder = decoder_of(arguments or ["minigpt"]).to(resolve_device(device, "--device")).eval()
+    limits = limits_of(resolve_device(device))
+    found = bench_generation(
+        decoder, against or [], rounds, tokens, streams or [1, 16], dtype, limits, tell, compiled
+    )
+    report("generate", found, limits, device, as_json)
+
+
+@app.command()
+def load(
+    run: RunName,
+    against: Against = None,
+    rounds: Rounds = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Seconds to open a model, and to a first token.
+
+    Against transformers: from the call to the model, and from a command's start to its first token.
+    """
+    from clearformer.bench.loading import bench_loading
+    from clearformer.device import resolve_device
+    from clearformer.run import load as load_run
+
+    limits = limits_of(resolve_device("cpu"))
+    found = bench_loading(load_run(run, device="cpu"), against or [], rounds, tell)
+    report("load", found, limits, "cpu", as_json)
+
+
+@app.command()
+def tokenize(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="A text.", show_default="Python's own documentation"),
+    ] = None,
+    against: Against = None,
+    rounds: Rounds = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Megabytes a second of byte-level BPE.
+
+    Encoding, decoding and learning, against tokenizers and tiktoken.
+    """
+    from clearformer.bench.tokenizing import bench_tokenizing
+    from clearformer.device import resolve_device
+
+    limits = limits_of(resolve_device("cpu"))
+    report("tokenize", bench_tokenizing(text_of(file), against or [], rounds, tell), limits, "cpu", as_json)
+
+
+# --- what is measured -------------------------------------------------------------------------------------
+
+
+def decoder_of(arguments: list[str]) -> Any:
+    """A run's model, or that of a preset and its changes with random weights.
+
+    Raises:
+        UserError: it is neither, or no decoder; or a run was to be changed.
+    """
+    from clearformer.errors import UserError
+    from clearformer.model import Decoder, build
+    from clearformer.presets import PRESETS, resolve_run
+    from clearformer.run import load as load_run
+
+    name, *changes = arguments
+    if name in PRESETS or "=" in name:
+        model = build(with_vocabulary(resolve_run(arguments, None)).model)
+    elif changes:
+        raise UserError(f"{changes[0]}: {name} is a run, whose model is what it is; change a preset instead")
+    else:
+        model = load_run(name, device="cpu").model
+    if not isinstance(model, Decoder):
+        raise UserError(f"bench generate compares decoders, and {name} is none; take minigpt or gpt2")
+    return model
+
+
+def with_vocabulary(run: "RunConfig") -> "RunConfig":
+    """A preset whose model has as many tokens as its tokeniser is likely to find."""
+    from clearformer.cli.commands.plan import expected_vocabulary
+
+    return run.replace(model=run.model.replace(vocab_size=run.model.vocab_size or expected_vocabulary(run)))
+
+
+def text_of(file: Path | None) -> str:
+    """A file's text, or the built-in one.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    from clearformer.data import TextData, open_source
+
+    source = open_source(TextData() if file is None else TextData(path=str(file)))
+    return "".join(chunk.text for chunk in source.documents())
+
+
+def limits_of(device: Any) -> "Limits":
+    """The machine's limits; measuring them takes some seconds."""
+    from clearformer.bench.machine import measure_limits
+
+    typer.echo("measuring what the machine can do at most", err=True)
+    return measure_limits(device)
+
+
+# --- what is printed --------------------------------------------------------------------------------------
+
+
+def tell(name: str, figure: float) -> None:
+    """A figure as it is found."""
+    typer.echo(f"  {name}: {figure:,.4g}", err=True)
+
+
+def report(subject: str, found: "list[Comparison]", limits: "Limits", device: str, as_json: bool) -> None:
+    """Print the comparisons and the machine, for a person or a program."""
+    from clearformer.bench.machine import describe
+    from clearformer.device import resolve_device
+
+    machine = describe(resolve_device(device), limits)
+    if as_json:
+        comparisons = [comparison.to_json() for comparison in found]
+        typer.echo(json.dumps({"bench": subject, "machine": machine, "comparisons": comparisons}))
+        return
+    typer.echo("\n\n".join((machine_line(machine), *map(as_text, found))))
+
+
+def machine_line(machine: dict[str, Any]) -> str:
+    """The machine and its limits in two lines."""
+    limits = machine["limits"]
+    return (
+        f"{machine['processor']}, {count(machine['threads'], 'thread')}, {machine['device']}, "
+        f"torch {machine['torch']}\n"
+        f"at most: {readable_rate(limits['float32'])} in float32, {readable_rate(limits['bfloat16'])} in "
+        f"bfloat16; copying {limits['copy'] / 1e9:.0f} GB/s, reading {limits['read'] / 1e9:.0f} GB/s"
+    )
+
+
+def as_text(comparison: "Comparison") -> str:
+    """One comparison as a table, then its other figures and who was absent."""
+    rows = [
+        (side.name, *map(readable_number, (side.median, min(side.values), max(side.values))), times)
+        for side in comparison.sides
+        for times in [
+            "" if side is comparison.sides[0] else f"{comparison.times_as_fast(side):.2f} times as fast"
+        ]
+    ]
+    lines = [
+        comparison.what,
+        table(("", f"median {comparison.unit}", "lowest", "highest", "clearformer is"), rows),
+        *(
+            f"  {name.replace('_', ' ')}: {shown_fact(name, value)}"
+            for name, value in comparison.facts.items()
+        ),
+        *(f"  {side.name}: {side.note}" for side in comparison.sides if side.note),
+        *(f"  {absent.name} took no part: {absent.reason}" for absent in comparison.absent),
+    ]
+    return "\n".join(lines)
+
+
+def shown_fact(name: str, value: Any) -> str:
+    """A figure for a person."""
+    if value is None:
+        return "unknown (this device's peak is not in the table)"
+    if name.startswith("of_") or name == "mfu":
+        return f"{value:.1%}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.4g}"
+        if isinstance(value, float)
+        else str(value)
+    )

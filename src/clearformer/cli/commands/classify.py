@@ -1,0 +1,84 @@
+"""`clearformer classify`: of which class is each line."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearformer.cli.options import Average, Checkpoint, Device, Dtype, RunName
+from clearformer.errors import UserError
+
+if TYPE_CHECKING:
+    from clearformer.evaluation.classes.scores import Prediction
+    from clearformer.training.config import RunConfig
+
+app = typer.Typer(add_completion=False)
+
+INSTEAD = {
+    "next_token": "continues texts: clearformer generate {run}",
+    "translation": "translates: clearformer translate {run} FILE",
+    "masked": "fills in masked tokens; clearformer train classify train.pretrained={run} data.path=FILE.tsv makes a "
+    "classifier of it",
+}
+
+
+@app.command("classify")
+def command(
+    run: RunName,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="What to classify, a text a line.",
+            show_default="standard input",
+        ),
+    ] = "-",
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut a text that is longer than the model reads.")
+    ] = False,
+    average: Average = 1,
+    checkpoint: Checkpoint = "latest",
+    device: Device = "auto",
+    dtype: Dtype = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, with the probabilities of all classes.")
+    ] = False,
+) -> None:
+    """Tell the class of each line of a file or of standard input.
+
+    One line out for one line in, the empty line included: the likeliest label, a tab, its probability.
+    """
+    from clearformer.cli.commands.translate import dtype_of, lines_of, name_of
+    from clearformer.evaluation.classes.scores import classify
+    from clearformer.run import find_run, load
+
+    check_classifies(find_run(run).read_config(), run)
+    lines = lines_of(file)
+    trained = load(run, checkpoint, device, average)
+    found = classify(
+        trained,
+        lines,
+        too_long="truncate" if truncate else None,
+        dtype=dtype_of(trained, dtype),
+        place=lambda number: f"{name_of(file)}, line {number}",
+    )
+    if as_json:
+        about = {"run": str(trained.folder.path), "step": trained.step, "average": average}
+        typer.echo(json.dumps(about | {"lines": [vars(prediction) for prediction in found]}))
+        return
+    for prediction in found:
+        typer.echo(as_line(prediction))
+
+
+def check_classifies(config: "RunConfig", run: str) -> None:
+    """Raise UserError where a run does not classify; say what it does, and by which command."""
+    kind = config.train.objective.kind
+    if kind in INSTEAD:
+        raise UserError(f"{run} does not classify; it {INSTEAD[kind].format(run=run)}")
+
+
+def as_line(prediction: "Prediction") -> str:
+    """A prediction on one line; that of an empty text is empty."""
+    if not prediction.label:
+        return ""
+    return f"{' '.join(prediction.label.split())}\t{prediction.probability:.4f}"

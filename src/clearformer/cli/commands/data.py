@@ -1,0 +1,132 @@
+"""`clearformer data`: what data there are, data as tokens, and a look at what was made."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from clearformer.cli.options import show_log
+from clearformer.cli.views.prepared import Shown, prepared
+from clearformer.config import Spec, parse_override, resolve
+from clearformer.data import BUILT_IN_BY_KIND, Data, TextData, kind_of
+from clearformer.data.text.preparing import Progress
+from clearformer.errors import ClearformerError
+from clearformer.text import CharTokenizerSpec, TokenizerConfig
+
+app = typer.Typer(
+    help="List the built-in data, prepare data as tokens, and inspect what was made.", no_args_is_help=True
+)
+
+TITLES = {
+    "text": "texts, for a language model",
+    "pairs": "pairs of lines in two languages, for translation",
+    "labelled": "labelled texts, for classification",
+}
+ABSENT = {
+    "text": "fetched when first used",
+    "pairs": "not on this machine: preparing it tells where it is to be had",
+    "labelled": "not on this machine: preparing it tells where it is to be had",
+}
+YOUR_OWN = """\
+data.name=NAME takes one of these. Of yours, each plain or gzip:
+  data.path=FILE                     a text: a file, a folder of them, or JSONL (data.field=NAME holds the text)
+  data.source=FILE data.target=FILE  two files of which line n of the one translates line n of the other
+  data.kind=pairs data.path=FILE     the same in one file, source<TAB>target
+  data.kind=labelled data.path=FILE  TSV, CSV or JSONL (data.text_field=NAME, data.label_field=NAME)"""
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="KEY=VALUE",
+        help="Settings, such as data.path=book.txt tokenizer.kind=bpe tokenizer.vocab_size=512.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+class PrepareConfig(Spec):
+    """What `prepare` and `inspect` can be told: the two sections of a run that tokens depend on."""
+
+    data: Data = TextData()
+    tokenizer: TokenizerConfig = CharTokenizerSpec()
+
+
+@app.command("list")
+def list_command(as_json: AsJson = False) -> None:
+    """Show the built-in data by kind, and where they are on this machine."""
+    if as_json:
+        listed = {
+            kind: [
+                {"name": name, "about": known.about, "size": known.size, "place": known.where()}
+                for name, known in built_in.items()
+            ]
+            for kind, built_in in BUILT_IN_BY_KIND.items()
+        }
+        typer.echo(json.dumps(listed))
+        return
+    for kind, built_in in BUILT_IN_BY_KIND.items():
+        typer.echo(TITLES[kind])
+        for name, known in built_in.items():
+            place = known.where()
+            typer.echo(f"  {typer.style(f'{name:12}', bold=True)} {known.about}")
+            typer.echo(f"  {'':12} {known.size}; {f'at hand: {place}' if place else ABSENT[kind]}")
+        typer.echo()
+    typer.echo(YOUR_OWN)
+
+
+@app.command("prepare")
+def prepare_command(overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Turn data into tokens in the cache, or check those that are there."""
+    shown = _prepared(overrides, check=True)
+    if as_json:
+        typer.echo(json.dumps(shown.summary()))
+    else:
+        shown.print_summary()
+
+
+@app.command("inspect")
+def inspect_command(overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """The splits, how each begins, examples with their tokens, checksums."""
+    shown = _prepared(overrides, check=False)
+    try:
+        n_checked = shown.check()
+    except ClearformerError as error:
+        error.args = (f"{error}; `clearformer data prepare` with the same settings makes it again",)
+        raise
+    if as_json:
+        typer.echo(json.dumps(shown.summary() | shown.details() | {f"n_{shown.files}_checked": n_checked}))
+        return
+    shown.print_summary()
+    shown.print_details()
+    typer.echo(f"\n{n_checked} {shown.files}, each with the SHA-256 it was written with")
+
+
+def _prepared(overrides: list[str] | None, check: bool) -> Shown:
+    show_log()
+    layers = [parse_override(override) for override in overrides or []]
+    config = resolve(PrepareConfig, {"data": {"kind": _kind(layers)}}, *layers)
+    with _progress_bar() as progress:
+        return prepared(config.data, config.tokenizer, check=check, progress=progress)
+
+
+def _kind(layers: list[dict]) -> str:
+    """The kind that the settings mean; of a text where they could be of several."""
+    settings: dict = {}
+    for layer in layers:
+        data = layer.get("data", {})
+        settings |= {"kind": data} if isinstance(data, str) else data
+    return kind_of(settings) or "text"
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Progress]:
+    """A bar on standard error, where someone looks; it goes when the work is done."""
+    from rich.console import Console
+    from rich.progress import Progress as RichProgress
+
+    with RichProgress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("")
+        yield lambda doing, done, total: bar.update(task, description=doing, completed=done, total=total)

@@ -1,0 +1,188 @@
+"""`clearformer generate`: continue a text."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clearformer.cli import standard_input
+from clearformer.cli.options import (
+    AsJson,
+    Checkpoint,
+    Device,
+    RunName,
+    check_utf8,
+    named_as_options,
+    was_given,
+)
+from clearformer.cli.tables import count
+from clearformer.errors import TokenizerError, UserError, shortened
+
+if TYPE_CHECKING:
+    from clearformer.decoding import Continuation, Sample
+    from clearformer.run import Run
+
+app = typer.Typer(add_completion=False)
+
+FOR_SAMPLES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop", "compiled")
+
+
+@app.command("generate")
+def command(
+    context: typer.Context,
+    run: RunName,
+    prompt: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="What the text begins with; - reads it from standard input. In bash, $'a\\nb' holds a new line.",
+            show_default="a new line",
+        ),
+    ] = "\n",
+    max_new_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="The most tokens to add.")] = 400,
+    temperature: Annotated[
+        float, typer.Option(min=0, metavar="X", help="1: as learned; less: safer; 0: greedy.")
+    ] = 0.8,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="Choose among the K likeliest tokens.")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="Choose among the likeliest tokens that make up P together."),
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="Leave out tokens less than P times as likely as the likeliest."),
+    ] = None,
+    repetition_penalty: Annotated[
+        float, typer.Option(metavar="X", help="Over 1: make tokens used before less likely.")
+    ] = 1.0,
+    beams: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Draw nothing: find the likeliest text by beam search with N beams."
+        ),
+    ] = None,
+    num: Annotated[int, typer.Option(min=1, metavar="N", help="How many texts, all at once.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same texts.")] = 1,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="End before this text (may be given more than once)."),
+    ] = None,
+    checkpoint: Checkpoint = "latest",
+    device: Device = "auto",
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compile", help="Compile the step for a token, which pays from some thousands of tokens on."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a prompt, token by token; a single text is shown as it is made."""
+    from clearformer.decoding import generate, search
+    from clearformer.decoding.samples import continuer
+    from clearformer.run import load
+
+    if beams is not None:
+        check_no_sampling_settings(context)
+    if prompt == "-":
+        prompt = standard_input.read_text()
+    for option, texts in (("--prompt", [prompt]), ("--stop", stop or [])):
+        for text in texts:
+            check_utf8(option, text)
+    trained = load(run, checkpoint, device)
+    continuer(trained)
+    check_known_characters(trained, prompt)
+    settings = {
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+        "stop": stop or [],
+        "compiled": compiled,
+    }
+    with named_as_options(context):
+        if beams is not None:
+            found = search(trained, prompt, max_new_tokens=max_new_tokens, beams=beams, num=num)
+            about = {"beams": beams}
+        elif num == 1 and not as_json:
+            show_as_made(trained, prompt, settings)
+            return
+        else:
+            found = generate(trained, prompt, num=num, **settings)
+            about = {"seed": seed}
+    warn_of_truncation(found[0])
+    typer.echo(as_object(found, about) if as_json else as_text(found))
+
+
+def check_known_characters(run: "Run", prompt: str) -> None:
+    """Read a prompt before it is shown; tells how a new line is typed, where a backslash and an n stand in its place.
+
+    Raises:
+        TokenizerError: it holds a character that the tokeniser lacks.
+    """
+    from clearformer.text import located
+
+    hint = ""
+    if "\\n" in prompt:
+        hint = (
+            f"it holds a backslash and an n; a new line is typed --prompt $'{shortened(prompt, 40)}' in bash"
+        )
+    try:
+        run.tokenizer.encode(prompt)
+    except TokenizerError as error:
+        raise TokenizerError("; ".join(filter(None, (str(located(error, "--prompt")), hint)))) from None
+    if hint:
+        typer.echo(f"note: --prompt: {hint}", err=True)
+
+
+def check_no_sampling_settings(context: typer.Context) -> None:
+    """Raise UserError where beam search is asked for and something that has no part in it."""
+    for name in FOR_SAMPLES:
+        if was_given(context, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option}: beam search draws no samples; leave out {option}, or --beams")
+
+
+def show_as_made(run: "Run", prompt: str, settings: dict[str, Any]) -> None:
+    """Print one text piece by piece."""
+    from clearformer.decoding import stream
+
+    pieces = stream(run, prompt, **settings)  # which refuses what cannot be continued
+    typer.echo(prompt, nl=False)
+    while True:
+        try:
+            typer.echo(next(pieces), nl=False)
+            sys.stdout.flush()
+        except StopIteration as done:
+            typer.echo()
+            warn_of_truncation(done.value)
+            return
+
+
+def warn_of_truncation(sample: "Sample | Continuation") -> None:
+    """Say on standard error where the prompt was longer than the model reads."""
+    if sample.truncated:
+        typer.echo(
+            f"the prompt is {count(sample.n_prompt_tokens, 'token')} long; the model read the last "
+            f"{sample.n_prompt_tokens_read:,} of them",
+            err=True,
+        )
+
+
+def as_text(texts: "Sequence[Sample | Continuation]") -> str:
+    """All texts, each with its prompt, and a line between."""
+    return "\n---\n".join(text.prompt + text.text for text in texts)
+
+
+def as_object(texts: "Sequence[Sample | Continuation]", settings: dict[str, Any]) -> str:
+    """All texts as one JSON object."""
+    keys = ("text", "tokens", "logprob", "score", "finish_reason", "n_prompt_tokens", "n_prompt_tokens_read")
+    rows = [{key: getattr(text, key) for key in keys if hasattr(text, key)} for text in texts]
+    return json.dumps({"prompt": texts[0].prompt} | settings | {"samples": rows})

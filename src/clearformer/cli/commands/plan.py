@@ -1,0 +1,216 @@
+"""`clearformer plan`: what a run will cost, before it is made."""
+
+import json
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearformer.cli.options import AsJson, Config, Settings
+from clearformer.cli.tables import count, paragraph, table
+
+if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
+    from clearformer.training.config import RunConfig
+    from clearformer.training.plan import Plan, Rate
+
+MEASURE = "measure"
+GUESSED_CHARACTERS = 65  # of Tiny Shakespeare
+GUESSED_CLASSES = 2
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def plan(
+    arguments: Settings = None,
+    config: Config = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|measure",
+            help="Estimate the time on a GPU by its name, such as a100, or on this machine by a short measurement.",
+        ),
+    ] = MEASURE,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run's parameters, FLOPs, memory and time, without training."""
+    from clearformer.presets import resolve_run
+
+    run = resolve_run(arguments or [], config)
+    planned = plan_run(run, device)
+    for note in notes(run):
+        typer.echo(note, err=True)
+    if as_json:
+        typer.echo(json.dumps(asdict(planned)))
+    else:
+        typer.echo(as_text(planned))
+
+
+def plan_run(run: "RunConfig", device: str) -> "Plan":
+    """The plan of a run on a named device, or on this machine where the name is `measure`.
+
+    Raises:
+        ConfigError: there is no such device, or it does not go with the run's settings.
+    """
+    from clearformer.device import resolve_device, resolve_dtype
+    from clearformer.training.plan import measured_rate, named_rate, plan
+
+    model = run.model.replace(
+        vocab_size=run.model.vocab_size or expected_vocabulary(run), n_classes=expected_classes(run)
+    )
+    if device == MEASURE:
+        here = resolve_device(run.train.device)
+        device_type, rate = here.type, measured_rate(resolve_dtype(run.train.dtype, here), here)
+    else:
+        device_type, rate = "cuda", named_rate(device, run.train.dtype)
+    return plan(model, run.train.replace(dtype=rate.dtype), rate, device_type)
+
+
+def expected_vocabulary(run: "RunConfig") -> int:
+    """The tokeniser's vocabulary before it has read any text; that of characters is a guess."""
+    from clearformer.text import (
+        BPETokenizerSpec,
+        ByteTokenizerSpec,
+        CharTokenizerSpec,
+        GPT2TokenizerSpec,
+        UnigramTokenizerSpec,
+        WordPieceTokenizerSpec,
+        specials_of,
+    )
+    from clearformer.text.tokenizer import wanted_specials
+
+    of_family = specials_of(run.model.family)
+    match run.tokenizer:
+        case CharTokenizerSpec() as tokenizer:
+            specials = wanted_specials(of_family, bos=tokenizer.bos, eos=tokenizer.eos, unk=tokenizer.unk)
+            return GUESSED_CHARACTERS + len(specials)
+        case ByteTokenizerSpec() as tokenizer:
+            return 256 + len(wanted_specials(of_family, bos=tokenizer.bos, eos=tokenizer.eos))
+        case BPETokenizerSpec() | WordPieceTokenizerSpec() | UnigramTokenizerSpec() as tokenizer:
+            return tokenizer.vocab_size
+        case GPT2TokenizerSpec():
+            return 50_257
+
+
+def expected_classes(run: "RunConfig") -> int | None:
+    """The labels of the data before they are read; a guess, where no settings say."""
+    from clearformer.data import LabelledData
+    from clearformer.training.tasks import Classify
+
+    if not isinstance(run.train.objective, Classify) or not isinstance(run.data, LabelledData):
+        return None
+    return run.model.n_classes or len(run.data.labels or ()) or GUESSED_CLASSES
+
+
+def notes(run: "RunConfig") -> list[str]:
+    """What to tell the user where the plan rests on a guess."""
+    told = []
+    if run.model.vocab_size is None and run.tokenizer.kind == "char":
+        told.append(
+            f"note: how many characters the text has is not known yet; the plan takes {expected_vocabulary(run)}. "
+            f"model.vocab_size=N sets another number"
+        )
+    n_classes = expected_classes(run)
+    if n_classes is not None and run.model.n_classes is None and getattr(run.data, "labels", None) is None:
+        told.append(
+            f"note: how many labels the texts have is not known yet; the plan takes {n_classes}. "
+            f"model.n_classes=N sets another number"
+        )
+    return told
+
+
+# --- what is printed --------------------------------------------------------------------------------------
+
+
+def as_text(plan: "Plan") -> str:
+    """A plan for a person to read."""
+    return "\n\n".join(
+        (component_table(plan), paragraph(formula_line(plan)), memory_table(plan), paragraph(time_line(plan)))
+    )
+
+
+def component_table(plan: "Plan") -> str:
+    """Parameters and FLOPs of every component."""
+    parameters, flops = plan.parameters, plan.flops_per_token
+    rows = [
+        (name, f"{n:,}", f"{n / parameters.total:.1%}", f"{flops.by_component[name]:,.0f}")
+        for name, n in parameters.by_component.items()
+    ]
+    rows.append(("total", f"{parameters.total:,}", "", f"{flops.forward:,.0f}"))
+    return table(("component", "parameters", "share", "FLOPs a token, forward"), rows)
+
+
+def formula_line(plan: "Plan") -> str:
+    """What the formulas give beside what was counted."""
+    parameters, flops = plan.parameters, plan.flops_per_token
+    return (
+        f"By formula: {count(parameters.by_formula, 'parameter')}, {parameters.matrices:,} without biases and norms; "
+        f"{flops.by_formula:,.0f} FLOPs a token, the backward pass as twice the forward pass "
+        f"({flops.forward + flops.backward:,.0f} counted)."
+    )
+
+
+def memory_table(plan: "Plan") -> str:
+    """Bytes by what they are for, and the most at once."""
+    rows = [(name, readable_bytes(n_bytes)) for name, n_bytes in asdict(plan.memory_bytes).items()]
+    return table(("memory in training", ""), rows)
+
+
+def time_line(plan: "Plan") -> str:
+    """The estimate of time, with all that it assumes."""
+    if plan.rate is None or plan.seconds is None or plan.seconds_per_step is None:
+        return "No estimate of the time: the device's rate is not known."
+    rate = plan.rate
+    steps = "more steps than can be counted" if plan.steps is None else count(plan.steps, "step")
+    return (
+        f"Time (an estimate): {readable_seconds(plan.seconds)} of training, {steps} of "
+        f"{count(plan.tokens_per_step, 'token')} and {readable_seconds(plan.seconds_per_step)} each, if training "
+        f"reaches {rate.utilisation:.0%} of {readable_rate(rate.flops_per_second)} "
+        f"({rate.device} in {rate.dtype}, {rate.source}).{of_a_busy_machine(rate)}"
+    )
+
+
+def of_a_busy_machine(rate: "Rate") -> str:
+    """A warning where other work slowed the machine down as it was measured."""
+    if not rate.is_uneven:
+        return ""
+    return (
+        f" The machine was busy while it was measured (the median product took {rate.spread:.1f} times as long as the "
+        "fastest): the estimate is rough; measure again when it is idle."
+    )
+
+
+def readable_bytes(n_bytes: int) -> str:
+    """Bytes in the unit that leaves one to three digits before the point."""
+    size, units = float(n_bytes), ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.0f} B" if units[0] == "B" else f"{size:,.1f} {units[0]}"
+
+
+def readable_rate(flops_per_second: float) -> str:
+    """A rate in GFLOP/s or TFLOP/s."""
+    if flops_per_second >= 1e12:
+        return f"{flops_per_second / 1e12:,.1f} TFLOP/s"
+    return f"{flops_per_second / 1e9:,.0f} GFLOP/s"
+
+
+def readable_number(number: float) -> str:
+    """Three or four digits, with commas where there are many."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
+def readable_seconds(seconds: float) -> str:
+    """A length of time to two digits or more, in the unit that suits it."""
+    units = (
+        ("ms", 1e-3, 1),
+        ("s", 1, 120),
+        ("min", 60, 7200),
+        ("hours", 3600, 172_800),
+        ("days", 86_400, math.inf),
+    )
+    size, unit = next((size, unit) for unit, size, limit in units if seconds < limit)
+    number = seconds / size
+    return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.2g} {unit}"

@@ -1,0 +1,77 @@
+"""`clearformer runs`: what has been trained."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from clearformer.training.store.folder import RunFolder
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """List the runs under runs/ (or $CLEARFORMER_RUNS) with how far they are."""
+    from clearformer.cli.tables import table
+    from clearformer.files import runs_folder
+    from clearformer.run import list_runs
+
+    rows = [describe(folder) for folder in list_runs()]
+    if as_json:
+        typer.echo(json.dumps({"folder": str(runs_folder()), "runs": rows}))
+        return
+    if not rows:
+        typer.echo(f"There are no runs in {runs_folder()} yet; clearformer train makes one.")
+        return
+    if readable := [row for row in rows if row["error"] is None]:
+        heads = ("run", "data", "step", "seconds", "loss", "held-out")
+        typer.echo(table(heads, map(cells, readable), n_left=2))
+    for row in rows:
+        if row["error"] is not None:
+            typer.echo(f"{row['name']} cannot be read: {row['error']}")
+
+
+def cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """A run that can be read, as its row in the table."""
+    from clearformer.training.report import held_out
+
+    loss = "-" if row["loss"] is None else f"{row['loss']:.4f}"
+    return row["name"], row["data"], f"{row['step']:,}", f"{row['seconds']:,.0f}", loss, held_out(row)
+
+
+def describe(folder: "RunFolder") -> dict[str, Any]:
+    """One run: its name, data and last metrics; or why it cannot be read."""
+    from clearformer.errors import ClearformerError
+
+    row: dict[str, Any] = {"name": folder.path.name, "error": None}
+    try:
+        return row | {"data": folder.read_config().data.label} | last_metrics(folder)
+    except (ClearformerError, OSError) as error:
+        return row | {"error": str(error)}
+
+
+def last_metrics(folder: "RunFolder") -> dict[str, Any]:
+    """How far a run is, and its last losses.
+
+    Raises:
+        RunError: a line of its metrics is none.
+    """
+    from clearformer.errors import RunError
+    from clearformer.training.store.folder import read_metrics
+
+    lines = read_metrics(folder.metrics_file)
+    last = lines[-1] if lines else {}
+    evaluated = next((line for line in reversed(lines) if "val_loss" in line), {})
+    found = {
+        "step": last.get("step", 0),
+        "seconds": last.get("seconds", 0.0),
+        "loss": last.get("loss"),
+        "val_loss": evaluated.get("val_loss"),
+        "val_share": evaluated.get("val_share"),
+    }
+    for name, value in found.items():
+        if not isinstance(value, int | float | None):
+            raise RunError(f"{folder.metrics_file}: {name} is no number: {value!r}")
+    return found

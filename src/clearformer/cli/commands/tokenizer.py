@@ -1,0 +1,518 @@
+"""`clearformer tokenizer`: train a tokeniser, look at what one makes of a text, and compare several."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clearformer.cli import standard_input
+from clearformer.cli.options import AsJson, check_utf8
+from clearformer.cli.tables import count
+from clearformer.errors import DataError, UserError, did_you_mean, shortened
+from clearformer.files import runs_folder, user_path
+
+if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
+    from rich.console import Console
+    from rich.table import Table
+
+    from clearformer.text import BPETokenizer, Tokenizer
+
+MAX_ROWS = 500  # a table longer than this is not read; --json gives all of it
+NAMED = ("char", "byte", "gpt2")
+DEFAULT_KINDS = "bpe,wordpiece,unigram"
+HELD_OUT = 0.1  # of every text, its end
+EXAMPLE_WORDS = (5, 25)
+EXAMPLES_TRIED = 100
+UNITS = (("chars", "character"), ("bytes", "byte"), ("tokens", "token"))
+
+app = typer.Typer(
+    help="Train a tokenizer, look at what one makes of a text, or compare several.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+class TrainedKind(StrEnum):
+    """What `train` can make; GPT-2's vocabulary is read, never trained."""
+
+    CHAR = "char"
+    BYTE = "byte"
+    BPE = "bpe"
+    WORDPIECE = "wordpiece"
+    UNIGRAM = "unigram"
+
+
+class Family(StrEnum):
+    """The arrangements of a Transformer, each of which needs special tokens of its own."""
+
+    DECODER = "decoder"
+    ENCODER = "encoder"
+    ENCODER_DECODER = "encoder-decoder"
+
+
+class Normalization(StrEnum):
+    """What unigram does to a text first."""
+
+    NONE = "none"
+    NFKC = "nfkc"
+
+
+@app.command()
+def train(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH",
+            help="Texts to learn from: files, or folders of them (byte needs none). Several give one vocabulary "
+            "for all, as two languages of a translation share it.",
+        ),
+    ] = None,
+    kind: Annotated[
+        TrainedKind, typer.Option(help="One token a character, a byte, or a learned part of words.")
+    ] = TrainedKind.BPE,
+    vocab_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Tokens in all, for bpe, wordpiece and unigram, special ones included.",
+            show_default="1024",
+        ),
+    ] = None,
+    lowercase: Annotated[
+        bool | None,
+        typer.Option(
+            "--lowercase/--cased",
+            help="Whether bpe, wordpiece and unigram take capitals away.",
+            show_default="as the kind does: wordpiece takes them away",
+        ),
+    ] = None,
+    normalize: Annotated[
+        Normalization | None,
+        typer.Option(
+            help="For unigram: one form for signs that Unicode holds to be the same.", show_default="none"
+        ),
+    ] = None,
+    family: Annotated[
+        Family, typer.Option(help="Add the special tokens that this family of models needs.")
+    ] = Family.DECODER,
+    bos: Annotated[bool, typer.Option("--bos", help="Add <bos>, which starts a document.")] = False,
+    eos: Annotated[bool, typer.Option("--eos", help="Add <eos>, which ends a document.")] = False,
+    unk: Annotated[
+        bool, typer.Option("--unk", help="Add <unk>, for characters that char has not seen.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("tokenizer.json"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+) -> None:
+    """Train a tokenizer and write tokenizer.json."""
+    from clearformer.text import specials_of
+
+    _check_not_empty("PATH", paths or [])
+    if out.exists() and not force:
+        raise UserError(f"{out} exists: choose another --out, or add --force to replace it")
+    specials = {"bos": bos, "eos": eos, "unk": unk}
+    options: dict[str, Any] = {name: True for name, wanted in specials.items() if wanted}
+    given = {"vocab_size": vocab_size, "lowercase": lowercase, "normalize": normalize and normalize.value}
+    options |= {name: value for name, value in given.items() if value is not None}
+    spec = _spec(kind, options)
+    if spec.needs_corpus and not paths:
+        raise UserError(f"--kind {kind} learns from text: name at least one text file")
+    if paths and not spec.needs_corpus:
+        typer.echo(f"--kind {kind} has nothing to learn: the files are not read", err=True)
+    tokenizer = spec.train(_read_texts(paths or []), specials_of(family))
+    tokenizer.save(out)
+    typer.echo(f"{out}: {_description(tokenizer)}", err=True)
+    if "vocab_size" in type(spec).model_fields and tokenizer.vocab_size < spec.vocab_size:
+        typer.echo(
+            f"fewer than the {spec.vocab_size:,} asked for: the text repeats nothing more that could be a token",
+            err=True,
+        )
+    typer.echo(f'next: clearformer tokenizer show "some text" --tokenizer {out}', err=True)
+
+
+@app.command()
+def show(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads standard input.")],
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|RUN|char|byte|gpt2",
+            help="A tokenizer.json, a run's name or folder, or char (the text's own characters), byte, gpt2.",
+        ),
+    ] = "byte",
+    merges: Annotated[
+        bool, typer.Option("--merges", help="Show the merges of BPE as they happen, word by word.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the tokens of a text.
+
+    Each with its id and bytes; for BPE, with --merges, the merges that made them. A text that begins with - comes after
+    --: clearformer tokenizer show -- "-x".
+    """
+    if text == "-":
+        text = standard_input.read_text()
+    check_utf8("TEXT", text)
+    chosen = _find_tokenizer(tokenizer, text)
+    bpe = _require_merges(chosen) if merges else None
+    if as_json:
+        typer.echo(json.dumps(_as_data(text, chosen, bpe)))
+    else:
+        _print(text, chosen, bpe)
+
+
+@app.command()
+def compare(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE", help="Texts: files, or folders of them, all taken together."),
+    ],
+    kinds: Annotated[
+        str, typer.Option(metavar="KIND,...", help="What to train: char, byte, bpe, wordpiece, unigram.")
+    ] = DEFAULT_KINDS,
+    vocab_size: Annotated[
+        str, typer.Option(metavar="N,...", help="Vocabulary sizes for those kinds that have one.")
+    ] = "4000",
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="Train on lower case and compare on it.")
+    ] = False,
+    held_out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Measure on this text.",
+            show_default="the last tenth of every FILE",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|RUN|byte|gpt2",
+            help="Compare this one too, which is made already (may be given more than once).",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare how finely tokenizers cut a text."""
+    _check_not_empty("FILE", paths)
+    _check_not_empty("--held-out", [held_out])
+    made = {name: _find_tokenizer(name) for name in tokenizer or []}
+    chosen = [] if tokenizer and kinds == DEFAULT_KINDS else _kinds(kinds)
+    sizes = _sizes(vocab_size)
+    parts = _Parts(paths, held_out)
+    tokenizers = list(_trained(chosen, sizes, lowercase, parts)) + list(made.items())
+    example = _example(parts.measured_lines())
+    compared = [_compared(name, each, parts, example) for name, each in tokenizers]
+    if as_json:
+        trained_on = parts.trained_on if chosen else None
+        about = {"trained_on": trained_on, "measured_on": parts.measured_on, "example": example}
+        typer.echo(json.dumps(about | {"tokenizers": compared}))
+    else:
+        trained = f"trained on {parts.trained_on}, " if chosen else ""
+        _print_comparison(compared, f"{trained}measured on {parts.measured_on}")
+
+
+def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
+    from clearformer import text
+    from clearformer.config import resolve
+
+    specs = {
+        TrainedKind.CHAR: text.CharTokenizerSpec,
+        TrainedKind.BYTE: text.ByteTokenizerSpec,
+        TrainedKind.BPE: text.BPETokenizerSpec,
+        TrainedKind.WORDPIECE: text.WordPieceTokenizerSpec,
+        TrainedKind.UNIGRAM: text.UnigramTokenizerSpec,
+    }
+    if foreign := [name for name in options if name not in specs[kind].model_fields]:
+        option = "--" + foreign[0].replace("_", "-")
+        if foreign[0] == "lowercase" and not options["lowercase"]:
+            option = "--cased"
+        raise UserError(f"{option} does not go with --kind {kind}: leave it out, or choose another kind")
+    return resolve(specs[kind], options)
+
+
+def _check_not_empty(option: str, names: Sequence[str | None]) -> None:
+    if "" in names:
+        raise UserError(f"{option}: nothing is given as a name (is a variable of the shell unset?)")
+
+
+def _read_texts(paths: list[str]) -> Iterator[str]:
+    from clearformer.config import resolve
+    from clearformer.data import TextData, open_source
+    from clearformer.data.text.splitting import split_into_pieces
+
+    sources = [open_source(resolve(TextData, {"path": path})) for path in paths]
+    for source in sources:
+        yield from (piece.text for piece in split_into_pieces(source.documents(), {"all": sys.maxsize}))
+
+
+class _Parts:
+    """The text to train on and the text to measure on, read anew each time they are asked for."""
+
+    def __init__(self, paths: list[str], held_out: str | None) -> None:
+        self._paths, self._held_out = paths, held_out
+        names = ", ".join(map(str, paths))
+        share = "" if held_out is not None else f"the first {1 - HELD_OUT:.0%} of "
+        self.trained_on = share + names
+        self.measured_on = held_out if held_out is not None else f"the last {HELD_OUT:.0%} of {names}"
+        self._lengths = (
+            {} if held_out is not None else {path: sum(map(len, _read_texts([path]))) for path in paths}
+        )
+        if too_short := [path for path, n_chars in self._lengths.items() if n_chars < 1 / HELD_OUT]:
+            raise DataError(
+                f"{too_short[0]}: too short to hold a part of it out; give a longer text, or --held-out"
+            )
+
+    def training_texts(self) -> Iterator[str]:
+        if self._held_out is not None:
+            return _read_texts(self._paths)
+        return self._split("train")
+
+    def measured_lines(self) -> Iterator[str]:
+        """Lines without their ends; a long text's come in pieces that a line may be cut by."""
+        texts = _read_texts([self._held_out]) if self._held_out is not None else self._split("val")
+        return (line.removesuffix("\r") for text in texts for line in text.split("\n"))
+
+    def _split(self, name: str) -> Iterator[str]:
+        from clearformer.data import TextData, open_source
+        from clearformer.data.text.splitting import split_into_pieces, split_stops
+
+        for path, n_chars in self._lengths.items():
+            config = TextData(path=path, val_fraction=HELD_OUT)
+            pieces = split_into_pieces(open_source(config).documents(), split_stops(n_chars, config))
+            yield from (piece.text for piece in pieces if piece.split == name)
+
+
+def _kinds(names: str) -> list[TrainedKind]:
+    kinds = [name.strip() for name in names.split(",")]
+    known = [kind.value for kind in TrainedKind]
+    for kind in kinds:
+        if kind not in known:
+            raise UserError(f"--kinds takes of {', '.join(known)}; got {kind!r}{did_you_mean(kind, known)}")
+    return [TrainedKind(kind) for kind in dict.fromkeys(kinds)]
+
+
+def _sizes(numbers: str) -> list[int]:
+    try:
+        return [int(number) for number in dict.fromkeys(numbers.split(","))]
+    except ValueError:
+        raise UserError(
+            f"--vocab-size takes whole numbers with commas between, such as 1000,4000; got {numbers!r}"
+        ) from None
+
+
+def _trained(
+    kinds: list[TrainedKind], sizes: list[int], lowercase: bool, parts: _Parts
+) -> Iterator[tuple[str, "Tokenizer"]]:
+    for kind in kinds:
+        fixed = {TrainedKind.CHAR: {"unk": True}, TrainedKind.BYTE: {}}.get(kind)
+        settings = (
+            [{"vocab_size": size, "lowercase": lowercase} for size in sizes] if fixed is None else [fixed]
+        )
+        for options in settings:
+            spec = _spec(kind, options)
+            typer.echo(f"training {kind.value} {options.get('vocab_size', '')}".rstrip(), err=True)
+            yield kind.value, spec.train(parts.training_texts())
+
+
+def _example(lines: Iterator[str]) -> str:
+    """The first line that says something, and not too much to be read five times over."""
+    first = ""
+    for line in islice((line for line in lines if line.strip()), EXAMPLES_TRIED):
+        first = first or line
+        if EXAMPLE_WORDS[0] <= len(line.split()) <= EXAMPLE_WORDS[1]:
+            return line
+    return " ".join(first.split(" ")[: EXAMPLE_WORDS[1]])
+
+
+def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) -> dict[str, Any]:
+    from clearformer.text import cut_of
+
+    cut = cut_of(tokenizer, parts.measured_lines())
+    if not cut.n_lines:
+        raise DataError(
+            f"{parts.measured_on}: there is no text in it to measure on; give a longer one, or --held-out"
+        )
+    return {
+        "name": name,
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+        "lossless": tokenizer.lossless,
+        **cut.to_json(),
+        "example": [tokenizer.token_label(token) for token in tokenizer.encode(example).tolist()],
+    }
+
+
+def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
+    from rich.console import Console
+
+    from clearformer.cli.tables import table
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    heads = ("tokenizer", "size", "tokens/word", "tokens/line", "bytes/token", "unknown", "lossless")
+    rows = [
+        (
+            _visible(row["name"], console.encoding),
+            f"{row['vocab_size']:,}",
+            f"{row['tokens_per_word']:.3f}",
+            f"{row['tokens_per_line']:.2f}",
+            f"{row['bytes_per_token']:.3f}",
+            f"{row['unknown_share']:.2%}",
+            "yes" if row["lossless"] else "no",
+        )
+        for row in compared
+    ]
+    typer.echo(f"{about}\n\n{table(heads, rows)}\n")
+    for row in compared:
+        console.print(f"{_visible(row['name'], console.encoding)} {row['vocab_size']:,}:")
+        console.print("  " + _visible("|".join(row["example"]), console.encoding))
+
+
+def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":
+    """A tokeniser by the name of a file, a run or a kind; `char` is that of the text, where there is one."""
+    from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, GPT2TokenizerSpec, load_tokenizer
+
+    if name == "char":
+        if text is None:
+            raise UserError(
+                "--tokenizer char has no text of its own to know characters from: use --kinds char"
+            )
+        return CharTokenizerSpec().train([text])
+    if name == "byte":
+        return ByteTokenizerSpec().train()
+    if name == "gpt2":
+        return GPT2TokenizerSpec().train()
+    runs = runs_folder()
+    for candidate in (user_path(name), runs / name):
+        if os.path.isdir(candidate):  # noqa: PTH112 (False, and no error, where no file can have the name)
+            return load_tokenizer(candidate / "tokenizer.json")
+        if os.path.exists(candidate):  # noqa: PTH110
+            return load_tokenizer(candidate)
+    raise UserError(
+        f"--tokenizer {shortened(name)}: neither a file, nor a run in {runs}/, nor one of {', '.join(NAMED)}"
+        f"{did_you_mean(name, NAMED)}"
+    )
+
+
+def _require_merges(tokenizer: "Tokenizer") -> "BPETokenizer":
+    from clearformer.text import BPETokenizer
+
+    if not isinstance(tokenizer, BPETokenizer):
+        raise UserError(
+            f"--merges needs BPE, and this is a {tokenizer.kind} tokenizer, which merges nothing: "
+            f"leave --merges out, or choose --tokenizer gpt2 or a BPE's tokenizer.json"
+        )
+    return tokenizer
+
+
+def _as_data(text: str, tokenizer: "Tokenizer", bpe: "BPETokenizer | None") -> dict[str, Any]:
+    ids = tokenizer.encode(text).tolist()
+    data = {
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+        **_totals(text, len(ids)),
+        "tokens": [
+            {
+                "index": index,
+                "id": token,
+                "label": tokenizer.token_label(token),
+                "bytes": tokenizer.token_bytes(token).hex(),
+            }
+            for index, token in enumerate(ids)
+        ],
+    }
+    if bpe:
+        data["merges"] = list(_merge_labels(bpe, text))
+    return data
+
+
+def _totals(text: str, n_tokens: int) -> dict[str, Any]:
+    return {
+        "n_chars": len(text),
+        "n_bytes": len(text.encode("utf-8")),
+        "n_tokens": n_tokens,
+        "chars_per_token": len(text) / n_tokens if n_tokens else None,
+    }
+
+
+def _merge_labels(tokenizer: "BPETokenizer", text: str) -> Iterator[list[list[str]]]:
+    from clearformer.text import merge_steps
+
+    for steps in merge_steps(tokenizer, text):
+        yield [[tokenizer.token_label(token) for token in row] for row in steps]
+
+
+def _print(text: str, tokenizer: "Tokenizer", bpe: "BPETokenizer | None") -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    ids = tokenizer.encode(text).tolist()
+    console.print(_description(tokenizer))
+    if bpe:
+        _print_merges(console, bpe, text)
+    console.print(_table(tokenizer, ids[:MAX_ROWS], console.encoding))
+    if len(ids) > MAX_ROWS:
+        console.print(f"... and {len(ids) - MAX_ROWS:,} more; --json gives all of them")
+    console.print(_totals_line(text, len(ids)))
+
+
+def _totals_line(text: str, n_tokens: int) -> str:
+    totals = _totals(text, n_tokens)
+    counts = [count(totals[f"n_{unit}"], name) for unit, name in UNITS]
+    ratio = [f"{totals['chars_per_token']:.2f} characters per token"] if n_tokens else []
+    return ", ".join(counts + ratio)
+
+
+def _table(tokenizer: "Tokenizer", ids: list[int], encoding: str) -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("index", justify="right", no_wrap=True)
+    table.add_column("id", justify="right", no_wrap=True)
+    table.add_column("token", overflow="fold", min_width=5)
+    table.add_column("bytes", overflow="fold", min_width=8)
+    for index, token in enumerate(ids):
+        label = Text(_visible(tokenizer.token_label(token), encoding))
+        table.add_row(str(index), str(token), label, tokenizer.token_bytes(token).hex(" "))
+    return table
+
+
+def _print_merges(console: "Console", tokenizer: "BPETokenizer", text: str) -> None:
+    console.print()
+    for rows in islice(_merge_labels(tokenizer, text), MAX_ROWS):
+        chain = [" ".join(_visible(label, console.encoding) for label in row) for row in rows]
+        console.print("\n".join(_fill(chain, console.width)), soft_wrap=True)
+    if (n_left := len(tokenizer.pre_tokens(text)) - MAX_ROWS) > 0:
+        console.print(f"... and {n_left:,} more; --json gives all of them")
+
+
+def _fill(chain: list[str], width: int) -> list[str]:
+    """A chain of merges on lines of at most `width`, broken only before an arrow."""
+    from rich.cells import cell_len
+
+    lines = [chain[0]]
+    for row in chain[1:]:
+        if cell_len(lines[-1]) + cell_len(row) + 4 <= width:
+            lines[-1] += f" -> {row}"
+        else:
+            lines.append(f"    -> {row}")
+    return lines
+
+
+def _visible(label: str, encoding: str) -> str:
+    """A label whose spaces can be seen, and of which the terminal can show every character."""
+    return label.replace(" ", "␣").encode(encoding, errors="backslashreplace").decode(encoding)
+
+
+def _description(tokenizer: "Tokenizer") -> str:
+    n_merges = len(tokenizer.merges)
+    merges = f", {count(n_merges, 'merge')}" if n_merges else ""
+    specials = f", with {tokenizer.named_specials()}" if tokenizer.specials else ""
+    return f"{tokenizer.kind} tokenizer, {count(tokenizer.vocab_size, 'token')}{merges}{specials}"

@@ -1,0 +1,157 @@
+"""`clearformer train`: one command from a text to a trained model, its held-out loss and a sample."""
+
+import logging
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearformer.errors import Interrupted, RunError, RunInUseError
+
+if TYPE_CHECKING:
+    from clearformer.training.config import RunConfig
+    from clearformer.training.loop import TrainResult
+    from clearformer.training.report import Reporter
+    from clearformer.training.store.folder import RunFolder
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PRESET] [KEY=VALUE]...",
+            help="A preset (see clearformer presets), and settings such as train.lr=3e-4.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A TOML file of settings, laid over the preset.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="The run's name under runs/ (or $CLEARFORMER_RUNS).")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run of that name; begin it where there is none.")
+    ] = False,
+) -> None:
+    """Train a model; end with its held-out loss, and a sample of what it makes.
+
+    Where no preset is named, the data decide: texts are continued, pairs translated, labelled texts classified.
+
+    Settings come from the preset, then the TOML file, then key=value, later ones winning. Everything is kept in
+    runs/NAME: config.toml, tokenizer.json, metrics.jsonl, checkpoints. Ctrl-C finishes the step and saves.
+
+    With --resume the run of that name goes on, by the command that began it or by its name alone; where there is none,
+    the same command begins it.
+    """
+    from clearformer.cli.console import ConsoleReporter
+    from clearformer.cli.views.outcomes import program_as_called, result
+    from clearformer.run import name_of
+    from clearformer.training.processes import is_main_process
+    from clearformer.training.report import Reporter
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    start = (resumed if resume else begun)(arguments or [], config, run)
+    reporter = ConsoleReporter() if is_main_process() else Reporter()
+    try:
+        outcome = trained(start, reporter, is_named=run is not None)
+    except Interrupted as stopped:
+        if not is_main_process():  # the first one says it
+            raise typer.Exit(stopped.exit_status) from None
+        way_on = shlex.join(["train", "--resume", "--run", name_of(start.folder)])
+        raise Interrupted(
+            f"{stopped}; go on by: {program_as_called()} {way_on}", stopped.signal_number
+        ) from None
+    if is_main_process():
+        typer.echo(result(outcome, start.folder))
+
+
+@dataclass
+class Start:
+    """A run to train: its configuration, its folder, and whether it goes on there."""
+
+    settings: "RunConfig"
+    folder: "RunFolder"
+    goes_on: bool
+
+
+def begun(arguments: list[str], config: Path | None, run: str | None) -> Start:
+    """A new run, by the name that is given or by a free one."""
+    from clearformer.presets import resolve_run, split_arguments
+    from clearformer.run import new_run
+
+    if run is not None:
+        new_run(run)  # before `auto` measures the machine
+    settings = resolve_run(arguments, config)
+    preset, _ = split_arguments(arguments, config)
+    return Start(settings, new_run(name_for(preset, settings) if run is None else run), goes_on=False)
+
+
+def name_for(preset: str, settings: "RunConfig") -> str:
+    """A free name that says the preset and the data, once where the data are called by the preset's name."""
+    from clearformer.run import free_name
+
+    label = settings.data.label
+    return free_name(label if f"{label}-".startswith(f"{preset}-") else f"{preset}-{label}")
+
+
+def resumed(arguments: list[str], config: Path | None, run: str | None) -> Start:
+    """An earlier run that goes on; where there is none, the new run that the arguments describe."""
+    from clearformer.presets import resolve_resumed
+    from clearformer.run import find_run
+
+    if run is None:
+        raise RunError("--resume: say which run by --run NAME")
+    try:
+        folder = find_run(run)
+    except RunError:
+        if not describe_a_run(arguments, config):
+            raise
+        return begun(arguments, config, run)
+    return Start(resolve_resumed(folder, arguments, config), folder, goes_on=True)
+
+
+def describe_a_run(arguments: list[str], config: Path | None) -> bool:
+    """Whether they say more than how long a run goes on and how often it tells: a mistyped name alone begins none."""
+    from clearformer.training.config import MAY_CHANGE
+
+    return config is not None or any(word.partition("=")[0] not in MAY_CHANGE for word in arguments)
+
+
+def trained(start: Start, reporter: "Reporter", is_named: bool) -> "TrainResult":
+    """Train a run; where another has taken a name that nobody gave since it was chosen, by the next free one."""
+    from clearformer.run import free_name, new_run
+    from clearformer.training import loop
+
+    while True:
+        reporter.say(f"run {start.folder.path}: {summary(start.settings)}")
+        try:
+            return loop.train(start.settings, start.folder, reporter, resume=start.goes_on)
+        except RunInUseError:
+            if is_named:
+                raise
+            start.folder = new_run(free_name(start.folder.path.name))
+
+
+def summary(config: "RunConfig") -> str:
+    """A run in a line, before it begins."""
+    from clearformer.training.tasks import Translate
+
+    model, train = config.model, config.train
+    layers = f"{model.n_layers} layer{'s' * (model.n_layers != 1)}"
+    if model.family == "encoder-decoder":
+        layers = f"{model.n_layers} + {model.decoder_layers} layers"
+    positions = "no" if model.position.kind == "none" else model.position.kind
+    batch = f"{train.batch_size} texts"
+    if config.data.kind == "text":
+        batch = f"{train.batch_size} x {model.max_seq_len} tokens"
+    if isinstance(train.objective, Translate):
+        batch = f"up to {train.objective.batch_tokens:,} tokens"
+    return (
+        f"{model.family} of {layers}, d_model {model.d_model}, {model.attention.kind} attention, "
+        f"{positions} positions; data {config.data.label}, optimizer {train.optimizer.kind}, {batch} a step"
+    )

@@ -1,0 +1,216 @@
+"""`clearformer translate`: one line out for every line in."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from clearformer.cli import standard_input
+from clearformer.cli.options import (
+    AsJson,
+    Average,
+    Checkpoint,
+    Device,
+    Dtype,
+    RunName,
+    named_as_options,
+)
+from clearformer.cli.tables import count
+from clearformer.errors import UserError, did_you_mean, shortened
+
+if TYPE_CHECKING:
+    from clearformer.decoding import Translation
+    from clearformer.run import Run
+
+app = typer.Typer(add_completion=False)
+
+EARLY_STOPPING: dict[str, bool | Literal["never"]] = {"false": False, "true": True, "never": "never"}
+
+
+@app.command("translate")
+def command(
+    context: typer.Context,
+    run: RunName,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="What to translate, a sentence a line.",
+            show_default="standard input",
+        ),
+    ] = "-",
+    beams: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Texts held at once by beam search; 1: greedy.")
+    ] = 5,
+    length_penalty: Annotated[
+        float, typer.Option(metavar="X", help="Its exponent: more favours longer texts.")
+    ] = 1.0,
+    length_penalty_kind: Annotated[
+        str, typer.Option(metavar="hf|gnmt", help="hf: log P / n^X; gnmt: log P / ((5 + n) / 6)^X.")
+    ] = "hf",
+    early_stopping: Annotated[
+        str,
+        typer.Option(
+            metavar="true|false|never",
+            help="Whether to stop once as many texts have ended as there are beams; never: only when no better one "
+            "is possible.",
+        ),
+    ] = "false",
+    n_best: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Print the N best translations: lines of number, rank, score and text, with tabs between.",
+        ),
+    ] = 1,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The longest translation, in tokens.",
+            show_default="twice the sentence's and 50 more",
+        ),
+    ] = None,
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="The most source tokens to read at once.", show_default="1024"),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="What the lines should become: BLEU and chrF are told on standard error."
+        ),
+    ] = None,
+    average: Average = 1,
+    checkpoint: Checkpoint = "latest",
+    device: Device = "auto",
+    dtype: Dtype = None,
+    as_json: AsJson = False,
+) -> None:
+    """Translate a file or standard input, line by line.
+
+    One line out for one line in, the empty line included.
+    """
+    from clearformer.decoding.translations import BATCH_TOKENS, translate
+    from clearformer.run import load
+
+    lines = lines_of(file)
+    references = None if reference is None else lines_of(reference)
+    if references is not None:
+        check_equal_lengths(file, lines, str(reference), references)
+    trained = load(run, checkpoint, device, average)
+    settings: dict[str, Any] = {
+        "beams": beams,
+        "length_penalty": length_penalty,
+        "length_penalty_kind": length_penalty_kind,
+        "early_stopping": early_stopping_of(early_stopping),
+        "n_best": n_best,
+        "max_new_tokens": max_new_tokens,
+    }
+    with named_as_options(context):
+        found = translate(
+            trained,
+            lines,
+            **settings,
+            batch_tokens=batch_tokens or BATCH_TOKENS,
+            dtype=dtype_of(trained, dtype),
+            place=lambda number: f"{name_of(file)}, line {number}",
+        )
+    scores = None if references is None else scores_of(found, references)
+    if as_json:
+        about = {"run": str(trained.folder.path), "step": trained.step, "average": average} | settings
+        typer.echo(json.dumps(about | {"scores": scores and scores.to_json(), "lines": as_objects(found)}))
+        return
+    for line in as_lines(found, n_best):
+        typer.echo(line)
+    warn_of_cuts(found)
+    if scores is not None:
+        typer.echo(str(scores), err=True)
+
+
+# --- in ---------------------------------------------------------------------------------------------------
+
+
+def lines_of(file: str) -> list[str]:
+    """The lines of a file, plain or gzip, or of standard input.
+
+    Raises:
+        DataError: it cannot be read, or a line is no UTF-8.
+    """
+    from clearformer.data.reading import read_lines
+
+    return standard_input.read_lines() if file == "-" else list(read_lines(Path(file)))
+
+
+def name_of(file: str) -> str:
+    """What a message calls it."""
+    return standard_input.NAME if file == "-" else file
+
+
+def check_equal_lengths(file: str, lines: list[str], reference: str, references: list[str]) -> None:
+    """Raise UserError where there is not a reference for each line."""
+    if len(lines) != len(references):
+        raise UserError(
+            f"--reference: {reference} has {count(len(references), 'line')} and {name_of(file)} has "
+            f"{count(len(lines), 'line')}: "
+            "line n of the one must translate line n of the other"
+        )
+
+
+def early_stopping_of(word: str) -> bool | Literal["never"]:
+    """The setting that a word names."""
+    if word not in EARLY_STOPPING:
+        raise UserError(
+            f"--early-stopping takes {', '.join(EARLY_STOPPING)}; got {shortened(word)!r}"
+            f"{did_you_mean(word, EARLY_STOPPING)}"
+        )
+    return EARLY_STOPPING[word]
+
+
+def dtype_of(run: "Run", name: str | None) -> Any:
+    """The type of the matrix products: the named one, or the run's own."""
+    import torch
+
+    if name is not None and name not in ("float32", "bfloat16"):
+        raise UserError(
+            f"--dtype takes float32 or bfloat16; got {shortened(name)!r}"
+            f"{did_you_mean(name, ('float32', 'bfloat16'))}"
+        )
+    return run.dtype if name is None else getattr(torch, name)
+
+
+# --- out --------------------------------------------------------------------------------------------------
+
+
+def as_lines(found: "list[list[Translation]]", n_best: int) -> list[str]:
+    """What is printed: the best of each line, or several with the number of their line and their rank before."""
+    if n_best == 1:
+        return [translations[0].text for translations in found]
+    return [
+        f"{number}\t{rank}\t{translation.score:.4f}\t{translation.text}"
+        for number, translations in enumerate(found, start=1)
+        for rank, translation in enumerate(translations, start=1)
+    ]
+
+
+def as_objects(found: "list[list[Translation]]") -> list[list[dict[str, Any]]]:
+    """All translations of every line, for JSON."""
+    return [[vars(translation) for translation in translations] for translations in found]
+
+
+def scores_of(found: "list[list[Translation]]", references: list[str]) -> Any:
+    """BLEU and chrF of the best translation of each line."""
+    from clearformer.evaluation.translation import score_translations
+
+    return score_translations([translations[0].text for translations in found], references)
+
+
+def warn_of_cuts(found: "list[list[Translation]]") -> None:
+    """Say on standard error which translations did not come to their end."""
+    cut = [number for number, translations in enumerate(found, start=1) if translations[0].cut]
+    if cut:
+        others = f" and {len(cut) - 1:,} more" if len(cut) > 1 else ""
+        typer.echo(f"line {cut[0]}{others}: the translation was cut where it became too long", err=True)

@@ -1,0 +1,1 @@
+"""What commands show of values that the library returned."""

@@ -1,0 +1,267 @@
+"""What the terminal shows of prepared data: for each kind of data a summary, and a closer look."""
+
+import textwrap
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import typer
+
+from clearformer.data import (
+    Data,
+    Dataset,
+    PairDataset,
+    PairSplit,
+    Split,
+    prepare_data,
+)
+from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
+from clearformer.data.pairs.files import check_pair_contents
+from clearformer.data.shards import check_contents
+from clearformer.data.text.preparing import Progress
+from clearformer.text import Tokenizer, TokenizerConfig
+
+N_FREQUENT = 10
+N_FIRST_CHARS = 160
+N_EXAMPLES = 3
+COUNTED_AT_ONCE = 1 << 22
+
+
+class Shown(ABC):
+    """Prepared data as a person looks at them."""
+
+    files: str
+    """What their files are called."""
+    columns: tuple[str, ...]
+    """Of the table of splits, after their names."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    @abstractmethod
+    def check(self) -> int:
+        """Reads all files, and gives their number.
+
+        Raises:
+            ShardError: one of them is not what was written.
+        """
+
+    @abstractmethod
+    def source(self) -> Iterable[str]:
+        """Lines that say what was prepared."""
+
+    @abstractmethod
+    def row(self, split: Any) -> Sequence[str]:
+        """A split's line of the table."""
+
+    def notes(self) -> Iterable[str]:
+        """Lines that say what is unusual."""
+        return ()
+
+    @abstractmethod
+    def details(self) -> dict[str, Any]:
+        """A closer look, for JSON."""
+
+    @abstractmethod
+    def print_details(self) -> None:
+        """A closer look, for people."""
+
+    def summary(self) -> dict[str, Any]:
+        """Where it is, and its manifest."""
+        return {"folder": str(self.dataset.folder)} | self.dataset.manifest
+
+    def print_summary(self) -> None:
+        """What was prepared, and the table of its splits."""
+        from rich.console import Console
+        from rich.table import Table
+
+        for line in self.source():
+            typer.echo(line)
+        tokenizer = self.dataset.tokenizer
+        typer.echo(f"tokenizer  {tokenizer.kind}, {tokenizer.vocab_size:,} tokens")
+        typer.echo(f"folder     {self.dataset.folder}\n")
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+        table.add_column("split")
+        for header in self.columns:
+            table.add_column(header, justify="right")
+        for name, split in self.dataset.splits.items():
+            table.add_row(name, *self.row(split))
+        Console().print(table)
+        for line in self.notes():
+            typer.echo(line)
+
+
+class ShownText(Shown):
+    """A running text."""
+
+    dataset: Dataset
+    files = "shards"
+    columns = ("characters", "bytes", "tokens", "characters/token")
+
+    def check(self) -> int:
+        return check_contents(self.dataset.folder, self.dataset.manifest)
+
+    def source(self) -> Iterable[str]:
+        source = self.dataset.manifest["source"]
+        yield f"text       {source['description']}"
+        yield f"           {_count(source['n_documents'], 'document')}, {source['n_chars']:,} characters"
+
+    def row(self, split: Split) -> Sequence[str]:
+        sizes = (f"{size:,}" for size in (split.n_chars, split.n_bytes, split.n_tokens))
+        return *sizes, f"{split.n_chars / split.n_tokens:.2f}"
+
+    def details(self) -> dict[str, Any]:
+        splits, tokenizer = self.dataset.splits.items(), self.dataset.tokenizer
+        return {
+            "first_text": {name: _first_text(split, tokenizer) for name, split in splits},
+            "most_frequent": {name: _most_frequent(split, tokenizer) for name, split in splits},
+        }
+
+    def print_details(self) -> None:
+        details = self.details()
+        for name in self.dataset.splits:
+            typer.echo(f"\n{typer.style(name, bold=True)} starts:")
+            typer.echo(textwrap.indent(details["first_text"][name], "  "))
+            tokens = (f"'{each['token']}' {each['share']:.1%}" for each in details["most_frequent"][name])
+            typer.echo(f"most frequent: {'  '.join(tokens)}")
+
+
+class ShownPairs(Shown):
+    """Pairs of lines in two languages."""
+
+    dataset: PairDataset
+    files = "files"
+    columns = ("pairs", "source tokens", "a line", "longest", "target tokens", "a line", "longest")
+
+    def check(self) -> int:
+        return check_pair_contents(self.dataset.folder, self.dataset.manifest)
+
+    def source(self) -> Iterable[str]:
+        source = self.dataset.manifest["source"]
+        languages = f", {' to '.join(source['languages'])}" if source["languages"] else ""
+        yield f"pairs      {source['description']}"
+        yield f"           {_count(source['n_pairs'], 'pair')}{languages}"
+
+    def row(self, split: PairSplit) -> Sequence[str]:
+        sides = (split.source_lengths, split.target_lengths)
+        lengths = (
+            text for side in sides for text in (f"{side.sum():,}", f"{side.mean():.1f}", f"{side.max():,}")
+        )
+        return f"{len(split):,}", *lengths
+
+    def notes(self) -> Iterable[str]:
+        return self.dataset.notes
+
+    def details(self) -> dict[str, Any]:
+        return {"examples": {name: self._examples(split) for name, split in self.dataset.splits.items()}}
+
+    def print_details(self) -> None:
+        for name, examples in self.details()["examples"].items():
+            typer.echo(f"\n{typer.style(name, bold=True)}")
+            for example in examples:
+                for side in ("source", "target"):
+                    typer.echo(f"  {side}  {example[side]}")
+                    typer.echo(f"          {' | '.join(example[f'{side}_tokens'])}")
+
+    def _examples(self, split: PairSplit) -> list[dict[str, Any]]:
+        def tokens(ids: np.ndarray) -> list[str]:
+            return [self.dataset.tokenizer.token_label(token) for token in ids.tolist()]
+
+        return [
+            {
+                "source": split.source_texts[index],
+                "source_tokens": tokens(split.source(index)),
+                "target": split.target_texts[index],
+                "target_tokens": tokens(split.target(index)),
+            }
+            for index in range(min(N_EXAMPLES, len(split)))
+        ]
+
+
+class ShownLabelled(Shown):
+    """Texts with labels."""
+
+    dataset: LabelledDataset
+    files = "shards"
+    columns = ("texts", "tokens", "a text", "longest", "labels")
+
+    def check(self) -> int:
+        return check_contents(self.dataset.folder, self.dataset.manifest)
+
+    def source(self) -> Iterable[str]:
+        source = self.dataset.manifest["source"]
+        yield f"texts      {source['description']}"
+        yield (
+            f"           {_count(source['n_documents'], 'text')}, {source['n_chars']:,} characters, "
+            f"{_count(len(self.dataset.labels), 'label')}"
+        )
+
+    def row(self, split: LabelledSplit) -> Sequence[str]:
+        lengths = split.lengths
+        n_labels = len(np.unique(split.label_ids))
+        sizes = (f"{size:,}" for size in (len(split), lengths.sum()))
+        return *sizes, f"{lengths.mean():.1f}", f"{lengths.max():,}", f"{n_labels:,}"
+
+    def notes(self) -> Iterable[str]:
+        return self.dataset.notes
+
+    def details(self) -> dict[str, Any]:
+        return {"examples": {name: self._examples(split) for name, split in self.dataset.splits.items()}}
+
+    def print_details(self) -> None:
+        for name, examples in self.details()["examples"].items():
+            typer.echo(f"\n{typer.style(name, bold=True)}")
+            counts = self.dataset.manifest["splits"][name]["label_counts"]
+            typer.echo(f"  labels: {', '.join(f'{label} {count:,}' for label, count in counts.items())}")
+            for example in examples:
+                typer.echo(f"  {example['label']}  {example['text']}")
+                typer.echo(f"    {' | '.join(example['tokens'])}")
+
+    def _examples(self, split: LabelledSplit) -> list[dict[str, Any]]:
+        label_of = self.dataset.tokenizer.token_label
+        return [
+            {
+                "label": self.dataset.labels[split.label_ids[index]],
+                "text": split.texts[index],
+                "tokens": [label_of(token) for token in split.row(index).tolist()],
+            }
+            for index in range(min(N_EXAMPLES, len(split)))
+        ]
+
+
+def prepared(data: Data, tokenizer: TokenizerConfig, *, check: bool = False, progress: Progress) -> Shown:
+    """The data prepared; with `check`, what is in the cache is read, and made again where it is damaged."""
+    match prepare_data(data, tokenizer, check=check, progress=progress):
+        case Dataset() as text:
+            return ShownText(text)
+        case PairDataset() as pairs:
+            return ShownPairs(pairs)
+        case LabelledDataset() as texts:
+            return ShownLabelled(texts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _first_text(split: Split, tokenizer: Tokenizer) -> str:
+    text = tokenizer.decode(split.read(0, min(len(split), N_FIRST_CHARS)))
+    return f"{text[:N_FIRST_CHARS].rstrip()} ..." if split.n_chars > N_FIRST_CHARS else text
+
+
+def _most_frequent(split: Split, tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    counts = np.zeros(tokenizer.vocab_size, np.int64)
+    for start in range(0, len(split), COUNTED_AT_ONCE):
+        tokens = split.read(start, min(start + COUNTED_AT_ONCE, len(split)))
+        counts += np.bincount(tokens, minlength=len(counts))
+    ids = [int(token) for token in np.argsort(-counts, kind="stable")[:N_FREQUENT] if counts[token]]
+    return [
+        {
+            "id": token,
+            "token": tokenizer.token_label(token),
+            "count": int(counts[token]),
+            "share": float(counts[token] / len(split)),
+        }
+        for token in ids
+    ]

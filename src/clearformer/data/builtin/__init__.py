@@ -1,0 +1,1 @@
+"""Data that need no download: dates and numbers in two languages, names and their languages."""

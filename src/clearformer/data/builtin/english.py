@@ -1,0 +1,216 @@
+"""How quantities are written in English: one form for each kind, that of the United States.
+
+    July 14, 1789            Monday, July 14, 1789    July 14             Monday, July 14      the 14th
+    July 1789                in July 1789             the year 800        in 1789              Monday the 14th
+    the 1960s                19th century             the 19th century    in the 19th century
+    2:30 PM                  2:30:15 PM               at 2:30 PM          July 14, 1789 at 2:30 PM
+    half past two            ten to noon              twenty past eight in the evening         two o'clock
+    1,789                    1789                     3.14                seventeen thousand twenty-one
+    23rd                     twenty-third             12.5%               twelve percent
+    €12.50                   $3,000,000               CHF 12              12 francs            €2.5 billion
+    five euros               five euros and fifty cents                   3 million
+    2 weeks and 3 days       three days
+
+Days, months and times are CLDR's long forms. A number whose thousands are not set apart in the source is not in
+English either, as it may be a year.
+"""
+
+from decimal import Decimal
+from random import Random
+
+from clearformer.data.builtin.cldr import Language
+from clearformer.data.builtin.quantities import (
+    MIDNIGHT,
+    NOON,
+    Amount,
+    AmountInWords,
+    Century,
+    Currency,
+    Day,
+    DayOfMonth,
+    Decade,
+    Duration,
+    DurationInWords,
+    Moment,
+    Month,
+    MonthDay,
+    Number,
+    NumberInWords,
+    Ordinal,
+    OrdinalInWords,
+    Percent,
+    PercentInWords,
+    Quantity,
+    Rounded,
+    SpokenTime,
+    Time,
+    Weekday,
+    Year,
+    chance,
+)
+
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+SMALL = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
+    *("twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+SCALES = ((10**9, "billion"), (10**6, "million"), (1000, "thousand"), (100, "hundred"))
+IRREGULAR = {
+    **{"one": "first", "two": "second", "three": "third", "five": "fifth"},
+    **{"eight": "eighth", "nine": "ninth", "twelve": "twelfth"},
+}
+SIGNS: dict[Currency, str] = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CHF": "CHF ", "CAD": "CA$"}
+IN_WORDS: dict[Currency, tuple[str, str]] = {
+    "EUR": ("euro", "euros"),
+    "USD": ("dollar", "dollars"),
+    "CHF": ("Swiss franc", "Swiss francs"),
+    "FRF": ("franc", "francs"),
+}
+CENTS: dict[Currency, tuple[str, str]] = {
+    "EUR": ("cent", "cents"),
+    "USD": ("cent", "cents"),
+    "FRF": ("centime", "centimes"),
+}
+MINUTES = {5: "five", 10: "ten", 15: "quarter", 20: "twenty", 25: "twenty-five", 30: "half"}
+
+
+class English(Language):
+    """English, as this module's table has it; what people type besides is CLDR's."""
+
+    def __init__(self) -> None:
+        super().__init__("en")
+
+    def written(self, quantity: Quantity) -> str:
+        return text_of(quantity)
+
+    def typed(self, quantity: Quantity, rng: Random) -> str:
+        as_in_cldr = super().typed(quantity, rng) if chance(rng, 0.5) else None
+        return as_in_cldr or text_of(quantity)
+
+
+def text_of(quantity: Quantity) -> str:
+    """A quantity in English."""
+    match quantity:
+        case Day():
+            return f"{_weekday(quantity.weekday)}{MONTHS[quantity.month - 1]} {quantity.day}, {quantity.year}"
+        case MonthDay():
+            return f"{_weekday(quantity.weekday)}{MONTHS[quantity.month - 1]} {quantity.day}"
+        case DayOfMonth():
+            weekday = "" if quantity.weekday is None else f"{WEEKDAYS[quantity.weekday]} "
+            return f"{weekday}the {ordinal(quantity.day)}"
+        case Month():
+            year = "" if quantity.year is None else f" {quantity.year}"
+            return f"{'in ' if quantity.inside else ''}{MONTHS[quantity.month - 1]}{year}"
+        case Weekday():
+            return WEEKDAYS[quantity.weekday]
+        case Year():
+            return f"in {quantity.year}" if quantity.inside else f"the year {quantity.year}"
+        case Decade():
+            return f"the {quantity.year}s"
+        case Century():
+            return f"{_ARTICLES[quantity.article]}{ordinal(quantity.number)} century"
+        case Time():
+            seconds = "" if quantity.second is None else f":{quantity.second:02}"
+            half = "AM" if quantity.hour < 12 else "PM"
+            time = f"{(quantity.hour - 1) % 12 + 1}:{quantity.minute:02}{seconds} {half}"
+            return f"{'at ' if quantity.at else ''}{time}"
+        case SpokenTime():
+            return _spoken(quantity)
+        case Moment():
+            return f"{text_of(quantity.day)} at {text_of(quantity.time)}"
+        case _:
+            return _number_text(quantity)
+
+
+_ARTICLES = {"none": "", "the": "the ", "in": "in the "}
+
+
+def _weekday(weekday: int | None) -> str:
+    return "" if weekday is None else f"{WEEKDAYS[weekday]}, "
+
+
+def _spoken(time: SpokenTime) -> str:
+    named = {NOON: "noon", MIDNIGHT: "midnight"}.get(time.hour)
+    if time.past:
+        side = "past" if time.past > 0 else "to"
+        text = f"{MINUTES[abs(time.past)]} {side} {named or words(time.hour)}"
+    else:
+        text = named or f"{words(time.hour)} o'clock"
+    period = "" if time.period is None else f" in the {time.period}"
+    return f"{'at ' if time.at else ''}{text}{period}"
+
+
+def _number_text(quantity: Quantity) -> str:
+    match quantity:
+        case Number():
+            return f"{quantity.number:,}" if quantity.grouped else f"{quantity.number}"
+        case NumberInWords():
+            return words(quantity.number)
+        case Ordinal():
+            return ordinal(quantity.number)
+        case OrdinalInWords():
+            return ordinal_words(quantity.number)
+        case Percent():
+            return f"{quantity.number}%"
+        case PercentInWords():
+            return f"{words(quantity.number)} percent"
+        case Amount():
+            return _amount(f"{quantity.number:,}", quantity.number, quantity.currency)
+        case AmountInWords():
+            return _amount_in_words(quantity)
+        case Rounded():
+            text = f"{quantity.number} {quantity.scale}"
+            return _amount(text, Decimal(2), quantity.currency) if quantity.currency else text
+        case Duration():
+            return " and ".join(f"{number} {unit}{_s(number)}" for number, unit in quantity.parts)
+        case DurationInWords():
+            return f"{words(quantity.number)} {quantity.unit}{_s(quantity.number)}"
+        case _:
+            raise TypeError(f"no English for {quantity}")
+
+
+def _amount(text: str, number: Decimal, currency: Currency) -> str:
+    return f"{SIGNS[currency]}{text}" if currency in SIGNS else f"{text} {IN_WORDS[currency][number != 1]}"
+
+
+def _amount_in_words(amount: AmountInWords) -> str:
+    text = f"{words(amount.number)} {IN_WORDS[amount.currency][amount.number != 1]}"
+    if not amount.cents:
+        return text
+    return f"{text} and {words(amount.cents)} {CENTS[amount.currency][amount.cents != 1]}"
+
+
+def _s(number: int) -> str:
+    return "" if number == 1 else "s"
+
+
+def words(number: int) -> str:
+    """A whole number from 0 in words: "one thousand seven hundred eighty-nine"."""
+    if number < 20:
+        return SMALL[number]
+    if number < 100:
+        tens, units = divmod(number, 10)
+        return TENS[tens] + (f"-{SMALL[units]}" if units else "")
+    size, name = next(scale for scale in SCALES if number >= scale[0])
+    several, rest = divmod(number, size)
+    return f"{words(several)} {name}" + (f" {words(rest)}" if rest else "")
+
+
+def ordinal(number: int) -> str:
+    """A place in an order, in digits: "23rd"."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def ordinal_words(number: int) -> str:
+    """A place in an order, in words: "twenty-third"."""
+    text = words(number)
+    at = max(text.rfind(" "), text.rfind("-")) + 1
+    last = text[at:]
+    ending = IRREGULAR.get(last) or (f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th")
+    return text[:at] + ending

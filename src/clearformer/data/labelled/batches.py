@@ -1,0 +1,182 @@
+"""The order labelled texts are drawn in, and rows of unequal length as one array.
+
+As with a running text (see `batches`), the batch of a step is a pure function of (seed, step). An epoch is every text
+once. Texts of like length come together, so that little of a batch is padding: the epoch's order is cut into pools of
+some batches, each pool is sorted by length, cut into batches, and these are shuffled.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from clearformer.data.labelled.preparing import LabelledSplit
+from clearformer.data.text.batches import ALL_ROWS, generator_at
+from clearformer.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+STREAM = 5
+POOL_BATCHES = 50
+LENGTH_MULTIPLE = 8  # fewer shapes to compile for, and sizes that a GPU's matrix units like
+
+TooLong = Literal["refuse", "truncate"]
+
+
+class LabelledBatch(NamedTuple):
+    """Rows of tokens with their labels."""
+
+    tokens: np.ndarray
+    """[B T] int64"""
+    padding: np.ndarray
+    """[B T] bool, True where a token is real"""
+    labels: np.ndarray
+    """[B] int64"""
+
+
+class LabelledBatches:
+    """Batches of one split, every text once an epoch.
+
+    An epoch is ceil(N / batch_size) batches of `batch_size` rows or, as the texts are spread evenly over them, a few
+    fewer; none is a small rest.
+
+    Args:
+        split: the texts.
+        batch_size: B, the most rows in a batch.
+        max_length: T, the most tokens in a row, [CLS] and [SEP] included.
+        seed: 0 or more, below 2^64.
+        pad_id: what fills a row up to the batch's longest.
+        too_long: what becomes of a text with more tokens: an error, or its first ones and [SEP]; how many are cut is
+            logged once.
+
+    Raises:
+        DataError: a text is too long and may not be cut.
+    """
+
+    def __init__(
+        self,
+        split: LabelledSplit,
+        batch_size: int,
+        max_length: int,
+        seed: int,
+        pad_id: int,
+        too_long: TooLong = "refuse",
+    ):
+        self.split = split
+        self.batch_size = batch_size
+        self.max_length = max_length
+        self.lengths = fitted_lengths(split, max_length, too_long)
+        if n_cut := n_too_long(split, max_length):
+            logger.warning(
+                "%s of %s texts of the %s split are longer than the %s tokens that the model reads, and are cut there",
+                *(f"{n_cut:,}", f"{len(split):,}", split.name, f"{max_length:,}"),
+            )
+        self._pad_id = pad_id
+        self._seed = seed
+        # An epoch's order is kept, as the next step mostly needs it again; the cache only saves time.
+        self._order = lru_cache(maxsize=2)(self._order_of)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The batches that hold every text once."""
+        return -(-len(self.split) // self.batch_size)
+
+    def epochs(self, steps: int) -> float:
+        """How many times over the split `steps` batches are."""
+        return steps / self.steps_per_epoch
+
+    def indices(self, step: int) -> np.ndarray:
+        """Which texts of the split a step's rows are, [B] int64."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        return self._order(epoch)[number]
+
+    def batch(self, step: int, rows: slice = ALL_ROWS) -> LabelledBatch:
+        """The batch of a step.
+
+        Args:
+            step: 0 or more.
+            rows: those that are wanted, such as `slice(i, None, n)` for process i of n. T is the whole batch's.
+        """
+        indices = self.indices(step)
+        length = padded_length(int(self.lengths[indices].max()), self.max_length)
+        return batch_of(self.split, indices[rows], length, self._pad_id)
+
+    def _order_of(self, epoch: int) -> list[np.ndarray]:
+        """The texts of each batch of an epoch."""
+        rng = generator_at(self._seed, STREAM, epoch)
+        batches = np.array_split(rng.permutation(len(self.split)), self.steps_per_epoch)
+        ordered: list[np.ndarray] = []
+        for first in range(0, len(batches), POOL_BATCHES):
+            pool = batches[first : first + POOL_BATCHES]
+            texts = np.concatenate(pool)
+            texts = texts[np.argsort(self.lengths[texts], kind="stable")]
+            by_length = np.split(texts, np.cumsum([len(batch) for batch in pool])[:-1])
+            ordered += [by_length[i] for i in rng.permutation(len(by_length))]
+        return ordered
+
+
+def in_length_order(
+    split: LabelledSplit, batch_size: int, max_length: int, pad_id: int, too_long: TooLong = "refuse"
+) -> Iterator[tuple[np.ndarray, LabelledBatch]]:
+    """A whole split, each text once, the longest first: the texts' places in the split, [B], and their batch.
+
+    Raises:
+        DataError: a text is too long and may not be cut.
+    """
+    lengths = fitted_lengths(split, max_length, too_long)
+    order = np.argsort(-lengths, kind="stable")
+    for first in range(0, len(order), batch_size):
+        indices = order[first : first + batch_size]
+        length = padded_length(int(lengths[indices].max()), max_length)
+        yield indices, batch_of(split, indices, length, pad_id)
+
+
+def n_too_long(split: LabelledSplit, max_length: int) -> int:
+    """How many texts have more tokens than a model with `max_length` positions reads."""
+    return int((split.lengths > max_length).sum())
+
+
+def fitted_lengths(split: LabelledSplit, max_length: int, too_long: TooLong) -> np.ndarray:
+    """The tokens of each text of which none is longer than `max_length`, [N] int64.
+
+    Raises:
+        DataError: a text is too long and may not be cut.
+    """
+    lengths = split.lengths
+    longer = np.flatnonzero(lengths > max_length)
+    if len(longer) and too_long == "refuse":
+        first, longest = int(longer[0]), int(lengths.max())
+        more = f", and {len(longer) - 1:,} more are too long" if len(longer) > 1 else ""
+        raise DataError(
+            f"{split.where(first)}: {lengths[first]:,} tokens with [CLS] and [SEP], and the model reads "
+            f"{max_length:,}{more}: set model.max_seq_len={longest} or more, or data.too_long=truncate to cut them"
+        )
+    return np.minimum(lengths, max_length)
+
+
+def batch_of(split: LabelledSplit, indices: np.ndarray, length: int, pad_id: int) -> LabelledBatch:
+    """Some texts of a split as a batch of `length` tokens a row."""
+    tokens, padding = padded([split.row(index) for index in indices.tolist()], length, pad_id)
+    return LabelledBatch(tokens, padding, split.label_ids[indices])
+
+
+def padded(rows: Sequence[np.ndarray], length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """Texts as one array [B T] int64, and [B T] bool that is True where a token is real.
+
+    A text longer than T is cut and keeps its last token, [SEP].
+    """
+    tokens = np.full((len(rows), length), pad_id, np.int64)
+    padding = np.zeros((len(rows), length), bool)
+    for number, row in enumerate(rows):
+        n_kept = min(len(row), length)
+        tokens[number, :n_kept] = row[:n_kept]
+        tokens[number, n_kept - 1] = row[-1]
+        padding[number, :n_kept] = True
+    return tokens, padding
+
+
+def padded_length(longest: int, max_length: int) -> int:
+    """T for a batch: the longest row, rounded up to a multiple, but no more than the model reads."""
+    return min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, max_length)

@@ -1,0 +1,309 @@
+"""Labelled texts, once: read, split, turned into tokens and put into the cache; afterwards only opened.
+
+The tokens of a split lie in shards as a text's do, each text as [CLS] x1 ... xm [SEP], one behind the other. As no
+text contains a special token, [SEP] says where each one ends. The texts and labels themselves are read anew each
+time, and their SHA-256 is what finds the tokens in the cache.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clearformer.data.cache import cache_folder, key_of
+from clearformer.data.holding_out import n_also_in
+from clearformer.data.labelled.config import LabelledData
+from clearformer.data.labelled.reading import LabelledText
+from clearformer.data.labelled.sources import LabelledTexts, open_labelled
+from clearformer.data.shards import (
+    FORMAT_VERSION,
+    MANIFEST,
+    ShardError,
+    ShardWriter,
+    Split,
+    open_splits,
+    read_manifest,
+    token_dtype,
+    write_manifest,
+)
+from clearformer.data.text.preparing import Progress
+from clearformer.errors import TokenizerError
+from clearformer.files import discard, disk_errors, folder_made_whole, write_file
+from clearformer.text import (
+    CharTokenizerSpec,
+    Tokenizer,
+    TokenizerConfig,
+    load_tokenizer,
+    located,
+    specials_of,
+)
+
+logger = logging.getLogger(__name__)
+
+FAMILY = "encoder"
+LABELLED_VERSION = 2  # of what is prepared besides the shards, which have a version of their own
+
+
+@dataclass(frozen=True)
+class LabelledSplit:
+    """One split: `len()` texts in the order they were read, each with its label and its tokens.
+
+    Attributes:
+        label_ids: the place of each text's label among the data set's, [N] int64.
+        tokens: those of all texts, one behind the other, each between [CLS] and [SEP].
+        ends: where each text's tokens end, [N] int64.
+        lines: the number of the line each text starts on, [N] int64.
+        place: the file of these lines.
+    """
+
+    name: str
+    texts: Sequence[str]
+    label_ids: np.ndarray
+    tokens: Split
+    ends: np.ndarray
+    lines: np.ndarray
+    place: str
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The tokens of each text, [CLS] and [SEP] included, [N] int64."""
+        return np.diff(self.ends, prepend=0)
+
+    def row(self, index: int) -> np.ndarray:
+        """One text's tokens, [CLS] and [SEP] included, int64."""
+        start = int(self.ends[index - 1]) if index else 0
+        return self.tokens.read(start, int(self.ends[index]))
+
+    def where(self, index: int) -> str:
+        """One text's place, for a message."""
+        return f"{self.place}, line {self.lines[index]}"
+
+
+@dataclass(frozen=True)
+class LabelledDataset:
+    """Prepared labelled texts: the splits by name, the labels in the order of their ids, and how it was made."""
+
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    splits: dict[str, LabelledSplit]
+    manifest: dict[str, Any]
+    folder: Path
+    unlearnt: Mapping[str, int]
+    """How many held-out texts were left out of each label that no training text has."""
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What is unusual about them, in lines for people."""
+        for label, n in self.unlearnt.items():
+            yield (
+                f"val: {_count(n, 'text')} left out: all that have the label {label!r}, so that none is left to learn "
+                "it from; add texts that have it"
+            )
+        for name, entry in self.manifest["splits"].items():
+            if n := entry.get("n_also_in_train"):
+                yield f"{name}: {n:,} of its {_count(entry['n_texts'], 'text')} are also in training"
+
+
+def prepare_labelled(
+    config: LabelledData,
+    tokenizer: TokenizerConfig | Tokenizer,
+    cache_dir: Path | None = None,
+    *,
+    progress: Progress = lambda *_: None,
+) -> LabelledDataset:
+    """The texts of `config` with their tokens, made now or found in the cache.
+
+    A tokeniser that is given as a spec is trained: a character vocabulary on all texts, so that the held-out ones
+    hold no unknown character; every other on the training texts alone. What is unusual is logged (see
+    `LabelledDataset.notes`).
+
+    Args:
+        config: the texts and their splits.
+        tokenizer: how to make one, or one that is made; it must have the special tokens of an encoder.
+        cache_dir: in place of the user's cache folder.
+        progress: told how far it is, in characters.
+
+    Raises:
+        DataError: the texts cannot be used (see `open_labelled`).
+        TokenizerError: a given tokeniser lacks a special token, or has none for some of a text.
+        DiskError: the cache cannot be written.
+    """
+    progress("reading", 0, None)
+    preparation = _Preparation(open_labelled(config), cache_dir or cache_folder(), progress)
+    if not isinstance(tokenizer, Tokenizer):
+        tokenizer = preparation.trained(tokenizer)
+    require_encoder_specials(tokenizer)
+    folder = preparation.folder(tokenizer)
+    dataset = preparation.found(tokenizer, folder)
+    if dataset is None:
+        preparation.make(tokenizer, folder)
+        dataset = preparation.opened(tokenizer, folder)
+    for note in dataset.notes:
+        logger.info("%s", note)
+    return dataset
+
+
+def require_encoder_specials(tokenizer: Tokenizer) -> None:
+    """Refuses a tokeniser that cannot mark the start and end of a text, fill a row or hide a token.
+
+    Raises:
+        TokenizerError: with the tokens that it lacks.
+    """
+    ids = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.mask_id)
+    lacking = [name for name, token in zip(specials_of(FAMILY), ids, strict=True) if token is None]
+    if lacking or tokenizer.bos_id == tokenizer.eos_id:
+        named = ", ".join(lacking) or "one token for the start of a text and another for its end"
+        raise TokenizerError(
+            f"this tokenizer lacks {named}, which an encoder needs: train one for it, or take that of an encoder's run"
+        )
+
+
+@dataclass(frozen=True)
+class _Preparation:
+    source: LabelledTexts
+    cache: Path
+    progress: Progress
+
+    def trained(self, spec: TokenizerConfig) -> Tokenizer:
+        """The tokeniser of a spec, from the cache where these texts have trained it before."""
+        specials = specials_of(FAMILY)
+        if not spec.needs_corpus:
+            return spec.train((), specials=specials)
+        key = {"labelled": self.source.sha256, "tokenizer": spec.model_dump(), "specials": specials}
+        path = self.cache / "tokenizers" / f"{key_of(key)}.json"
+        if path.is_file():
+            try:
+                return load_tokenizer(path)
+            except TokenizerError as error:
+                logger.warning("%s; the tokeniser is trained again", error)
+        of_all = isinstance(spec, CharTokenizerSpec)
+        names = [name for name in self.source.splits if of_all or name == "train"]
+        texts = [each.text for name in names for each in self.source.splits[name]]
+        tokenizer = spec.train(self._counted("training the tokeniser", texts), specials=specials)
+        write_file(path, tokenizer.to_json().encode())
+        return tokenizer
+
+    def _counted(self, doing: str, texts: Sequence[str]) -> Iterator[str]:
+        done, total = 0, sum(map(len, texts))
+        for text in texts:
+            yield text
+            done += len(text)
+            self.progress(doing, done, total)
+
+    def folder(self, tokenizer: Tokenizer) -> Path:
+        """Where these texts in these tokens are, or will be."""
+        key = {
+            "labelled": self.source.sha256,
+            "tokenizer": tokenizer.fingerprint(),
+            "version": FORMAT_VERSION,
+            "labelled_version": LABELLED_VERSION,
+        }
+        return self.cache / "prepared" / key_of(key)
+
+    def found(self, tokenizer: Tokenizer, folder: Path) -> LabelledDataset | None:
+        """What the cache has, if it is whole."""
+        if not folder.exists():
+            return None
+        try:
+            return self.opened(tokenizer, folder)
+        except ShardError as error:
+            logger.warning("%s; the texts are prepared again", error)
+            with disk_errors(folder):
+                discard(folder)
+            return None
+
+    def opened(self, tokenizer: Tokenizer, folder: Path) -> LabelledDataset:
+        manifest = read_manifest(folder)
+        tokens = open_splits(folder, manifest)
+        assert tokenizer.eos_id is not None
+        splits = {
+            name: self._split(name, texts, tokens[name], tokenizer.eos_id, folder)
+            for name, texts in self.source.splits.items()
+        }
+        return LabelledDataset(tokenizer, self.source.labels, splits, manifest, folder, self.source.unlearnt)
+
+    def _split(
+        self, name: str, texts: Sequence[LabelledText], tokens: Split, sep_id: int, folder: Path
+    ) -> LabelledSplit:
+        ends = np.flatnonzero(tokens.read(0, len(tokens)) == sep_id) + 1
+        if len(ends) != len(texts) or ends[-1] != len(tokens):
+            raise ShardError(f"{folder}: damaged: {len(ends):,} texts in the {name} split, of {len(texts):,}")
+        id_of = {label: number for number, label in enumerate(self.source.labels)}
+        return LabelledSplit(
+            name,
+            [each.text for each in texts],
+            np.array([id_of[each.label] for each in texts], np.int64),
+            tokens,
+            ends,
+            np.array([each.line for each in texts], np.int64),
+            self.source.places[name],
+        )
+
+    def make(self, tokenizer: Tokenizer, folder: Path) -> None:
+        """Encodes the texts into `folder`."""
+        dtype = token_dtype(tokenizer.vocab_size)
+        train = [(each.text,) for each in self.source.splits["train"]]
+        with folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
+            splits = {}
+            for name, texts in self.source.splits.items():
+                with ShardWriter(unfinished, name, dtype) as writer:
+                    self._encode(name, texts, tokenizer, writer)
+                splits[name] = _sizes(texts) | {"n_tokens": writer.n_tokens, "shards": writer.shards}
+                if name != "train":
+                    splits[name]["n_also_in_train"] = n_also_in([(each.text,) for each in texts], train)
+            write_manifest(unfinished, self._manifest(tokenizer, dtype, splits))
+
+    def _encode(
+        self, name: str, texts: Sequence[LabelledText], tokenizer: Tokenizer, writer: ShardWriter
+    ) -> None:
+        contents = self._counted(f"encoding {name}", [each.text for each in texts])
+        for each, text in zip(texts, contents, strict=True):
+            try:
+                writer.add(tokenizer.wrap(tokenizer.encode(text)))
+            except TokenizerError as error:
+                raise located(error, self.source.where(name, each.line)) from None
+
+    def _manifest(
+        self, tokenizer: Tokenizer, dtype: np.dtype, splits: dict[str, dict[str, Any]]
+    ) -> dict[str, Any]:
+        every = [each for texts in self.source.splits.values() for each in texts]
+        sizes = _sizes(every)
+        return {
+            "version": FORMAT_VERSION,
+            "dtype": dtype.str,
+            "tokenizer": {
+                "kind": tokenizer.kind,
+                "vocab_size": tokenizer.vocab_size,
+                "fingerprint": tokenizer.fingerprint(),
+            },
+            "source": {
+                "description": self.source.description,
+                "sha256": self.source.sha256,
+                "n_documents": sizes["n_texts"],
+                "n_chars": sizes["n_chars"],
+                "n_bytes": sizes["n_bytes"],
+            },
+            "labels": list(self.source.labels),
+            "splits": splits,
+        }
+
+
+def _sizes(texts: Iterable[LabelledText]) -> dict[str, Any]:
+    texts = list(texts)
+    return {
+        "n_texts": len(texts),
+        "n_chars": sum(len(each.text) for each in texts),
+        "n_bytes": sum(len(each.text.encode()) for each in texts),
+        "label_counts": dict(sorted(Counter(each.label for each in texts).items())),
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,304 @@
+"""Where labelled texts come from: files of the user's, or one of the built-in sets; and which are held out."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property, partial
+from pathlib import Path
+
+from clearformer.data.builtin import languages
+from clearformer.data.holding_out import hold_out
+from clearformer.data.labelled.config import DEFAULT_LABELLED, LabelledData
+from clearformer.data.labelled.reading import LabelledText, read_labelled
+from clearformer.data.reading import existing_file
+from clearformer.errors import DataError, did_you_mean
+from clearformer.files import data_folder
+
+MOST_NAMED = 12  # of the labels, in a message
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """All texts of a data set, by split (train first), each in the order it was read in."""
+
+    description: str
+    """What and where they are, for people."""
+    splits: Mapping[str, Sequence[LabelledText]]
+    places: Mapping[str, str]
+    """The file, or what is in its place, that each split's line numbers belong to."""
+    given_labels: tuple[str, ...] | None = None
+    """The classes, where they are known beforehand."""
+    unlearnt: Mapping[str, int] = field(default_factory=dict)
+    """How many texts were to be held out, and left out, of each label that no training text has."""
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The classes: those that are given, or the labels of the training texts, sorted."""
+        return self.given_labels or tuple(sorted({each.label for each in self.splits["train"]}))
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of every split's texts and labels, in order."""
+        digest = hashlib.sha256()
+        for name, texts in self.splits.items():
+            digest.update(f"{name}\0{len(texts)}\0".encode())
+            for each in texts:
+                digest.update(f"{each.text}\0{each.label}\0".encode())
+        return digest.hexdigest()
+
+    def where(self, split: str, line: int) -> str:
+        """A text's place, for a message."""
+        return f"{self.places[split]}, line {line}"
+
+    def check_not_empty(self) -> None:
+        """Refuses files without texts.
+
+        Raises:
+            DataError: it names the file.
+        """
+        for name, texts in self.splits.items():
+            if not texts:
+                raise DataError(f"{self.places[name]}: there are no texts in it")
+
+    def check_several_labels(self) -> None:
+        """Refuses what is no classification.
+
+        Raises:
+            DataError: there is only one label.
+        """
+        if len(self.labels) == 1:
+            raise DataError(
+                f"{self.description}: every training text has the label {self.labels[0]!r}: a classifier needs two "
+                "labels or more"
+            )
+
+    def check_known_labels(self) -> None:
+        """Refuses a label that is none of the given or of the training texts'.
+
+        Raises:
+            DataError: it names the line.
+        """
+        remedy = "take the text out" if self.given_labels else "add training texts that have it"
+        for name, texts in self.splits.items():
+            for each in texts:
+                if each.label not in self.labels:
+                    raise DataError(
+                        f"{self.where(name, each.line)}: the label {each.label!r} is unseen in training, which has "
+                        f"{_listed(self.labels)}: correct it, or {remedy}"
+                    )
+
+
+def open_labelled(config: LabelledData) -> LabelledTexts:
+    """The texts that `config` names, read and checked.
+
+    Raises:
+        DataError: there is no such name or file, a line of it cannot be used, or the texts cannot be learnt from.
+    """
+    texts = _own_texts(config) if config.path is not None else _built_in_texts(config)
+    texts = replace(texts, given_labels=config.labels)
+    texts.check_not_empty()
+    texts.check_several_labels()
+    if "val" not in texts.splits and config.held_out:
+        texts = _hold_out(texts, config.held_out)
+        texts.check_several_labels()
+    texts.check_known_labels()
+    return texts
+
+
+def _hold_out(texts: LabelledTexts, share: Fraction) -> LabelledTexts:
+    """The texts with a validation split taken from training (see `holding_out`).
+
+    A held-out text whose label no training text has is left out: there is nothing to learn that label from, and to
+    train on it after all would make its split depend on other texts.
+    """
+    drawn = hold_out(texts.splits["train"], {"val": share}, "texts")
+    learnt = texts.given_labels or {each.label for each in drawn["train"]}
+    val = [each for each in drawn["val"] if each.label in learnt]
+    unlearnt = Counter(each.label for each in drawn["val"] if each.label not in learnt)
+    if not val:
+        raise DataError(
+            f"{texts.description}: no label has texts both for training and to hold out: is the column of the labels "
+            f"the right one (data.label_field)? Give more texts of each label, or another data.val_fraction than "
+            f"{float(share)} (0 holds none out)"
+        )
+    splits = {"train": drawn["train"], "val": val} | {k: v for k, v in texts.splits.items() if k != "train"}
+    places = {"val": texts.places["train"]} | dict(texts.places)
+    return replace(texts, splits=splits, places=places, unlearnt=unlearnt)
+
+
+# --- the user's own ----------------------------------------------------------------------------------------
+
+
+def _own_texts(config: LabelledData) -> LabelledTexts:
+    given = {"train": ("path", config.path), "val": ("val_path", config.val_path)}
+    given["test"] = ("test_path", config.test_path)
+    paths = {name: existing_file(field, path) for name, (field, path) in given.items() if path is not None}
+    splits = {
+        name: list(read_labelled(path, config.text_field, config.label_field, config.column_names))
+        for name, path in paths.items()
+    }
+    return LabelledTexts(str(paths["train"]), splits, {name: str(path) for name, path in paths.items()})
+
+
+# --- built in ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelledBuiltIn:
+    """A set of labelled texts that is known by name."""
+
+    about: str
+    size: str
+    where: Callable[[], str | None]
+    """Where it is on this machine, or None where it is not."""
+    read: Callable[[], LabelledTexts]
+    """The texts, with the splits that the set itself has."""
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The files of a known set in `$CLEARFORMER_DATA`, each as it is or with `.gz`, and how one is read."""
+
+    title: str
+    names: Mapping[str, str]
+    readers: Mapping[str, Callable[[Path], Iterator[LabelledText]]]
+    """How each split's file is read."""
+    label_names: Mapping[str, str]
+    """What the labels in the files stand for; empty where they are words themselves."""
+    home: str
+
+    def find(self) -> dict[str, Path] | None:
+        """The file of each split, if all are on this machine."""
+        own = data_folder()
+        if own is None:
+            return None
+        found = {}
+        for split, name in self.names.items():
+            paths = [own / f"{name}{ending}" for ending in ("", ".gz")]
+            path = next((path for path in paths if path.is_file()), None)
+            if path is None:
+                return None
+            found[split] = path
+        return found
+
+    def where(self) -> str | None:
+        found = self.find()
+        return str(found["train"].parent) if found else None
+
+    def read(self) -> LabelledTexts:
+        found = self.find()
+        if found is None:
+            raise DataError(
+                f"data.name={self.names['train'].partition('/')[0]}: not on this machine: set CLEARFORMER_DATA to a "
+                f"folder that has {' and '.join(self.names.values())}, plain or .gz (from {self.home})"
+            )
+        splits = {
+            split: [each._replace(label=self._named(each.label)) for each in self.readers[split](path)]
+            for split, path in found.items()
+        }
+        description = f"{self.title}, {found['train'].parent}"
+        return LabelledTexts(description, splits, {split: str(path) for split, path in found.items()})
+
+    def _named(self, label: str) -> str:
+        return self.label_names.get(label, label)
+
+
+def _read_trec(path: Path) -> Iterator[LabelledText]:
+    """Lines of a label, a space and a question, in Latin-1 as they were published."""
+    for number, line in enumerate(path.read_bytes().decode("latin-1").split("\n"), start=1):
+        if line.strip():
+            label, _, question = line.strip().partition(" ")
+            yield LabelledText(question.strip(), label, number)
+
+
+def _read_agnews(path: Path) -> Iterator[LabelledText]:
+    return read_labelled(path, "text", "label", columns=("text", "label"))
+
+
+SST2 = _Files(
+    title="SST-2, phrases and sentences of film reviews",
+    names={"train": "sst2/train.tsv", "val": "sst2/dev.tsv"},
+    # GLUE's development file calls the column otherwise than its training file.
+    readers={
+        "train": partial(read_labelled, text_field="sentence", label_field="label"),
+        "val": partial(read_labelled, text_field="content", label_field="label"),
+    },
+    label_names={"0": "negative", "1": "positive"},
+    home="gluebenchmark.com/tasks",
+)
+AGNEWS = _Files(
+    title="AG News, some 10,000 of its training texts",
+    names={"train": "agnews/train10k.tsv", "test": "agnews/test.tsv"},
+    readers=dict.fromkeys(("train", "test"), _read_agnews),
+    label_names={},
+    home="AG's corpus of news articles",
+)
+TREC = _Files(
+    title="TREC, what a question asks for",
+    names={"train": "trec/train.txt", "test": "trec/test.txt"},
+    readers=dict.fromkeys(("train", "test"), _read_trec),
+    label_names={
+        "0": "description",
+        "1": "entity",
+        "2": "abbreviation",
+        "3": "human",
+        "4": "location",
+        "5": "number",
+    },
+    home="cogcomp.seas.upenn.edu/Data/QA/QC, the labels as numbers",
+)
+
+
+def _read_languages() -> LabelledTexts:
+    named = languages.named_languages()
+    texts = [LabelledText(name, language, number) for number, (name, language) in enumerate(named, start=1)]
+    description = languages.source_of_names()
+    return LabelledTexts(description, {"train": texts}, {"train": description})
+
+
+LABELLED_BUILT_IN = {
+    "languages": LabelledBuiltIn(
+        about="which language is this name of a country, language or currency in; the default",
+        size="about 19,000 names in 26 languages",
+        where=lambda: "Babel's copy of CLDR" if languages.has_babel() else None,
+        read=_read_languages,
+    ),
+    "sst2": LabelledBuiltIn(
+        about="SST-2: is this phrase of a film review positive or negative",
+        size="67,349 phrases, and 872 sentences to validate",
+        where=SST2.where,
+        read=SST2.read,
+    ),
+    "agnews": LabelledBuiltIn(
+        about="AG News: is this article about the world, sports, business or science",
+        size="10,001 articles, and 7,600 to test",
+        where=AGNEWS.where,
+        read=AGNEWS.read,
+    ),
+    "trec": LabelledBuiltIn(
+        about="TREC: what kind of thing does this question ask for",
+        size="5,452 questions of six kinds, and 500 to test",
+        where=TREC.where,
+        read=TREC.read,
+    ),
+}
+
+
+def _built_in_texts(config: LabelledData) -> LabelledTexts:
+    name = config.name or DEFAULT_LABELLED
+    if name not in LABELLED_BUILT_IN:
+        hint = did_you_mean(name, LABELLED_BUILT_IN) or f"; there is {', '.join(LABELLED_BUILT_IN)}"
+        raise DataError(f"data.name={name}: no such labelled texts{hint} (texts of yours: data.path=FILE)")
+    texts = LABELLED_BUILT_IN[name].read()
+    if "val" in texts.splits and config.val_fraction is not None:
+        raise DataError(
+            f"data.val_fraction={config.val_fraction} has no effect: {name} has validation texts of its own"
+        )
+    return texts
+
+
+def _listed(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
+    return ", ".join(map(repr, labels[:MOST_NAMED])) + more

@@ -1,0 +1,241 @@
+"""Prepared pairs on disk: for each split the tokens of both sides, and the lines they were made from.
+
+    manifest.json            version, source, tokeniser, and for each split its sizes and its files
+    train-source.npy         the tokens of all sources, one after the other (uint16 where every token fits, else uint32)
+    train-source-ends.npy    for each pair, where its source ends in them (int64)
+    train-source.txt         the sources as they were read, one a line
+    train-target...          the same of the targets
+    train-lines.npy          for each pair, its line in the file it was read from (int64)
+
+The arrays are memory-mapped when they are opened; numpy is told to load no pickle.
+"""
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clearformer.data.pairs.sources import Pair
+from clearformer.data.shards import MANIFEST, ShardError
+from clearformer.files import parse_json, sync
+
+PAIRS_VERSION = 2
+SIDES = ("source", "target")
+
+
+class PairSide:
+    """One side of a split: a row of tokens and a line of text for each pair.
+
+    Args:
+        tokens: all rows, one after the other.
+        ends: where each row ends.
+        read_texts: reads the lines, when they are first asked for.
+    """
+
+    def __init__(self, tokens: np.ndarray, ends: np.ndarray, read_texts: Callable[[], list[str]]):
+        self._tokens = tokens
+        self._ends = ends
+        self._read_texts = read_texts
+        self.lengths = np.diff(ends, prepend=0)
+
+    def row(self, index: int) -> np.ndarray:
+        """The tokens of one pair, without special ones, int64."""
+        return self.padded(np.array([index]), int(self.lengths[index]), 0)[0]
+
+    def padded(self, indices: np.ndarray, width: int, fill: int) -> np.ndarray:
+        """The tokens of some pairs, each row filled up to `width`, [B width] int64."""
+        places = np.arange(width)
+        real = places < self.lengths[indices, None]
+        starts = (self._ends - self.lengths)[indices, None]
+        out = np.full((len(indices), width), fill, np.int64)
+        out[real] = self._tokens[(starts + places)[real]]
+        return out
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The lines as they were read."""
+        return self._read_texts()
+
+
+class PairSplit:
+    """The pairs of one split, in the order of their lines: `len()` of them.
+
+    Args:
+        name: train, val or test.
+        sides: the source's and the target's.
+        lines: the number of each pair in what it was read from.
+        place: where a line is, for a message.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sides: tuple[PairSide, PairSide],
+        lines: np.ndarray,
+        place: Callable[[int], str] = "line {}".format,
+    ):
+        self.name = name
+        self.sides = sides
+        self._lines = lines
+        self._place = place
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def source(self, index: int) -> np.ndarray:
+        """The tokens of a source, without special ones, int64."""
+        return self.sides[0].row(index)
+
+    def target(self, index: int) -> np.ndarray:
+        """The tokens of a target, without special ones, int64."""
+        return self.sides[1].row(index)
+
+    @property
+    def source_lengths(self) -> np.ndarray:
+        """The tokens in each source, without special ones, int64."""
+        return self.sides[0].lengths
+
+    @property
+    def target_lengths(self) -> np.ndarray:
+        """The tokens in each target, without special ones, int64."""
+        return self.sides[1].lengths
+
+    @property
+    def source_texts(self) -> list[str]:
+        """The sources as they were read."""
+        return self.sides[0].texts
+
+    @property
+    def target_texts(self) -> list[str]:
+        """The targets as they were read: the references of a translation."""
+        return self.sides[1].texts
+
+    def place(self, index: int) -> str:
+        """Where a pair was read: a file and a line."""
+        return self._place(int(self._lines[index]))
+
+
+def write_split(
+    folder: Path, name: str, pairs: Sequence[Pair], rows: Sequence[Sequence[np.ndarray]]
+) -> dict[str, Any]:
+    """Writes the files of a split, given the tokens of its sources and of its targets; returns its entry."""
+    files = [_write_array(folder / f"{name}-lines.npy", np.array([pair.line for pair in pairs], "<i8"))]
+    entry: dict[str, Any] = {"n_pairs": len(pairs)}
+    for side, side_rows in zip(SIDES, rows, strict=True):
+        lengths = np.fromiter(map(len, side_rows), "<i8", len(side_rows))
+        lines = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
+        files += [
+            _write_array(folder / f"{name}-{side}.npy", np.concatenate(side_rows)),
+            _write_array(folder / f"{name}-{side}-ends.npy", np.cumsum(lengths, dtype="<i8")),
+            _write(folder / f"{name}-{side}.txt", lines.encode()),
+        ]
+        entry[side] = {
+            "n_tokens": int(lengths.sum()),
+            "longest": int(lengths.max()),
+            "n_chars": len(lines) - len(pairs),
+        }
+    return entry | {"files": files}
+
+
+def _write_array(path: Path, array: np.ndarray) -> dict[str, Any]:
+    content = io.BytesIO()
+    np.save(content, array, allow_pickle=False)
+    return _write(path, content.getvalue())
+
+
+def _write(path: Path, content: bytes) -> dict[str, Any]:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        sync(file.fileno())
+    return {"file": path.name, "n_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def read_pair_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of prepared pairs, every file it names being there at its full size.
+
+    Raises:
+        ShardError: the manifest cannot be used, or a file is missing or of the wrong size.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = parse_json(path.read_text(encoding="utf-8"))
+        version = manifest["version"]
+        sizes = [(_path(folder, file), file["n_bytes"]) for file in _files_of(manifest)]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ShardError(f"{path}: not a manifest of prepared pairs ({error!r})") from None
+    if version != PAIRS_VERSION:
+        raise ShardError(f"{path}: version {version} of the format; this clearformer reads {PAIRS_VERSION}")
+    for file, size in sizes:
+        found = file.stat().st_size if file.is_file() else None
+        if found != size:
+            raise ShardError(f"{file}: {'missing' if found is None else f'damaged: {found} bytes of {size}'}")
+    return manifest
+
+
+def check_pair_contents(folder: Path, manifest: Mapping[str, Any]) -> int:
+    """Reads every file of prepared pairs, and gives the number of those read.
+
+    Raises:
+        ShardError: one whose SHA-256 is not the manifest's.
+    """
+    n_files = 0
+    for file in _files_of(manifest):
+        path = _path(folder, file)
+        with path.open("rb") as content:
+            if hashlib.file_digest(content, "sha256").hexdigest() != file["sha256"]:
+                raise ShardError(f"{path}: damaged: its SHA-256 is not the manifest's")
+        n_files += 1
+    return n_files
+
+
+def open_pair_splits(
+    folder: Path, manifest: Mapping[str, Any], place: Callable[[str, int], str]
+) -> dict[str, PairSplit]:
+    """The splits of prepared pairs; their tokens are read when they are used.
+
+    Raises:
+        ShardError: a file is no array.
+    """
+
+    def opened(name: str) -> np.ndarray:
+        path = folder / f"{name}.npy"
+        try:
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise ShardError(
+                f"{path}: no array of prepared pairs ({error}); delete the folder, and it is made again"
+            ) from None
+
+    def split(name: str) -> PairSplit:
+        source, target = (
+            PairSide(
+                opened(f"{name}-{side}"),
+                opened(f"{name}-{side}-ends"),
+                lambda path=folder / f"{name}-{side}.txt": _texts(path),
+            )
+            for side in SIDES
+        )
+        return PairSplit(name, (source, target), opened(f"{name}-lines"), lambda line: place(name, line))
+
+    return {name: split(name) for name in manifest["splits"]}
+
+
+def _texts(path: Path) -> list[str]:
+    return path.read_bytes().decode().split("\n")[:-1]
+
+
+def _files_of(manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for entry in manifest["splits"].values():
+        yield from entry["files"]
+
+
+def _path(folder: Path, file: Mapping[str, Any]) -> Path:
+    name = file["file"]
+    if Path(name).name != name:
+        raise ValueError(f"file {name!r} lies outside the folder")
+    return folder / name

@@ -1,0 +1,300 @@
+"""Pairs of lines, once: read, split, turned into tokens and put into the cache; afterwards only opened.
+
+    open the source -> read and check its pairs -> hold some out -> train a joint tokeniser -> encode -> arrays
+
+The tokeniser is one for both languages, trained on both sides of the training pairs: so that the embeddings of the
+two can be one table, and a name is spelled alike in both.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clearformer.data import holding_out
+from clearformer.data.cache import cache_folder, key_of
+from clearformer.data.config import PairsData
+from clearformer.data.holding_out import HeldOutPairs, n_also_in
+from clearformer.data.identity import assumption
+from clearformer.data.pairs.batches import special_ids
+from clearformer.data.pairs.files import (
+    PAIRS_VERSION,
+    SIDES,
+    PairSplit,
+    check_pair_contents,
+    open_pair_splits,
+    read_pair_manifest,
+    write_split,
+)
+from clearformer.data.pairs.sources import Pair, PairSource, digest_of, open_pairs
+from clearformer.data.shards import MANIFEST, ShardError, token_dtype, write_manifest
+from clearformer.data.text.preparing import TOKENIZER_CHARS, Progress
+from clearformer.errors import DataError, TokenizerError
+from clearformer.files import discard, disk_errors, folder_made_whole, write_file
+from clearformer.text import (
+    CharTokenizerSpec,
+    Tokenizer,
+    TokenizerConfig,
+    load_tokenizer,
+    located,
+    specials_of,
+)
+
+logger = logging.getLogger(__name__)
+
+SPECIALS = specials_of("encoder-decoder")
+PROGRESS_EVERY = 1000
+
+
+@dataclass(frozen=True)
+class PairDataset:
+    """Prepared pairs: their splits by name, the tokeniser that made them, and the manifest that says how."""
+
+    tokenizer: Tokenizer
+    splits: dict[str, PairSplit]
+    manifest: dict[str, Any]
+    folder: Path
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What is unusual about them, in lines for people."""
+        for name, entry in self.manifest["splits"].items():
+            if n := entry.get("n_target_held_out"):
+                yield f"{name}: {_count(n, 'pair')} left out: their translation is also held out"
+            if n := entry["n_left_out"]:
+                yield f"{name}: {_count(n, 'pair')} left out, longer than data.max_length={self.manifest['max_length']}"
+            if n := entry.get("n_also_in_train"):
+                yield (
+                    f"{name}: of {n:,} of its {_count(entry['n_pairs'], 'pair')} the source or the translation is "
+                    "also in training"
+                )
+
+
+def prepare_pairs(
+    config: PairsData,
+    tokenizer: TokenizerConfig | Tokenizer,
+    max_tokens: int | None = None,
+    cache_dir: Path | None = None,
+    *,
+    check: bool = False,
+    progress: Progress = lambda *_: None,
+) -> PairDataset:
+    """The pairs of `config` as tokens, made now or found in the cache.
+
+    A tokeniser that is given as a spec is trained on both sides of the training pairs, with the special tokens of
+    an encoder-decoder; a character vocabulary on those of all pairs, so that no held-out one holds an unknown
+    character. What is in the cache is used if the files (see `identity_of_files`), the splits and the tokeniser are
+    the same. What is unusual is logged (see `PairDataset.notes`).
+
+    Args:
+        config: the pairs and their splits.
+        tokenizer: how to make one, or one that is made.
+        max_tokens: the model's positions, into which each side must fit with its <bos> or <eos>.
+        cache_dir: in place of the user's cache folder.
+        check: whether what is found in the cache is read and compared with its SHA-256.
+        progress: told how far it is.
+
+    Raises:
+        DataError: the pairs cannot be read, a split would be empty, or a side is longer than the positions.
+        TokenizerError: a given tokeniser has no token for some of the text, or lacks a special one.
+        DiskError: the cache cannot be written.
+    """
+    preparation = _Preparation(config, open_pairs(config), cache_dir or cache_folder(), progress)
+    if not isinstance(tokenizer, Tokenizer):
+        tokenizer = preparation.trained(tokenizer)
+    special_ids(tokenizer)
+    folder = preparation.folder(tokenizer)
+    manifest = _found(folder, check)
+    if manifest is None:
+        manifest = preparation.make(tokenizer, folder)
+    else:
+        preparation.tell_assumptions()
+    splits = open_pair_splits(folder, manifest, preparation.source.place)
+    if max_tokens is not None:
+        for split in splits.values():
+            require_room(split, max_tokens, len(tokenizer.before_source))
+    dataset = PairDataset(tokenizer, splits, manifest, folder)
+    for note in dataset.notes:
+        logger.info("%s", note)
+    return dataset
+
+
+def require_room(split: PairSplit, max_tokens: int, n_before: int = 0) -> None:
+    """Refuses pairs of which a side, with its <bos> or <eos>, is longer than the model's positions.
+
+    Raises:
+        DataError: it names the first such line, its tokens, and the settings that help.
+    """
+    longest = np.maximum(split.source_lengths + n_before, split.target_lengths)
+    too_long = np.flatnonzero(longest + 1 > max_tokens)
+    if not len(too_long):
+        return
+    first = int(too_long[0])
+    side = SIDES[int(split.target_lengths[first] > split.source_lengths[first])]
+    others = f" (and {len(too_long) - 1:,} more pairs)" if len(too_long) > 1 else ""
+    leave_out = (
+        f", or leave such pairs out with data.max_length={max_tokens - 1}" if split.name != "test" else ""
+    )
+    raise DataError(
+        f"{split.place(first)}: the {side} has {longest[first]:,} tokens and one for its end{others}, and "
+        f"model.max_seq_len={max_tokens}: set model.max_seq_len={longest.max() + 1} or more{leave_out}"
+    )
+
+
+def _found(folder: Path, check: bool) -> dict[str, Any] | None:
+    if not folder.exists():
+        return None
+    try:
+        manifest = read_pair_manifest(folder)
+        if check:
+            check_pair_contents(folder, manifest)
+    except ShardError as error:
+        logger.warning("%s; the pairs are prepared again", error)
+        with disk_errors(folder):
+            discard(folder)
+        return None
+    return manifest
+
+
+@dataclass(frozen=True)
+class _Preparation:
+    config: PairsData
+    source: PairSource
+    cache: Path
+    progress: Progress
+
+    @cached_property
+    def source_key(self) -> dict[str, Any]:
+        """What the pairs of each split depend on."""
+        return {"pairs": self.source.identity(), "holding_out": holding_out.VERSION}
+
+    def tell_assumptions(self) -> None:
+        """Says in the log what is taken for granted of pairs that are found prepared."""
+        files = self.source_key["pairs"].get("files", {})
+        for assumed in dict.fromkeys(map(assumption, files.values())):
+            if assumed:
+                logger.info("%s: %s", self.source.description, assumed)
+
+    @cached_property
+    def read(self) -> HeldOutPairs[Pair]:
+        self.progress("reading", 0, None)
+        return self.source.read()
+
+    @property
+    def splits(self) -> dict[str, list[Pair]]:
+        return self.read.splits
+
+    def trained(self, spec: TokenizerConfig) -> Tokenizer:
+        """The joint tokeniser of a spec, from the cache where these pairs have trained it before."""
+        if not spec.needs_corpus:
+            return spec.train((), specials=SPECIALS)
+        key = self.source_key | {"tokenizer": spec.model_dump(), "specials": SPECIALS}
+        path = self.cache / "tokenizers" / f"{key_of(key)}.json"
+        if path.is_file():
+            try:
+                return load_tokenizer(path)
+            except TokenizerError as error:
+                logger.warning("%s; the tokeniser is trained again", error)
+        learn_from = self.splits if isinstance(spec, CharTokenizerSpec) else {"train": self.splits["train"]}
+        tokenizer = spec.train(self._texts_to_learn_from(learn_from), specials=SPECIALS)
+        write_file(path, tokenizer.to_json().encode())
+        return tokenizer
+
+    def _texts_to_learn_from(self, splits: Mapping[str, list[Pair]]) -> Iterator[str]:
+        """Both sides of the pairs; of very many, an even selection. Each text ends like a line."""
+        pairs = [pair for split in splits.values() for pair in split]
+        n_chars = sum(len(pair.source) + len(pair.target) for pair in pairs)
+        every = -(-n_chars // TOKENIZER_CHARS)
+        for number in range(0, len(pairs), every):
+            self.progress("training the tokeniser", number, len(pairs))
+            yield pairs[number].source
+            yield pairs[number].target
+
+    def folder(self, tokenizer: Tokenizer) -> Path:
+        """Where these pairs in these tokens are, or will be."""
+        key = {"tokenizer": tokenizer.fingerprint(), "max_length": self.config.max_length}
+        return self.cache / "prepared" / key_of(self.source_key | key | {"pairs_version": PAIRS_VERSION})
+
+    def make(self, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
+        """Encodes the pairs into `folder`, and returns the manifest of what is there then."""
+        dtype = token_dtype(tokenizer.vocab_size)
+        entries: dict[str, dict[str, Any]] = {}
+        kept: dict[str, list[Pair]] = {}
+        with folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
+            for name, pairs in self.splits.items():
+                rows = self._encoded(name, tokenizer, dtype)
+                places = self._short_enough(name, rows)
+                kept[name] = [pairs[at] for at in places]
+                entries[name] = write_split(
+                    unfinished, name, kept[name], [[side[at] for at in places] for side in rows]
+                ) | {"n_left_out": len(pairs) - len(places)}
+                entries[name] |= self._shared_with_others(name, kept)
+            self._check_files_unchanged()
+            write_manifest(unfinished, self._manifest(tokenizer, entries))
+        return read_pair_manifest(folder)
+
+    def _shared_with_others(self, name: str, kept: Mapping[str, list[Pair]]) -> dict[str, int]:
+        """Of training, the pairs left out for the sake of held-out ones; of the others, those that are also in it."""
+        if name == "train":
+            return {"n_target_held_out": self.read.n_left_out}
+        sides = ([(pair.source, pair.target) for pair in kept[each]] for each in (name, "train"))
+        return {"n_also_in_train": n_also_in(*sides)}
+
+    def _encoded(self, name: str, tokenizer: Tokenizer, dtype: np.dtype) -> tuple[list[np.ndarray], ...]:
+        """The tokens of a split's sources, and those of its targets."""
+        sources, targets = [], []
+        for number, pair in enumerate(self.splits[name]):
+            if number % PROGRESS_EVERY == 0:
+                self.progress(f"encoding {name}", number, len(self.splits[name]))
+            try:
+                sources.append(tokenizer.encode(pair.source).astype(dtype))
+                targets.append(tokenizer.encode(pair.target).astype(dtype))
+            except TokenizerError as error:
+                raise located(error, self.source.place(name, pair.line)) from None
+        return sources, targets
+
+    def _short_enough(self, name: str, rows: tuple[list[np.ndarray], ...]) -> list[int]:
+        """Which pairs of a split stay under `max_length`; all of a test, or its measure would be another."""
+        lengths = [max(map(len, sides)) for sides in zip(*rows, strict=True)]
+        limit = self.config.max_length
+        if limit is None or name == "test":
+            return list(range(len(lengths)))
+        if min(lengths) > limit:
+            raise DataError(
+                f"data.max_length={limit} leaves no pair in the {name} split: its shortest has {min(lengths)} tokens"
+            )
+        return [at for at, length in enumerate(lengths) if length <= limit]
+
+    def _check_files_unchanged(self) -> None:
+        if self.source.identity() != self.source_key["pairs"]:
+            raise DataError(
+                f"{self.source.description}: changed while it was being read; start again when it is complete"
+            )
+
+    def _manifest(self, tokenizer: Tokenizer, splits: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        source = {
+            "description": self.source.description,
+            "languages": self.config.language_pair,
+            "n_pairs": sum(map(len, self.splits.values())),
+            "sha256": digest_of(self.splits),
+        }
+        return {
+            "version": PAIRS_VERSION,
+            "kind": "pairs",
+            "source": source | self.source_key["pairs"],
+            "max_length": self.config.max_length,
+            "tokenizer": {
+                "kind": tokenizer.kind,
+                "vocab_size": tokenizer.vocab_size,
+                "fingerprint": tokenizer.fingerprint(),
+            },
+            "splits": splits,
+        }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,375 @@
+"""Where pairs of lines come from: two aligned files, a TSV, or one of the built-in sets of pairs.
+
+Every pair has two sides with something in them. A file that holds an empty line is refused, with the line's number:
+what to do about it (leave the pair out, or find the line that slipped) is for whoever knows the file to say.
+"""
+
+import hashlib
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from clearformer.data.cache import cache_folder
+from clearformer.data.config import DATES, DEFAULT_LANGUAGES, DEFAULT_SIZE, MULTI30K, PairsData
+from clearformer.data.holding_out import HeldOutPairs, hold_out_pairs, own_text
+from clearformer.data.identity import identity_of_files
+from clearformer.data.reading import existing_file, read_lines
+from clearformer.errors import DataError, did_you_mean
+from clearformer.files import data_folder
+
+MULTI30K_ADDRESS = "https://github.com/multi30k/dataset"
+MULTI30K_LANGUAGES = ("en", "de", "fr")
+MULTI30K_SPLITS = {"train": "train", "val": "val", "test": "test_2016_flickr"}
+
+
+class Pair(NamedTuple):
+    """One line of text in two languages, and its number (from 1) in the file it was read from."""
+
+    source: str
+    target: str
+    line: int
+    values: tuple[str, ...] = ()
+    """What it says, where that is known beneath its words: it is held out by these."""
+
+    @property
+    def own_values(self) -> tuple[str, ...]:
+        """What decides the pair's split: its values, or its source."""
+        return self.values or (own_text(self.source),)
+
+
+class PairSource(ABC):
+    """Pairs of lines, by split."""
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """What and where the pairs are, for people."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What tells these pairs from any others without reading them all; JSON-able."""
+
+    @abstractmethod
+    def read(self) -> HeldOutPairs[Pair]:
+        """The pairs of each split, train first, in the order they are read in.
+
+        Raises:
+            DataError: a file cannot be read, or its lines make no pairs; or a split would be empty.
+        """
+
+    def place(self, split: str, line: int) -> str:
+        """Where a pair is, for a message: a file and a line."""
+        return f"{self.description}, pair {line}"
+
+
+class PairFiles(ABC):
+    """The files that hold the pairs of one split or of all."""
+
+    paths: Sequence[Path]
+
+    @abstractmethod
+    def pairs(self) -> Iterator[Pair]:
+        """The pairs in the order of their lines."""
+
+    def place(self, line: int) -> str:
+        """Where a pair is, for a message."""
+        return f"{' and '.join(map(str, self.paths))}, line {line}"
+
+    def identity(self) -> dict[str, Any]:
+        """What tells these files from any others; JSON-able."""
+        return {"paths": list(map(str, self.paths))} | identity_of_files(
+            {str(path): path for path in self.paths}
+        )
+
+
+@dataclass(frozen=True)
+class Aligned(PairFiles):
+    """Two files of which line n of the one translates line n of the other."""
+
+    source: Path
+    target: Path
+
+    @property
+    def paths(self) -> tuple[Path, Path]:  # type: ignore[override]
+        return self.source, self.target
+
+    def pairs(self) -> Iterator[Pair]:
+        counts = [0, 0]
+        empty: tuple[list[int], list[int]] = ([], [])
+        for number, texts in enumerate(zip_longest(*map(read_lines, self.paths)), start=1):
+            for side, text in enumerate(texts):
+                counts[side] += text is not None
+                if text is not None and not text.strip():
+                    empty[side].append(number)
+            source, target = texts
+            if source and target:
+                yield Pair(source, target, number)
+        self._check_both_sides(counts, empty)
+        self._check_equal_lengths(counts)
+        self._check_no_empty_lines(empty)
+
+    def _check_both_sides(self, counts: Sequence[int], empty: Sequence[Sequence[int]]) -> None:
+        for path, count, lines in zip(self.paths, counts, empty, strict=True):
+            if count == len(lines):
+                raise DataError(f"{path} is an empty side: there is no text in it to make pairs of")
+
+    def _check_equal_lengths(self, counts: Sequence[int]) -> None:
+        n_source, n_target = counts
+        if n_source != n_target:
+            raise DataError(
+                f"{self.source} has {n_source:,} lines and {self.target} has {n_target:,}: "
+                "line n of the one must translate line n of the other"
+            )
+
+    def _check_no_empty_lines(self, empty: Sequence[Sequence[int]]) -> None:
+        for path, lines in zip(self.paths, empty, strict=True):
+            if lines:
+                raise DataError(
+                    f"{path}, line {lines[0]}: an empty line{_and_others(lines)}, and a pair needs both sides: "
+                    "take the line out of both files, or write what is missing"
+                )
+
+
+@dataclass(frozen=True)
+class TabSeparated(PairFiles):
+    """One file of `source<TAB>target` lines."""
+
+    path: Path
+
+    @property
+    def paths(self) -> tuple[Path]:  # type: ignore[override]
+        return (self.path,)
+
+    def pairs(self) -> Iterator[Pair]:
+        for number, line in enumerate(read_lines(self.path), start=1):
+            source, *rest = line.split("\t")
+            if len(rest) != 1:
+                fix = f"; cut -f1,2 {self.path.name} keeps the first two columns" if rest else ""
+                raise DataError(
+                    f"{self.path}, line {number}: a line is source<TAB>target, with one tab; "
+                    f"this has {len(rest) or 'none'}{fix}"
+                )
+            if not source.strip() or not rest[0].strip():
+                side = "target" if source.strip() else "source"
+                raise DataError(
+                    f"{self.path}, line {number}: the {side} is empty, and a pair needs both sides: "
+                    "take the line out, or write what is missing"
+                )
+            yield Pair(source, rest[0], number)
+
+
+def _and_others(lines: Sequence[int]) -> str:
+    return f" (and {len(lines) - 1:,} more)" if len(lines) > 1 else ""
+
+
+@dataclass(frozen=True)
+class FilePairs(PairSource):
+    """The pairs of files: those of training, and those of other splits that have files of their own."""
+
+    files: dict[str, PairFiles]
+    config: PairsData
+    title: str = ""
+
+    @property
+    def description(self) -> str:
+        paths = " and ".join(map(str, self.files["train"].paths))
+        return f"{self.title}, {paths}" if self.title else paths
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "files": {split: files.identity() for split, files in self.files.items()},
+            "held_out": {split: str(share) for split, share in self.config.held_out().items()},
+        }
+
+    def read(self) -> HeldOutPairs[Pair]:
+        read = {split: list(files.pairs()) for split, files in self.files.items()}
+        for split, pairs in read.items():
+            if not pairs:
+                raise DataError(
+                    f"{' and '.join(map(str, self.files[split].paths))}: there are no pairs in it"
+                )
+        drawn = hold_out_pairs(read.pop("train"), self.config.held_out())
+        return drawn._replace(splits=drawn.splits | read)
+
+    def place(self, split: str, line: int) -> str:
+        return self.files.get(split, self.files["train"]).place(line)
+
+
+@dataclass(frozen=True)
+class Dates(PairSource):
+    """Dates, times, numbers and amounts of money in two languages (see `data/builtin/dates.py`)."""
+
+    config: PairsData
+
+    @cached_property
+    def languages(self) -> tuple[str, str]:
+        """The two languages, each known to Babel and to num2words.
+
+        Raises:
+            DataError: one of them is not, or they are the same.
+        """
+        from clearformer.data.builtin.dates import language_codes
+
+        known = language_codes()
+        source, target = self.config.language_pair or ("", "")
+        for language in (source, target):
+            if language not in known:
+                raise DataError(
+                    f"data.languages={source}-{target}: 'dates' has no language {language!r}; "
+                    f"there is {', '.join(known)}"
+                )
+        if source == target:
+            raise DataError(f"data.languages={source}-{target}: give two languages, such as fr-en")
+        return source, target
+
+    @property
+    def description(self) -> str:
+        source, target = self.languages
+        return (
+            f"dates, times, numbers and amounts of money, {source} to {target}, made by Babel and num2words"
+        )
+
+    def identity(self) -> dict[str, Any]:
+        from clearformer.data.builtin.dates import RECIPE, SEED
+
+        return {
+            "name": DATES,
+            "languages": list(self.languages),
+            "size": self.config.size or DEFAULT_SIZE,
+            "seed": SEED,
+            "recipe": RECIPE,
+            "babel": version("babel"),
+            "num2words": version("num2words"),
+            "held_out": {split: str(share) for split, share in self.config.held_out().items()},
+        }
+
+    def read(self) -> HeldOutPairs[Pair]:
+        from clearformer.data.builtin.dates import make_pairs
+
+        made = make_pairs(*self.languages, self.config.size or DEFAULT_SIZE)
+        pairs = [
+            Pair(each.source, each.target, number, each.values) for number, each in enumerate(made, start=1)
+        ]
+        return hold_out_pairs(pairs, self.config.held_out())
+
+
+def _open_dates(config: PairsData) -> PairSource:
+    for package in ("babel", "num2words"):
+        if importlib.util.find_spec(package) is None:
+            raise DataError(f"data.name=dates is made by Babel and num2words: pip install {package}")
+    return Dates(config)
+
+
+def multi30k_places() -> list[Path]:
+    """The folders in which Multi30k is looked for, in order."""
+    folders = [data_folder(), cache_folder() / "data"]
+    return [folder / MULTI30K for folder in folders if folder is not None]
+
+
+def find_multi30k() -> Path | None:
+    """Multi30k's folder on this machine, if it is there."""
+    return next((place for place in multi30k_places() if place.is_dir()), None)
+
+
+def _open_multi30k(config: PairsData) -> PairSource:
+    languages = config.language_pair or ("", "")
+    if len(set(languages)) < 2 or not set(languages) <= set(MULTI30K_LANGUAGES):
+        raise DataError(
+            f"data.languages={'-'.join(languages)}: multi30k has {', '.join(MULTI30K_LANGUAGES)}; "
+            f"give two of them, such as {DEFAULT_LANGUAGES[MULTI30K]}"
+        )
+    folder = find_multi30k()
+    if folder is None:
+        raise DataError(
+            f"data.name=multi30k: not on this machine: save train, val and test_2016_flickr of each language "
+            f"(data/task1/raw at {MULTI30K_ADDRESS}) in {multi30k_places()[-1]}, or set CLEARFORMER_DATA "
+            "to a folder with multi30k in it"
+        )
+    files: dict[str, PairFiles] = {
+        split: Aligned(*(_multi30k_file(folder, stem, language) for language in languages))
+        for split, stem in MULTI30K_SPLITS.items()
+    }
+    return FilePairs(files, config, title="Multi30k")
+
+
+def _multi30k_file(folder: Path, stem: str, language: str) -> Path:
+    plain, packed = folder / f"{stem}.{language}", folder / f"{stem}.{language}.gz"
+    for path in (packed, plain):
+        if path.is_file():
+            return path
+    raise DataError(f"data.name=multi30k: {packed} is missing; it is in data/task1/raw at {MULTI30K_ADDRESS}")
+
+
+@dataclass(frozen=True)
+class BuiltInPairs:
+    """A set of pairs that is known by name."""
+
+    about: str
+    size: str
+    where: Callable[[], str | None]
+    """Where it is on this machine, or None where it is not."""
+    open: Callable[[PairsData], PairSource]
+
+
+def _dates_place() -> str | None:
+    packages = all(importlib.util.find_spec(name) for name in ("babel", "num2words"))
+    return "made when first used, by Babel and num2words" if packages else None
+
+
+BUILT_IN_PAIRS = {
+    DATES: BuiltInPairs(
+        about="dates, times, numbers and amounts of money in two languages, French to English by default",
+        size="any number of pairs, 50,000 by default",
+        where=_dates_place,
+        open=_open_dates,
+    ),
+    MULTI30K: BuiltInPairs(
+        about="Multi30k: captions of pictures in English, German and French (test: test_2016_flickr)",
+        size="29,000 pairs, 1,014 for validation, 1,000 for the test",
+        where=lambda: str(place) if (place := find_multi30k()) else None,
+        open=_open_multi30k,
+    ),
+}
+
+
+def open_pairs(config: PairsData) -> PairSource:
+    """The pairs that `config` names.
+
+    Raises:
+        DataError: there is no such name or file.
+    """
+    if name := config.built_in:
+        if name not in BUILT_IN_PAIRS:
+            hint = did_you_mean(name, BUILT_IN_PAIRS) or f"; there is {', '.join(BUILT_IN_PAIRS)}"
+            raise DataError(
+                f"data.name={name}: no such built-in pairs{hint} (pairs of yours: data.path=FILE.tsv)"
+            )
+        return BUILT_IN_PAIRS[name].open(config)
+    files = {"train": _files_of(config, "")}
+    if config.val_path or config.val_source:
+        files["val"] = _files_of(config, "val_")
+    return FilePairs(files, config)
+
+
+def _files_of(config: PairsData, prefix: str) -> PairFiles:
+    if path := getattr(config, f"{prefix}path"):
+        return TabSeparated(existing_file(f"{prefix}path", path))
+    return Aligned(
+        *(existing_file(key, getattr(config, key)) for key in (f"{prefix}source", f"{prefix}target"))
+    )
+
+
+def digest_of(splits: dict[str, list[Pair]]) -> str:
+    """The SHA-256 of all pairs, split after split, as TSV in UTF-8."""
+    digest = hashlib.sha256()
+    for name, pairs in splits.items():
+        digest.update(f"{name}\n".encode())
+        for pair in pairs:
+            digest.update(f"{pair.source}\t{pair.target}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,290 @@
+"""A text, once: read, split, turned into tokens and put into the cache; afterwards only opened.
+
+    open the source -> scan it (characters, bytes, SHA-256) -> train the tokeniser -> encode -> shards
+
+Each arrow is one pass over the text, in bounded memory. The splits are stretches of the text, cut at exact
+characters: train first, then val, then test.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clearformer.data.cache import cache_folder, key_of
+from clearformer.data.config import TextData
+from clearformer.data.identity import assumption
+from clearformer.data.shards import (
+    FORMAT_VERSION,
+    MANIFEST,
+    SHARD_TOKENS,
+    ShardError,
+    ShardWriter,
+    Split,
+    check_contents,
+    open_splits,
+    read_manifest,
+    token_dtype,
+    write_manifest,
+)
+from clearformer.data.text.sources import Source, open_source
+from clearformer.data.text.splitting import Piece, split_into_pieces, split_stops
+from clearformer.errors import DataError, TokenizerError
+from clearformer.files import discard, disk_errors, folder_made_whole, write_file
+from clearformer.text import (
+    CharTokenizerSpec,
+    Tokenizer,
+    TokenizerConfig,
+    UnknownCharacterError,
+    load_tokenizer,
+)
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[str, int, int | None], None]
+"""Told what is being done, the characters done, and those in all where known."""
+
+# The first token of a split has none before it to be predicted from.
+LEAST_TOKENS = 2
+# What is worth learning shows in this much text; the rare words of more would fill the memory.
+TOKENIZER_CHARS = 200_000_000
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A prepared text: its splits by name, the tokeniser that made them, and the manifest that says how."""
+
+    tokenizer: Tokenizer
+    splits: dict[str, Split]
+    manifest: dict[str, Any]
+    folder: Path
+
+
+def prepare(
+    config: TextData,
+    tokenizer: TokenizerConfig | Tokenizer,
+    cache_dir: Path | None = None,
+    *,
+    specials: Sequence[str] = (),
+    check: bool = False,
+    progress: Progress = lambda *_: None,
+    shard_tokens: int = SHARD_TOKENS,
+) -> Dataset:
+    """The text of `config` as tokens, made now or found in the cache.
+
+    A tokeniser that is given as a spec is trained: a character vocabulary on the whole text, so that the
+    held-out text holds no unknown character; every other on the training split alone. What is in the cache is
+    used if the source's files (see `identity_of_files`), the splits and the tokeniser are the same.
+
+    Args:
+        config: the text and its splits.
+        tokenizer: how to make one, or one that is made.
+        cache_dir: in place of the user's cache folder.
+        specials: special tokens that a tokeniser to be made must have, besides those its spec asks for.
+        check: whether tokens found in the cache are read and compared with their SHA-256; their sizes always are.
+        progress: told how far it is.
+        shard_tokens: the most tokens in a file.
+
+    Raises:
+        DataError: the text cannot be read, or a split of it would have fewer than `LEAST_TOKENS`.
+        TokenizerError: a given tokeniser has no token for some of the text.
+        DiskError: the cache cannot be written.
+    """
+    preparation = _Preparation(config, open_source(config), cache_dir or cache_folder(), progress)
+    if not isinstance(tokenizer, Tokenizer):
+        tokenizer = preparation.trained(tokenizer, specials)
+    folder = preparation.folder(tokenizer)
+    manifest = _found(folder, check)
+    if manifest is None:
+        manifest = preparation.make(tokenizer, folder, shard_tokens)
+    elif assumed := assumption(manifest["source"]):
+        logger.info("%s: %s", preparation.source.description, assumed)
+    return Dataset(tokenizer, open_splits(folder, manifest), manifest, folder)
+
+
+def _found(folder: Path, check: bool) -> dict[str, Any] | None:
+    if not folder.exists():
+        return None
+    try:
+        manifest = read_manifest(folder)
+        if check:
+            check_contents(folder, manifest)
+    except ShardError as error:
+        logger.warning("%s; the text is prepared again", error)
+        with disk_errors(folder):
+            discard(folder)
+        return None
+    return manifest
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """What one reading of a text tells; `sha256` is of all its documents together, in UTF-8."""
+
+    n_documents: int
+    n_chars: int
+    n_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _Preparation:
+    config: TextData
+    source: Source
+    cache: Path
+    progress: Progress
+
+    @cached_property
+    def text_key(self) -> dict[str, Any]:
+        """What the text of each split depends on."""
+        fractions = {name: getattr(self.config, name) for name in ("val_fraction", "test_fraction")}
+        return {"source": self.source.identity()} | fractions
+
+    @cached_property
+    def scan(self) -> _Scan:
+        n_documents = n_chars = n_bytes = 0
+        digest = hashlib.sha256()
+        for text, ends_document in self.source.documents():
+            content = text.encode()
+            digest.update(content)
+            n_documents += ends_document
+            n_chars += len(text)
+            n_bytes += len(content)
+            self.progress("reading", n_chars, None)
+        if n_chars == 0:
+            raise DataError(f"{self.source.description}: there is no text in it")
+        return _Scan(n_documents, n_chars, n_bytes, digest.hexdigest())
+
+    @cached_property
+    def stops(self) -> dict[str, int]:
+        return split_stops(self.scan.n_chars, self.config)
+
+    def trained(self, spec: TokenizerConfig, specials: Sequence[str]) -> Tokenizer:
+        """The tokeniser of a spec, from the cache where this text has trained it before."""
+        if not spec.needs_corpus:
+            return spec.train((), specials=specials)
+        key = (
+            self.text_key
+            | {"tokenizer": spec.model_dump()}
+            | ({"specials": list(specials)} if specials else {})
+        )
+        path = self.cache / "tokenizers" / f"{key_of(key)}.json"
+        if path.is_file():
+            try:
+                return load_tokenizer(path)
+            except TokenizerError as error:
+                logger.warning("%s; the tokeniser is trained again", error)
+        stop = self.scan.n_chars if isinstance(spec, CharTokenizerSpec) else self.stops["train"]
+        tokenizer = spec.train(self._texts_to_learn_from(stop, spec), specials=specials)
+        write_file(path, tokenizer.to_json().encode())
+        return tokenizer
+
+    def _texts_to_learn_from(self, stop: int, spec: TokenizerConfig) -> Iterator[str]:
+        share = 1.0 if isinstance(spec, CharTokenizerSpec) else min(1.0, TOKENIZER_CHARS / stop)
+        done, due = 0, 0.0
+        for piece in split_into_pieces(self.source.documents(), {"learn": stop}):
+            done += len(piece.text)
+            self.progress("training the tokeniser", done, stop)
+            due += share
+            if due >= 1:  # every piece; in a long text, an even selection of them
+                due -= 1
+                yield piece.text
+
+    def folder(self, tokenizer: Tokenizer) -> Path:
+        """Where this text in these tokens is, or will be."""
+        key = self.text_key | {"tokenizer": tokenizer.fingerprint(), "version": FORMAT_VERSION}
+        return self.cache / "prepared" / key_of(key)
+
+    def make(self, tokenizer: Tokenizer, folder: Path, shard_tokens: int) -> dict[str, Any]:
+        """Encodes the text into `folder`, and returns the manifest of what is there then."""
+        dtype = token_dtype(tokenizer.vocab_size)
+        pieces = split_into_pieces(self.source.documents(), self.stops)
+        splits = {}
+        with folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
+            for name, group in groupby(pieces, key=attrgetter("split")):
+                writer = ShardWriter(unfinished, name, dtype, shard_tokens)
+                first_char = sum(entry["n_chars"] for entry in splits.values())
+                splits[name] = self._encode(group, first_char, tokenizer, writer)
+                self._check_enough_tokens(name, splits[name])
+            self._check_text_unchanged(splits)
+            write_manifest(unfinished, self._manifest(tokenizer, dtype, splits))
+        return read_manifest(folder)
+
+    def _encode(
+        self, pieces: Iterable[Piece], first_char: int, tokenizer: Tokenizer, writer: ShardWriter
+    ) -> dict[str, Any]:
+        before, behind = tokenizer.marks
+        n_chars = n_bytes = 0
+        with writer:
+            for piece in pieces:
+                if piece.starts_document:
+                    writer.add(before)
+                writer.add(self._ids(tokenizer, piece.text, first_char + n_chars))
+                if piece.ends_document:
+                    writer.add(behind)
+                n_chars += len(piece.text)
+                n_bytes += len(piece.text.encode())
+                self.progress("encoding", first_char + n_chars, self.scan.n_chars)
+        return {
+            "first_char": first_char,
+            "n_tokens": writer.n_tokens,
+            "n_chars": n_chars,
+            "n_bytes": n_bytes,
+            "shards": writer.shards,
+        }
+
+    def _ids(self, tokenizer: Tokenizer, text: str, first_char: int) -> np.ndarray:
+        try:
+            return tokenizer.encode(text)
+        except UnknownCharacterError as error:
+            raise error.at(self.source.place(first_char + error.index)) from None
+        except TokenizerError as error:
+            raise TokenizerError(f"{self.source.description}: {error}") from None
+
+    def _check_enough_tokens(self, name: str, entry: Mapping[str, Any]) -> None:
+        n_tokens = entry["n_tokens"]
+        if n_tokens < LEAST_TOKENS:
+            fix = "give a longer text"
+            if name != "train":
+                fix += f", or set another data.{name}_fraction (0 for no such split)"
+            raise DataError(
+                f"{self.source.description}: the {name} split has {_count(n_tokens, 'token')} "
+                f"({_count(entry['n_chars'], 'character')}) and needs {LEAST_TOKENS}, the second to be predicted from "
+                f"the first: {fix}"
+            )
+
+    def _check_text_unchanged(self, splits: dict[str, dict[str, Any]]) -> None:
+        same_length = sum(entry["n_chars"] for entry in splits.values()) == self.scan.n_chars
+        if not same_length or self.source.identity() != self.text_key["source"]:
+            raise DataError(
+                f"{self.source.description}: changed while it was being read; start again when it is complete"
+            )
+
+    def _manifest(
+        self, tokenizer: Tokenizer, dtype: np.dtype, splits: dict[str, dict[str, Any]]
+    ) -> dict[str, Any]:
+        source = {"description": self.source.description} | self.text_key["source"] | asdict(self.scan)
+        return (
+            {
+                "version": FORMAT_VERSION,
+                "dtype": dtype.str,
+                "tokenizer": {
+                    "kind": tokenizer.kind,
+                    "vocab_size": tokenizer.vocab_size,
+                    "fingerprint": tokenizer.fingerprint(),
+                },
+            }
+            | self.text_key
+            | {"source": source, "splits": splits}
+        )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,324 @@
+"""Where a text comes from: a file, a folder of files, or one of the built-in texts."""
+
+import hashlib
+import http.client
+import importlib.util
+import os
+import platform
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+from clearformer.data.cache import cache_folder
+from clearformer.data.config import DEFAULT_TEXT, TextData
+from clearformer.data.identity import identity_of_files
+from clearformer.data.reading import (
+    JSONL_SUFFIXES,
+    Chunk,
+    check_writable_name,
+    nearest_beside,
+    place_of_character,
+    read_documents,
+)
+from clearformer.errors import DataError, did_you_mean
+from clearformer.files import data_folder, whole_path, write_file
+
+# A folder's files are read by name; a file named by the user is read whatever its name.
+FOLDER_SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", *JSONL_SUFFIXES)
+
+SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+SHAKESPEARE_BYTES = 1_115_394
+DOWNLOAD_TIMEOUT_SECONDS = 20
+
+# A topic of which this share of the characters stands in one other topic is a section of that topic.
+SECTION_SHARE = 0.95
+# As between the sections inside a topic.
+TOPIC_GAP = "\n\n"
+
+
+class Source(ABC):
+    """A text as a sequence of documents, each read in chunks."""
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """What and where the text is, for people."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What tells this text from any other without reading it all; JSON-able."""
+
+    @abstractmethod
+    def documents(self) -> Iterator[Chunk]:
+        """The text in order, anew on every call."""
+
+    @abstractmethod
+    def place(self, index: int) -> str:
+        """Where a character stands, counted from 0 over all documents, for a message; the text is read up to it."""
+
+
+@dataclass(frozen=True)
+class FileSource(Source):
+    """One file, or the files of a folder in the order of their names."""
+
+    root: Path
+    field: str
+    title: str = ""
+
+    @property
+    def description(self) -> str:
+        if not self.root.is_dir():
+            return f"{self.title}, {self.root}" if self.title else str(self.root)
+        left_out = f", {self.n_left_out} of other kinds left out" if self.n_left_out else ""
+        return f"{self.root} (files: {len(self.files)}{left_out})"
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """What is read, in order."""
+        if not self.root.is_dir():
+            return [self.root]
+        return [path for path in self._visible_files if _is_text_name(path)]
+
+    @cached_property
+    def n_left_out(self) -> int:
+        """How many files of the folder are of kinds that are not read."""
+        return len(self._visible_files) - len(self.files) if self.root.is_dir() else 0
+
+    @cached_property
+    def _visible_files(self) -> list[Path]:
+        names: list[Path] = []
+        for folder, subfolders, files in os.walk(self.root, onerror=_raise):
+            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+            visible = (Path(folder, name) for name in files if not name.startswith("."))
+            names += [path.relative_to(self.root) for path in visible if path.is_file()]
+        return [self.root / path for path in sorted(names)]
+
+    def check(self) -> None:
+        """Refuses what can be seen to be no text before it is read.
+
+        Raises:
+            DataError: there is nothing at the path, or nothing in it that is read; or a folder in it cannot be read.
+        """
+        try:
+            self._check()
+        except OSError as error:
+            what = "" if error.filename in (None, str(self.root)) else f"{error.filename} in it "
+            fix = "; all of a folder is read: make that readable, or move it away" if what else ""
+            raise DataError(
+                f"data.path={self.root}: {what}cannot be read: {error.strerror or error}{fix}"
+            ) from None
+
+    def _check(self) -> None:
+        check_writable_name("path", self.root)
+        if not self.root.exists():
+            raise DataError(
+                f"data.path={self.root}: there is no such file or folder{nearest_beside(self.root)}"
+            )
+        if not self.root.is_dir():
+            if not self.root.is_file():
+                raise DataError(f"data.path={self.root} is no regular file: copy the text into one")
+            if self.root.stat().st_size == 0:
+                raise DataError(f"data.path={self.root} is empty: give a file that holds text")
+        elif not self.files:
+            kinds = ", ".join(FOLDER_SUFFIXES)
+            has = (
+                f"it has {self._visible_files[0].name}: rename it, or give that file itself"
+                if self._visible_files
+                else "it has no files"
+            )
+            raise DataError(
+                f"data.path={self.root} holds no text: of a folder, {kinds} are read, also with .gz; {has}"
+            )
+
+    def identity(self) -> dict[str, Any]:
+        names = {path.relative_to(self.root).as_posix(): path for path in self.files}
+        return {"path": str(self.root), "field": self.field} | identity_of_files(names)
+
+    def documents(self) -> Iterator[Chunk]:
+        for path in self.files:
+            yield from read_documents(path, self.field)
+
+    def place(self, index: int) -> str:
+        return place_of_character(self.files, self.field, index)
+
+
+class PydocSource(Source):
+    """Python's own language reference, as the standard library carries it for `help()`.
+
+    One document a topic, in an order that their names decide and that is not the alphabet's: so the end of the
+    text, which is held out, is like the rest of it (by name, tables gather there). A topic that another one holds
+    as a section (`try` is in `compound`) is left out: otherwise a good part of the held-out text would also be in
+    the training text. The text differs a little from one version of Python to the next.
+    """
+
+    @property
+    def description(self) -> str:
+        return f"pydoc, the language reference of Python {platform.python_version()}"
+
+    @cached_property
+    def _topics(self) -> dict[str, str]:
+        try:
+            return importlib.import_module("pydoc_data.topics").topics
+        except ImportError:
+            raise DataError(
+                "data.name=pydoc: this Python lacks pydoc_data.topics, the text of its language reference: "
+                "install the whole standard library, or give a text with data.path="
+            ) from None
+
+    def identity(self) -> dict[str, Any]:
+        digest = hashlib.sha256()
+        for name, text in sorted(self._topics.items()):
+            digest.update(f"{name}\0{text}\0".encode())
+        return {
+            "name": "pydoc",
+            "order": "sha256 of names",
+            "python": platform.python_version(),
+            "topics_sha256": digest.hexdigest(),
+        }
+
+    def documents(self) -> Iterator[Chunk]:
+        for _, text in self._texts():
+            yield Chunk(text, ends_document=True)
+
+    def place(self, index: int) -> str:
+        for name, text in self._texts():
+            if index < len(text):
+                return f"{self.description}, topic {name!r}, line {text.count(chr(10), 0, index) + 1}"
+            index -= len(text)
+        raise IndexError(index)
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        """Each topic's name and text, in order."""
+        names = topics_that_stand_alone(self._topics)
+        for name in sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest()):
+            yield name, self._topics[name] + TOPIC_GAP
+
+
+def topics_that_stand_alone(topics: dict[str, str]) -> list[str]:
+    """The names of the topics that no longer topic holds as a section; of two equal ones, the first.
+
+    A section differs from its topic in the signs that underline its headings, and in the numbers of its
+    footnotes: lines are compared, not the whole.
+    """
+    lines = {name: _prose_lines(text) for name, text in topics.items()}
+    distinct = {name: frozenset(own) for name, own in lines.items()}
+    kept: list[str] = []
+    for name in sorted(topics, key=lambda name: (-len(topics[name]), name)):
+        total = sum(map(len, lines[name]))
+        held = (sum(len(line) for line in lines[name] if line in distinct[longer]) for longer in kept)
+        if all(share < SECTION_SHARE * total for share in held):
+            kept.append(name)
+    return sorted(kept)
+
+
+def _prose_lines(text: str) -> list[str]:
+    stripped = (line.strip() for line in text.split("\n"))
+    return [line for line in stripped if line.strip('*=-~^"')]
+
+
+def shakespeare_places() -> list[Path]:
+    """Where Tiny Shakespeare is looked for, in order; a download goes to the last."""
+    folders = [data_folder(), cache_folder() / "data"]
+    return [folder / "shakespeare" / "input.txt" for folder in folders if folder is not None]
+
+
+def find_shakespeare() -> Path | None:
+    """Tiny Shakespeare's file on this machine, if it is there."""
+    return next((place for place in shakespeare_places() if place.is_file()), None)
+
+
+def _open_shakespeare(field: str) -> Source:
+    path = find_shakespeare() or download_shakespeare(shakespeare_places()[-1])
+    if hashlib.sha256(path.read_bytes()).hexdigest() != SHAKESPEARE_SHA256:
+        raise DataError(
+            f"{path} is not Tiny Shakespeare (its SHA-256 differs from {SHAKESPEARE_SHA256[:12]}...): "
+            f"delete it to have it fetched again, or use it as it is with data.path={path}"
+        )
+    return FileSource(path, field, title="Tiny Shakespeare")
+
+
+def download_shakespeare(place: Path) -> Path:
+    """Fetches Tiny Shakespeare to `place`, which is written only if its SHA-256 is right.
+
+    Raises:
+        DataError: it could not be fetched, or something else came; both ways out are named.
+    """
+    ways_out = (
+        f"save {SHAKESPEARE_URL} as {place}, or set CLEARFORMER_DATA to a folder with shakespeare/input.txt"
+    )
+    try:
+        with urllib.request.urlopen(SHAKESPEARE_URL, timeout=DOWNLOAD_TIMEOUT_SECONDS) as answer:
+            content = answer.read(SHAKESPEARE_BYTES + 1)
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        raise DataError(
+            f"data.name=shakespeare: not on this machine, and not to be fetched ({reason}): {ways_out}"
+        ) from None
+    if hashlib.sha256(content).hexdigest() != SHAKESPEARE_SHA256:
+        raise DataError(
+            f"data.name=shakespeare: what came is not Tiny Shakespeare (wrong SHA-256), so it was not kept: {ways_out}"
+        )
+    write_file(place, content)
+    return place
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A text that is known by name."""
+
+    about: str
+    size: str
+    where: Callable[[], str | None]
+    """Where it is on this machine, or None where it would have to be fetched."""
+    open: Callable[[str], Source]
+    """The source, given the field that holds the text in JSONL."""
+
+
+def _pydoc_place() -> str | None:
+    return "Python's standard library" if importlib.util.find_spec("pydoc_data.topics") else None
+
+
+BUILT_IN = {
+    "pydoc": BuiltIn(
+        about="Python's language reference, from the standard library; the default",
+        size="about 0.4 MB",
+        where=_pydoc_place,
+        open=lambda _: PydocSource(),
+    ),
+    "shakespeare": BuiltIn(
+        about="Tiny Shakespeare: 40,000 lines of the plays",
+        size="1.1 MB",
+        where=lambda: str(place) if (place := find_shakespeare()) else None,
+        open=_open_shakespeare,
+    ),
+}
+
+
+def open_source(config: TextData) -> Source:
+    """The text that `config` names.
+
+    Raises:
+        DataError: there is no such name or file, or it holds no text.
+    """
+    if config.path is not None:
+        source = FileSource(whole_path(config.path), config.field)
+        source.check()
+        return source
+    name = config.name or DEFAULT_TEXT
+    if name not in BUILT_IN:
+        hint = did_you_mean(name, BUILT_IN) or f"; there is {', '.join(BUILT_IN)}"
+        raise DataError(f"data.name={name}: no such built-in text{hint} (a text of yours: data.path=FILE)")
+    return BUILT_IN[name].open(config.field)
+
+
+def _is_text_name(path: Path) -> bool:
+    return path.name.lower().removesuffix(".gz").endswith(FOLDER_SUFFIXES)
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error

@@ -1,0 +1,32 @@
+"""Text from a trained model: samplers, the loop with its cache, beam search, translation, streaming."""
+
+from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search
+from clearformer.decoding.continuations import Continuation, search
+from clearformer.decoding.loop import Completion, NewToken, collect, generate_tokens
+from clearformer.decoding.mode import autocast_to, evaluating
+from clearformer.decoding.samplers import Sampling, random_stream
+from clearformer.decoding.samples import Prompt, Sample, encode_prompt, generate, stream
+from clearformer.decoding.translations import Translation, translate
+
+__all__ = [
+    "BeamSearch",
+    "Completion",
+    "Continuation",
+    "Hypothesis",
+    "NewToken",
+    "Prompt",
+    "Sample",
+    "Sampling",
+    "Translation",
+    "autocast_to",
+    "beam_search",
+    "collect",
+    "encode_prompt",
+    "evaluating",
+    "generate",
+    "generate_tokens",
+    "random_stream",
+    "search",
+    "stream",
+    "translate",
+]

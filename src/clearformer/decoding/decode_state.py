@@ -1,0 +1,151 @@
+"""The state of decoding: texts are read whole once, then one token more of each.
+
+    prefill -> decode -> decode -> ...
+
+An encoder-decoder's texts are what it writes; the sources that it writes them of are read once, before.
+
+Shapes: B texts, T positions, S positions of a source, V vocabulary.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Generic
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from clearformer.decoding.fast.compiling import LEAST_ROOM, Found, Step, Then, compiled_step, read_tokens
+from clearformer.errors import UserError
+from clearformer.model import Cache, Decoder, EncoderDecoder, EncoderOutput
+
+FILLER = 0  # a token that stands where a shorter text has none; what it is makes no difference
+
+Writes = Decoder | EncoderDecoder
+"""A model that writes texts, token after token."""
+
+
+class DecodeState(Generic[Found]):
+    """What is found of the next token's scores of some texts, each one token longer at every call."""
+
+    def __init__(
+        self,
+        model: Writes,
+        then: Then[Found],
+        sources: Sequence[Sequence[int]] | None = None,
+        use_cache: bool = True,
+        compiled: bool = False,
+    ) -> None:
+        self._model, self._then = model, then
+        self._device = model.embed.weight.device
+        self._use_cache, self._compiled = use_cache, compiled
+        self._step: Step[Found] = read_tokens
+        self._cache: Cache | None = None
+        self._memory = read_sources(model, sources)
+
+    def advance(self, texts: Sequence[Sequence[int]]) -> Found:
+        """What is found of the scores of the token after each text."""
+        if self.can_decode([len(text) for text in texts]):
+            return self.decode(torch.tensor([text[-1] for text in texts], device=self._device))
+        return self.prefill(texts)
+
+    def can_decode(self, lengths: Sequence[int]) -> bool:
+        """Whether all but the newest token of texts of these lengths is in the cache, where it still belongs."""
+        limit = self._model.config.max_seq_len
+        return self._cache is not None and all(
+            context_start(n, limit) == context_start(n - 1, limit) for n in lengths
+        )
+
+    @torch.inference_mode()
+    def prefill(self, texts: Sequence[Sequence[int]]) -> Found:
+        """Read the texts as far as the model's positions reach; see `context_start`."""
+        self._cache = self._model.new_cache() if self._use_cache else None
+        if (
+            self._compiled and self._step is read_tokens
+        ):  # once, however many texts are left when it begins anew
+            self._step = compiled_step(self._model, len(texts))
+        limit = self._model.config.max_seq_len
+        read = [tuple(text[context_start(len(text), limit) :]) for text in texts]
+        if self._memory is not None:
+            return self._read(read_tokens, self._then, *left_padded(read, self._device))
+        different = {text: i for i, text in enumerate(dict.fromkeys(read))}
+        rows = torch.tensor([different[text] for text in read], device=self._device)
+        tokens, padding = left_padded(list(different), self._device)
+        if len(different) == len(read):
+            return self._read(read_tokens, self._then, tokens, padding)
+        found = self._read(read_tokens, lambda logits: self._then(logits[rows]), tokens, padding)
+        self.reorder(rows)
+        return found
+
+    @torch.inference_mode()
+    def decode(self, newest: Int[Tensor, " B"]) -> Found:
+        """Read one token more of each text."""
+        if self._compiled and self._cache is not None:
+            room = max(self._cache.length + 1, LEAST_ROOM)
+            self._cache.make_room(min(room, self._model.config.max_seq_len))
+        return self._read(self._step, self._then, newest.unsqueeze(1))
+
+    @torch.inference_mode()
+    def reorder(self, rows: Int[Tensor, " N"]) -> None:
+        """Go on with the given texts, in that order (repeats allowed)."""
+        if self._cache is not None:
+            self._cache.select(rows)
+        if self._memory is not None:
+            self._memory = self._memory.select(rows)
+
+    def _read(
+        self,
+        step: Step[Found],
+        then: Then[Found],
+        tokens: Int[Tensor, "B T"],
+        padding: Bool[Tensor, "B T"] | None = None,
+    ) -> Found:
+        read = (tokens,) if self._memory is None else (tokens, self._memory)
+        return step(self._model, then, *read, padding, self._cache)
+
+
+@torch.inference_mode()
+def read_sources(model: Writes, sources: Sequence[Sequence[int]] | None) -> EncoderOutput | None:
+    """What an encoder-decoder keeps of the sources; nothing of a decoder, which has none.
+
+    Raises:
+        UserError: an encoder-decoder was given no sources, or a decoder some.
+    """
+    if isinstance(model, Decoder):
+        if sources is not None:
+            raise UserError("a decoder reads no sources: give prompts alone")
+        return None
+    if sources is None:
+        raise UserError("an encoder-decoder writes of a source: give one for each text")
+    return model.encode(*left_padded(sources, device_of(model)))
+
+
+def context_start(n_tokens: int, max_seq_len: int) -> int:
+    """Where the model begins to read a text of n tokens: at 0 while all of it fits, and then ever later.
+
+    The start moves in strides of half the model's length M: it is the lowest multiple of M // 2 that leaves at
+    most M tokens. A start that moved with every token would shift every position, and no key or value could be
+    kept; this one has the text read anew once in M // 2 tokens, and M // 2 tokens or more are always read. A
+    function of n alone, it is the same with and without a cache.
+    """
+    stride = max(1, max_seq_len // 2)
+    n_too_many = max(0, n_tokens - max_seq_len)
+    return math.ceil(n_too_many / stride) * stride
+
+
+def left_padded(
+    texts: Sequence[Sequence[int]], device: torch.device
+) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"] | None]:
+    """Texts as rows that end together, and where their tokens are real (None: everywhere)."""
+    longest = max(map(len, texts))
+    rows = [[FILLER] * (longest - len(text)) + list(text) for text in texts]
+    tokens = torch.tensor(rows, device=device)
+    lengths = torch.tensor([len(text) for text in texts], device=device).unsqueeze(1)
+    if all(len(text) == longest for text in texts):
+        return tokens, None
+    return tokens, torch.arange(longest, device=device) >= longest - lengths
+
+
+def device_of(model: Writes) -> torch.device:
+    """Where the model is."""
+    return model.embed.weight.device

@@ -1,0 +1,100 @@
+"""A model's step for one new token, compiled: what long texts are written with.
+
+Compiling takes half a minute or more the first time, and some seconds where torch finds the result of an earlier
+process in its cache; benchmarks/RESULTS.md has what a token gains by it.
+"""
+
+import logging
+from collections.abc import Callable, Hashable
+from functools import cache
+from typing import Any, TypeVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.decoding.fast.graphs import graphed_step
+from clearformer.model import Decoder, EncoderDecoder
+from clearformer.model.compiling import compile_step
+from clearformer.model.hooks import has_any_hooks
+
+logger = logging.getLogger(__name__)
+
+SMALL_MODEL = 2**25
+"""Bytes of weights: up to here, what is around the loops is written in C++ too, where a single text goes on.
+
+A step of 3 MB takes 0.105 instead of 0.13 ms then, one of 20 MB 0.31 instead of 0.35; compiling twice as long. Larger
+models gain nothing by it, and 16 texts lose a tenth.
+"""
+
+LEAST_ROOM = 256
+"""Positions that a cache has room for from the first compiled step on: buffers of always one size are the quickest."""
+
+Found = TypeVar("Found")
+
+Then = Callable[[Float[Tensor, "B V"]], Found]
+"""What is found of the scores after the newest tokens; compiled with the model where that is."""
+
+Step = Callable[..., Found]
+"""A function as `read_tokens` is."""
+
+
+def read_tokens(
+    model: Decoder | EncoderDecoder, then: Then[Found], *arguments: Any, **settings: Any
+) -> Found:
+    """What is found of the scores after new tokens; the arguments are the model's, or those of `decode`."""
+    read = model if isinstance(model, Decoder) else model.decode
+    return then(read(*arguments, **settings, last_only=True)[:, -1].float())
+
+
+def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
+    """`read_tokens`, compiled when it is first called; as it is written, where somebody looks inside.
+
+    Models of one configuration share it, for their weights are among what it is given. On a GPU a decoder's is
+    recorded as a CUDA graph besides, one for each model.
+
+    Args:
+        n_texts: How many are written at once, at first. It is of use with fewer as well.
+    """
+    if has_any_hooks(model):
+        return read_tokens
+    weight = model.embed.weight
+    on_cpu = weight.device.type == "cpu"
+    n_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
+    in_cpp = on_cpu and n_texts == 1 and n_bytes <= SMALL_MODEL
+    step = _compiled(on_cpu, in_cpp, (model.config, weight.dtype, weight.device))
+    if weight.device.type == "cuda" and isinstance(model, Decoder):
+        return graphed_step(model, step)
+    return step
+
+
+@cache
+def _compiled(on_cpu: bool, in_cpp: bool, _granted: tuple[Hashable, ...]) -> Step[Any]:
+    """One compiled function for all models of which the same may be taken for granted."""
+    # By default what multiplies a matrix is worked out anew for each of its rows where that looks cheap, and a norm
+    # before 50,000 rows is not.
+    options: dict[str, Any] = {"realize_opcount_threshold": 5} if on_cpu else {}
+    options["size_asserts"] = False  # of every weight at every token
+    if in_cpp:
+        options |= {"cpp_wrapper": True, "memory_planning": True}
+    return _or_plain(compile_step(read_tokens, options=options), read_tokens)
+
+
+def _or_plain(compiled: Step[Any], plain: Step[Any]) -> Step[Any]:
+    """The compiled step; from where compiling fails on, the plain one."""
+    from torch._dynamo.exc import TorchDynamoException  # takes seconds to import
+
+    in_use = compiled
+
+    def step(*arguments: Any, **settings: Any) -> Any:
+        nonlocal in_use
+        if in_use is plain:
+            return plain(*arguments, **settings)
+        try:
+            return compiled(*arguments, **settings)
+        except TorchDynamoException as error:  # no C++ compiler, or one that is too old
+            in_use = plain
+            reason = " ".join(str(error).split("\n")[:2]) or type(error).__name__
+            logger.warning("compiling failed, going on without it: %s", reason)
+            return plain(*arguments, **settings)
+
+    return step

@@ -1,0 +1,270 @@
+"""Text in, text out: `generate` for whole samples, `stream` for one as it is written."""
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from clearformer.config import resolve
+from clearformer.decoding.decode_state import context_start
+from clearformer.decoding.loop import (
+    Completion,
+    FinishReason,
+    NewToken,
+    check_something_to_do,
+    collect,
+    generate_tokens,
+)
+from clearformer.decoding.samplers import Sampling, random_stream
+from clearformer.decoding.writer import Writer
+from clearformer.errors import UserError
+from clearformer.model import Decoder, Transformer
+from clearformer.text import Tokenizer
+
+MOST_SAMPLES = 100_000  # of one prompt at once; another seed gives others
+
+
+@runtime_checkable
+class Run(Protocol):
+    """What texts are made by: a model and the tokeniser it was trained with."""
+
+    @property
+    def model(self) -> Transformer: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as the model reads it.
+
+    Attributes:
+        text: What was given.
+        tokens: Its ids, <bos> before them where the tokeniser has one.
+        n_tokens_read: How many of them the model reads, from the end, as it chooses the first new token.
+    """
+
+    text: str
+    tokens: list[int]
+    n_tokens_read: int
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the prompt is longer than the model's context."""
+        return self.n_tokens_read < len(self.tokens)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One continuation of one prompt.
+
+    Attributes:
+        prompt: What it continues.
+        text: What was added, without the prompt, <eos> and the stop string.
+        tokens: Every id that was generated, <eos> and those of the stop string included.
+        logprobs: The log-probability in nats of each of `tokens` by the model, before temperature and filters.
+        finish_reason: Why it ends: `length` (enough tokens), `eos`, or `stop` (a stop string).
+        n_prompt_tokens: The prompt's length, <bos> included.
+        n_prompt_tokens_read: How many of them the model read, from the end; fewer where its context is shorter.
+    """
+
+    prompt: str
+    text: str
+    tokens: list[int]
+    logprobs: list[float]
+    finish_reason: FinishReason
+    n_prompt_tokens: int
+    n_prompt_tokens_read: int
+
+    @property
+    def logprob(self) -> float:
+        """The log-probability of all the tokens together."""
+        return sum(self.logprobs)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the prompt was longer than the model's context."""
+        return self.n_prompt_tokens_read < self.n_prompt_tokens
+
+
+def generate(
+    run: Run,
+    prompt: str | Sequence[str],
+    *,
+    max_new_tokens: int = 200,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float = 1.0,
+    num: int = 1,
+    seed: int = 0,
+    stop: str | Sequence[str] = (),
+    compiled: bool = False,
+) -> list[Sample]:
+    """Continue a prompt, or several at once; `num` samples of the first, then `num` of the second, ...
+
+    A sample depends on its prompt, the seed and its number among the `num`, not on what is generated beside it.
+
+    Args:
+        run: A model and its tokeniser.
+        prompt: What to continue. An empty one begins with <bos>, or else with a newline.
+        max_new_tokens: Tokens to add, at most; <eos> and stop strings end a sample sooner.
+        temperature: 0 is greedy; this and the next four are explained at `Sampling`.
+        top_k: See `Sampling`.
+        top_p: See `Sampling`.
+        min_p: See `Sampling`.
+        repetition_penalty: See `Sampling`.
+        num: Samples of each prompt.
+        seed: Another seed, other samples.
+        stop: A sample ends before the first of these texts.
+        compiled: Whether the step for a new token is compiled, which pays from some thousands of tokens on.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+        TokenizerError: a prompt holds a character that the tokeniser lacks.
+        UserError: the run's model continues no texts, a prompt is empty and there is nothing to begin with, or
+            `num`, `seed`, `stop` or `max_new_tokens` is not what it must be.
+    """
+    if not 1 <= num <= MOST_SAMPLES:
+        raise UserError(f"num: from 1 to {MOST_SAMPLES:,}; got {num}")
+    sampling = _sampling(temperature, top_k, top_p, min_p, repetition_penalty)
+    given = [prompt] if isinstance(prompt, str) else list(prompt)
+    prompts = [encoded for text in given for encoded in [encode_prompt(run, text)] * num]
+    writers = [Writer(run.tokenizer, _texts(stop)) for _ in prompts]
+    numbers = [number for _ in given for number in range(num)]
+    new_tokens = _continue(run, prompts, numbers, max_new_tokens, sampling, seed, writers, compiled)
+    completions = collect(new_tokens, len(prompts))
+    return [_sample(*parts) for parts in zip(prompts, completions, map(_whole_text, writers), strict=True)]
+
+
+def stream(
+    run: Run,
+    prompt: str,
+    *,
+    max_new_tokens: int = 200,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    stop: str | Sequence[str] = (),
+    compiled: bool = False,
+) -> Generator[str, None, Sample]:
+    """Continue one prompt, yielding the text piece by piece as it is generated.
+
+    The pieces put together are the text of `generate` with the same arguments, whose sample is what the generator
+    returns (`sample = yield from stream(...)`). Arguments and errors are those of `generate`, and an error is raised
+    before the first piece is asked for.
+    """
+    sampling = _sampling(temperature, top_k, top_p, min_p, repetition_penalty)
+    encoded = encode_prompt(run, prompt)
+    writer = Writer(run.tokenizer, _texts(stop))
+    check_something_to_do([encoded.tokens], max_new_tokens)
+    new_tokens = _continue(run, [encoded], [0], max_new_tokens, sampling, seed, [writer], compiled)
+    return _pieces(encoded, new_tokens, writer)
+
+
+def _pieces(prompt: Prompt, arriving: Iterator[NewToken], writer: Writer) -> Generator[str, None, Sample]:
+    new_tokens, pieces = [], []
+    for new in arriving:
+        new_tokens.append(new)
+        if new.finish_reason:
+            writer.finish()
+        if piece := writer.take():
+            pieces.append(piece)
+            yield piece
+    return _sample(prompt, collect(new_tokens, 1)[0], "".join(pieces))
+
+
+def continuer(run: Run) -> Decoder:
+    """A run's model, if it continues texts.
+
+    Raises:
+        UserError: it is of another family.
+    """
+    if isinstance(run.model, Decoder):
+        return run.model
+    family = run.model.config.family
+    way_out = "use clearformer translate" if family == "encoder-decoder" else "take a decoder's run"
+    raise UserError(f"this run's model is an {family}, and only a decoder continues a text: {way_out}")
+
+
+def encode_prompt(run: Run, text: str) -> Prompt:
+    """A prompt's tokens, <bos> before them where there is one; what an empty prompt begins with is no part of it.
+
+    Raises:
+        TokenizerError: the text holds a character that the tokeniser lacks.
+        UserError: the text is empty and there is nothing to begin with.
+    """
+    tokenizer = run.tokenizer
+    before = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
+    tokens = before + tokenizer.encode(text).tolist() or _beginning(tokenizer)
+    n_tokens_read = len(tokens) - context_start(len(tokens), run.model.config.max_seq_len)
+    return Prompt(text, tokens, n_tokens_read)
+
+
+def _beginning(tokenizer: Tokenizer) -> list[int]:
+    newline = tokenizer.id_of("\n")
+    if newline is None:
+        raise UserError(
+            "the prompt is empty, and this tokenizer has neither <bos> nor a newline to begin with: give a prompt"
+        )
+    return [newline]
+
+
+def _continue(
+    run: Run,
+    prompts: Sequence[Prompt],
+    numbers: Sequence[int],
+    max_new_tokens: int,
+    sampling: Sampling,
+    seed: int,
+    writers: Sequence[Writer],
+    compiled: bool,
+) -> Iterator[NewToken]:
+    return generate_tokens(
+        continuer(run),
+        [prompt.tokens for prompt in prompts],
+        max_new_tokens,
+        sampling,
+        [random_stream(seed, number) for number in numbers],
+        eos_id=run.tokenizer.eos_id,
+        stop=lambda row, token: writers[row].push(token),
+        compiled=compiled,
+    )
+
+
+def _whole_text(writer: Writer) -> str:
+    writer.finish()
+    return writer.take()
+
+
+def _sample(prompt: Prompt, completion: Completion, text: str) -> Sample:
+    return Sample(
+        prompt.text,
+        text,
+        completion.tokens,
+        completion.logprobs,
+        completion.finish_reason,
+        len(prompt.tokens),
+        prompt.n_tokens_read,
+    )
+
+
+def _sampling(
+    temperature: float, top_k: int | None, top_p: float | None, min_p: float | None, repetition_penalty: float
+) -> Sampling:
+    settings = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+    }
+    return resolve(Sampling, settings)
+
+
+def _texts(stop: str | Sequence[str]) -> Sequence[str]:
+    return [stop] if isinstance(stop, str) else stop

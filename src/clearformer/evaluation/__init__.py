@@ -1,0 +1,5 @@
+"""What a model is worth, measured: held-out loss and what follows from it, and information measures."""
+
+from clearformer.evaluation.language_model import Evaluation, evaluate_split
+
+__all__ = ["Evaluation", "evaluate_split"]

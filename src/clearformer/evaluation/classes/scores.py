@@ -1,0 +1,233 @@
+"""A classifier's scores for texts: of a whole split, with how well it does, or of any texts."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from clearformer.data import LabelledData
+from clearformer.data.labelled.batches import TooLong, in_length_order, padded, padded_length
+from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
+from clearformer.decoding import autocast_to, evaluating
+from clearformer.errors import DataError, TokenizerError, UserError
+from clearformer.evaluation.classes.baseline import Baseline, tfidf_baseline
+from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
+from clearformer.model import Encoder, Transformer
+from clearformer.text import Tokenizer, located
+
+BATCH_SIZE = 64
+
+Part = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Some of the texts: their places among all [B], their tokens [B T], and where those are real [B T]."""
+
+
+# --- a split ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClassEvaluation:
+    """How well a classifier does on a split.
+
+    Attributes:
+        loss: The mean of -log p(label), in nats.
+        report: Accuracy, F1 and what is taken for what.
+        logprobs: Of every class for every text, in the order of the split.
+    """
+
+    loss: float
+    report: ClassificationReport
+    logprobs: Float[np.ndarray, "N C"]
+
+
+def evaluate_classes(
+    model: Encoder,
+    dataset: LabelledDataset,
+    split: str = "val",
+    *,
+    too_long: TooLong = "refuse",
+    dtype: torch.dtype | None = None,
+    batch_size: int = BATCH_SIZE,
+) -> ClassEvaluation:
+    """Classify every text of a split; the model's mode is left as it was.
+
+    Raises:
+        DataError: there are no texts, one is too long and may not be cut, or there are not as many labels as the model
+            has classes.
+    """
+    if not len(dataset.splits[split]):
+        raise DataError(f"the {split} split has no texts to measure a model on")
+    if len(dataset.labels) != model.config.n_classes:
+        raise DataError(
+            f"the data have {len(dataset.labels)} labels and the model {model.config.n_classes} classes: they are "
+            "not the data that it was trained on"
+        )
+    texts, pad_id = dataset.splits[split], dataset.tokenizer.pad_id
+    assert pad_id is not None
+    ordered = in_length_order(texts, batch_size, model.config.max_seq_len, pad_id, too_long)
+    parts = ((places, batch.tokens, batch.padding) for places, batch in ordered)
+    logprobs = class_logprobs(model, parts, len(texts), dtype)
+    report = classification_report(texts.label_ids, logprobs.argmax(1), dataset.labels, logprobs)
+    assert report.loss is not None
+    return ClassEvaluation(report.loss, report, logprobs)
+
+
+def class_logprobs(
+    model: Encoder, parts: Iterable[Part], n_texts: int, dtype: torch.dtype | None = None
+) -> Float[np.ndarray, "N C"]:
+    """The log-probability of every class for each of some texts, in nats."""
+    assert model.config.n_classes is not None
+    device = model.embed.weight.device
+    logprobs = np.zeros((n_texts, model.config.n_classes), np.float32)
+    with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
+        for places, tokens, padding in parts:
+            scores = model(torch.from_numpy(tokens).to(device), torch.from_numpy(padding).to(device))
+            logprobs[places] = scores.float().log_softmax(-1).cpu().numpy()
+    return logprobs
+
+
+def baseline_for(trained_on: LabelledDataset, split: LabelledSplit) -> Baseline:
+    """The baseline, trained on the same texts as the model and measured on the same split.
+
+    The classes of the two are the same: those of `trained_on`.
+    """
+    train, names = trained_on.splits["train"], np.array(trained_on.labels)
+    return tfidf_baseline(
+        train.texts, names[train.label_ids].tolist(), split.texts, names[split.label_ids].tolist()
+    )
+
+
+# --- any texts --------------------------------------------------------------------------------------------
+
+
+class Run(Protocol):
+    """What classifies texts: a model, its tokeniser, and what it was trained on."""
+
+    @property
+    def model(self) -> Transformer: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def config(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Of which class a text is.
+
+    Attributes:
+        label: The likeliest class; none ("") of an empty text.
+        probability: Its probability.
+        probabilities: Of every class, in the order of the model's.
+    """
+
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+
+
+EMPTY = Prediction("", 0.0, {})
+
+
+def classify(
+    run: Run,
+    texts: Sequence[str],
+    *,
+    too_long: TooLong | None = None,
+    dtype: torch.dtype | None = None,
+    batch_size: int = BATCH_SIZE,
+    place: Callable[[int], str] = "text {}".format,
+) -> list[Prediction]:
+    """The class of each text, in order; white space around a text does not count, and an empty one has no class.
+
+    Args:
+        run: An encoder with classes, its tokeniser and its settings.
+        texts: What to classify.
+        too_long: What becomes of a text with more tokens than the model reads: an error, or it is cut; as in
+            training, where not given.
+        dtype: The type of the matrix products (autocast); as it is around the call, where not given.
+        batch_size: The most texts to read at once.
+        place: What a message calls the text of a number (from 1 on), such as a file and a line.
+
+    Raises:
+        UserError: the run's model has no classes.
+        DataError: a text is too long and may not be cut.
+        TokenizerError: a text holds a character that the tokeniser lacks.
+    """
+    model, labels = classifier(run)
+    if too_long is None:
+        too_long = run.config.data.too_long
+    rows = encode_texts(run.tokenizer, texts, place)
+    if too_long == "refuse":
+        check_length(rows, model.config.max_seq_len, place)
+    logprobs = class_logprobs(model, batches(rows, run.tokenizer, model, batch_size), len(rows), dtype)
+    return [
+        prediction(labels, row) if len(tokens) else EMPTY for tokens, row in zip(rows, logprobs, strict=True)
+    ]
+
+
+def classifier(run: Run) -> tuple[Encoder, tuple[str, ...]]:
+    """A run's model, and the names of its classes: their numbers, where the run does not say.
+
+    Raises:
+        UserError: the model has no classes.
+    """
+    model, data = run.model, run.config.data
+    if not isinstance(model, Encoder) or model.config.n_classes is None:
+        raise UserError(
+            f"this run's model is of family {model.config.family} and has no classes; only an encoder that was "
+            "trained to classify can"
+        )
+    labels = data.labels if isinstance(data, LabelledData) else None
+    return model, labels or tuple(map(str, range(model.config.n_classes)))
+
+
+def encode_texts(tokenizer: Tokenizer, texts: Sequence[str], place: Callable[[int], str]) -> list[np.ndarray]:
+    """Each text's ids between [CLS] and [SEP]; nothing for an empty one.
+
+    Raises:
+        TokenizerError: a text holds a character that the tokeniser lacks.
+    """
+    rows = []
+    for number, text in enumerate(texts, start=1):
+        content = text.strip()
+        try:
+            rows.append(tokenizer.wrap(tokenizer.encode(content)) if content else np.empty(0, np.int32))
+        except TokenizerError as error:
+            raise located(error, place(number)) from None
+    return rows
+
+
+def check_length(rows: Sequence[np.ndarray], limit: int, place: Callable[[int], str]) -> None:
+    """Raise DataError where a text has more tokens than the model reads."""
+    longer = [number for number, row in enumerate(rows, start=1) if len(row) > limit]
+    if longer:
+        more = f" (and {len(longer) - 1:,} more)" if len(longer) > 1 else ""
+        raise DataError(
+            f"{place(longer[0])}: {len(rows[longer[0] - 1]):,} tokens with [CLS] and [SEP], and the model reads at "
+            f"most {limit:,}{more}: shorten it, or let it be cut (too_long=truncate, on the command line --truncate)"
+        )
+
+
+def batches(
+    rows: Sequence[np.ndarray], tokenizer: Tokenizer, model: Encoder, batch_size: int
+) -> Iterable[Part]:
+    """All texts but the empty ones, the longest first; one that is too long is cut."""
+    assert tokenizer.pad_id is not None
+    limit = model.config.max_seq_len
+    order = sorted((i for i, row in enumerate(rows) if len(row)), key=lambda i: -len(rows[i]))
+    for first in range(0, len(order), batch_size):
+        places = order[first : first + batch_size]
+        length = padded_length(min(len(rows[places[0]]), limit), limit)
+        yield np.array(places), *padded([rows[i] for i in places], length, tokenizer.pad_id)
+
+
+def prediction(labels: Sequence[str], logprobs: np.ndarray) -> Prediction:
+    """The likeliest class, and the probabilities of all."""
+    probabilities = dict(zip(labels, np.exp(logprobs.astype(np.float64)).tolist(), strict=True))
+    best = labels[int(logprobs.argmax())]
+    return Prediction(best, probabilities[best], probabilities)

@@ -1,0 +1,86 @@
+"""Measurements as pictures, by matplotlib, which is imported only when one is drawn."""
+
+from pathlib import Path
+
+from clearformer.errors import UserError
+from clearformer.evaluation.classes.metrics import ClassificationReport
+from clearformer.files import disk_errors
+
+SUFFIXES = (".png", ".svg", ".pdf")
+DOTS_PER_INCH = 150
+CELL_INCHES, SMALLEST_SIDE, LARGEST_SIDE = 0.42, 2.6, 24.0
+LABEL_POINTS = 10
+MOST_CELLS_WITH_COUNTS = 40  # classes; of more, the counts would be too small to read
+DARK_SHARE = 0.55  # of a row; counts on darker cells are white
+
+
+def confusion_matrix_figure(report: ClassificationReport, path: Path, title: str = "") -> None:
+    """Draw a confusion matrix: the counts, and as colour the share of the row's texts.
+
+    Args:
+        report: its labels are the rows, its predictions the columns.
+        path: `.png`, `.svg` or `.pdf`.
+        title: what stands above; the accuracy and the macro-F1 always do.
+
+    Raises:
+        UserError: matplotlib is not installed, or the path has another ending.
+        DiskError: the file cannot be written.
+    """
+    check_known_format(path)
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import PercentFormatter
+    except ImportError:
+        raise UserError("a figure needs matplotlib: pip install matplotlib") from None
+    n_classes = len(report.names)
+    n_of_row = report.confusion.sum(1, keepdims=True)
+    shares = report.confusion / n_of_row.clip(min=1)
+    side = min(max(CELL_INCHES * n_classes, SMALLEST_SIDE), LARGEST_SIDE)
+    # The canvas is named, and no global state of pyplot's is touched: it works without a screen, and in a notebook.
+    figure = Figure(figsize=(side + 2.6, side + 1.9), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    names = [_plain(name) for name in report.names]
+    size = min(LABEL_POINTS, 72 * side / n_classes)  # no taller than their row
+    axes.set_yticks(range(n_classes), names, fontsize=size)
+    axes.set_xticks(range(n_classes), names, fontsize=size, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_xlabel("prediction")
+    axes.set_ylabel("label")
+    axes.set_xticks([i - 0.5 for i in range(1, n_classes)], minor=True)
+    axes.set_yticks([i - 0.5 for i in range(1, n_classes)], minor=True)
+    axes.grid(which="minor", color="#e4e8ee", linewidth=0.6)
+    axes.tick_params(which="both", length=0)
+    axes.spines[:].set_visible(False)
+    if n_classes <= MOST_CELLS_WITH_COUNTS:
+        size = LABEL_POINTS - 1 if n_classes <= 12 else LABEL_POINTS - 3
+        for (row, column), count in _counts(report):
+            colour = "white" if shares[row, column] > DARK_SHARE else "#1f2a38"
+            axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=size, color=colour)
+    bar = figure.colorbar(image, ax=axes, format=PercentFormatter(1.0), shrink=0.8, aspect=30, pad=0.02)
+    bar.set_label("share of the label's texts")
+    bar.outline.set_visible(False)
+    scores = f"accuracy {report.accuracy:.1%} of {report.n:,}, macro-F1 {report.macro_f1:.3f}"
+    axes.set_title(f"{_plain(title)}\n{scores}" if title else scores, fontsize=11)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=DOTS_PER_INCH)
+
+
+def check_known_format(path: Path) -> None:
+    """Raise UserError where a figure's name does not end as one that can be written."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(
+            f"{path}: a figure is written as {', '.join(SUFFIXES)}: end the name with one of them"
+        )
+
+
+def _counts(report: ClassificationReport) -> list[tuple[tuple[int, int], int]]:
+    counts = enumerate(report.confusion.tolist())
+    return [((row, column), n) for row, line in counts for column, n in enumerate(line) if n]
+
+
+def _plain(text: str) -> str:
+    """A name as matplotlib shows it letter by letter: between two dollar signs it would read formulas."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,307 @@
+"""How well a language model predicts a text: all of it, in order, at a stated context and stride.
+
+With a context of C tokens and a stride of S, window k reads tokens kS to kS + C, and counts the predictions that
+no earlier window made: all of them in the first, the last S in every other. So every token but the first is
+predicted exactly once, by a model that reads C - S + 1 to C tokens before it (or all there are).
+
+Shapes: B windows in a batch, T positions, N predictions, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clearformer.data import Split
+from clearformer.decoding import autocast_to, evaluating
+from clearformer.errors import DataError, UserError
+from clearformer.evaluation.parts import evenly_spaced
+from clearformer.model import Decoder
+from clearformer.text import Tokenizer
+
+LOGITS_AT_ONCE = 1 << 26  # numbers in one batch's logits: 256 MB in float32
+PREDICTIONS_AT_ONCE = 1 << 22  # numbers in each copy of them that the loss and the entropy need
+COUNTED_AT_ONCE = 1 << 20  # tokens that are looked at together for unknown ones
+LARGEST_EXPONENT = 709.0  # of e, for a float64
+
+LogitsOf = Callable[[Int[Tensor, "B T"]], Float[Tensor, "B T V"]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model predicts a text.
+
+    Perplexity and what is counted per token compare models of one vocabulary only; bits per character and per byte
+    compare any two of the same text. They are the length of a code for the text over the text's own length, and are not
+    defined where the tokens do not hold all of it: a model that predicts <unk> has not said which character it was.
+
+    Attributes:
+        loss: The mean of -log p(token), in nats: the cross-entropy of the text and the model.
+        mean_entropy: The mean entropy of the predictions, in nats: the loss that the model itself expects. A model
+            whose loss is the larger one is surer than it ought to be.
+        n_tokens: Tokens that were predicted: all but the split's first, or those of the windows that were read.
+        n_chars: Characters that these tokens stand for; None where a part of the split was read, or no tokeniser was
+            given, or the tokens do not hold all of the text (lower-cased ones, WordPiece, an unknown one in the split).
+        n_bytes: The same in UTF-8.
+        n_unknown: How many of the predicted tokens stand for what the vocabulary lacks; None where a part of the split
+            was read, or no tokeniser was given.
+        context: The most tokens that a prediction was made from.
+        stride: Tokens from the start of one window to the next.
+        split: The split's name.
+    """
+
+    loss: float
+    mean_entropy: float
+    n_tokens: int
+    n_chars: int | None
+    n_bytes: int | None
+    context: int
+    stride: int
+    split: str
+    n_unknown: int | None = None
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss) (lecture 000, section 8): among how many equally likely tokens one would be as unsure."""
+        return perplexity_of(self.loss)
+
+    @property
+    def bits_per_token(self) -> float:
+        """The loss in bits."""
+        return self.loss / math.log(2)
+
+    @property
+    def bits_per_char(self) -> float | None:
+        """Bits of all predictions over their characters; None where those are not known, or none."""
+        return self._bits_per(self.n_chars)
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Bits of all predictions over their bytes; None where those are not known, or none."""
+        return self._bits_per(self.n_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for `json.dumps`; a number that is not finite becomes None."""
+        derived = ("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte")
+        values = asdict(self) | {name: getattr(self, name) for name in derived}
+        return {name: finite(value) for name, value in values.items()}
+
+    def _bits_per(self, n: int | None) -> float | None:
+        return self.bits_per_token * self.n_tokens / n if n else None
+
+
+def evaluate_split(
+    model: Decoder,
+    split: Split,
+    tokenizer: Tokenizer | None = None,
+    *,
+    context: int | None = None,
+    stride: int | None = None,
+    n_windows: int | None = None,
+    batch_size: int = 32,
+    dtype: torch.dtype | None = None,
+    logits_of: LogitsOf | None = None,
+) -> Evaluation:
+    """Read a split, in order, and measure how well the model predicts it.
+
+    It draws no random numbers, and leaves the model in the mode it was in. Where the vocabulary is large, fewer than
+    `batch_size` windows are read at once, so that their logits do not fill the memory.
+
+    Args:
+        model: What predicts, on the device where it is.
+        split: What is predicted.
+        tokenizer: The split's; it says what the first token, which is not predicted, stands for, and which tokens are
+            unknown. Without it there are no counts of characters and bytes.
+        context: C, the most tokens to predict from; as many as the model can read, where not given.
+        stride: S, from 1 (every prediction from as much as there is) to C (fastest; the first predictions of each
+            window are made from almost nothing). Half of C, where not given: each from C / 2 tokens or more.
+        n_windows: How many windows to read, evenly spaced over all of them; all, where not given or there are no more.
+        batch_size: The most windows to read at once.
+        dtype: The type of the matrix products (autocast); as it is around the call, where not given.
+        logits_of: What computes the logits in place of `model` itself, such as its compiled form.
+
+    Raises:
+        UserError: the context or the stride is out of range.
+        DataError: the split has fewer than two tokens, or one that the model does not know.
+    """
+    context, stride = _context_and_stride(model, context, stride)
+    if len(split) < 2:
+        raise DataError(
+            f"the {split.name} split has {len(split)} token{'s' * (len(split) != 1)}, and a prediction needs two: "
+            f"give a longer text"
+        )
+    device = model.embed.weight.device
+    all_windows = windows_of(len(split), context, stride)
+    n_all = _n_starts(all_windows)
+    n = n_all if n_windows is None else min(n_windows, n_all)
+    windows = some_of(all_windows, n)
+    loss = entropy = 0.0
+    with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
+        for inputs, targets in _batches(split, windows, batch_size, _vocab_size(model)):
+            logits = (logits_of or model)(torch.from_numpy(inputs).to(device))
+            n_counted = targets.shape[1]
+            sums = _loss_and_entropy(logits[:, -n_counted:], torch.from_numpy(targets).to(device))
+            loss, entropy = loss + sums[0], entropy + sums[1]
+    n_tokens = sum(len(some.starts) * some.n_counted for some in windows)
+    text = _predicted_text(split, tokenizer if n == n_all else None)
+    return Evaluation(
+        loss=loss / n_tokens,
+        mean_entropy=entropy / n_tokens,
+        n_tokens=n_tokens,
+        **text._asdict(),
+        context=context,
+        stride=stride,
+        split=split.name,
+    )
+
+
+# --- windows ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of one length, of each of which the last `n_counted` predictions count."""
+
+    starts: np.ndarray
+    length: int
+    n_counted: int
+
+
+def windows_of(n_tokens: int, context: int, stride: int) -> list[Windows]:
+    """The windows that predict every token but the first once, in order; those of one shape together."""
+    n_targets = n_tokens - 1
+    n_later = max(0, math.ceil((n_targets - context) / stride))  # windows after the first
+    starts = stride * np.arange(n_later + 1)
+    first = Windows(starts[:1], min(context, n_targets), min(context, n_targets))
+    if n_later == 0:
+        return [first]
+    predicted = context + stride * (n_later - 1)  # by all but the last window
+    last = Windows(starts[-1:], n_targets - int(starts[-1]), n_targets - predicted)
+    if stride == context:  # the first is like those in the middle
+        return [Windows(starts[:-1], context, stride), last]
+    return [first, Windows(starts[1:-1], context, stride), last]
+
+
+def count_windows(n_tokens: int, context: int) -> int:
+    """How many windows `evaluate_split` reads of a whole split, at the stride that it takes by itself."""
+    return _n_starts(windows_of(n_tokens, context, default_stride(context)))
+
+
+def some_of(windows: Sequence[Windows], n: int) -> list[Windows]:
+    """`n` windows, evenly spaced over all of them; those of one shape together."""
+    chosen, before = evenly_spaced(n, _n_starts(windows)), 0
+    some = []
+    for each in windows:
+        here = chosen[(before <= chosen) & (chosen < before + len(each.starts))] - before
+        some.append(replace(each, starts=each.starts[here]))
+        before += len(each.starts)
+    return some
+
+
+def _n_starts(windows: Sequence[Windows]) -> int:
+    return sum(len(each.starts) for each in windows)
+
+
+def _batches(
+    split: Split, shapes: Sequence[Windows], batch_size: int, vocab_size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Inputs [B T], and the targets that count [B n_counted]."""
+    for windows in shapes:
+        n_rows = max(1, min(batch_size, LOGITS_AT_ONCE // (windows.length * vocab_size)))
+        for i in range(0, len(windows.starts), n_rows):
+            tokens = split.windows(windows.starts[i : i + n_rows], windows.length + 1)
+            if tokens.max() >= vocab_size:
+                raise DataError(
+                    f"the {split.name} split holds token {tokens.max()} and the model knows {vocab_size}: "
+                    f"prepare the text with the model's own tokenizer"
+                )
+            yield np.ascontiguousarray(tokens[:, :-1]), np.ascontiguousarray(tokens[:, -windows.n_counted :])
+
+
+# --- sums -------------------------------------------------------------------------------------------------
+
+
+def _loss_and_entropy(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> tuple[float, float]:
+    """The sums of -log p(target) and of the predictions' entropies, in nats; some predictions at a time."""
+    loss = entropy = 0.0
+    n_at_once = max(1, PREDICTIONS_AT_ONCE // logits.shape[-1])
+    parts = zip(logits.flatten(0, 1).split(n_at_once), targets.flatten().split(n_at_once), strict=True)
+    for part, target in parts:
+        logprobs = part.float().log_softmax(-1)  # [N V]
+        losses = -logprobs.gather(1, target.unsqueeze(1)).squeeze(1)
+        entropies = torch.special.entr(logprobs.exp()).sum(-1)
+        both = torch.stack([losses, entropies]).cpu().double().sum(1)
+        loss, entropy = loss + both[0].item(), entropy + both[1].item()
+    return loss, entropy
+
+
+class _Text(NamedTuple):
+    """How much text some tokens stand for, as in `Evaluation`."""
+
+    n_unknown: int | None = None
+    n_chars: int | None = None
+    n_bytes: int | None = None
+
+
+def _predicted_text(split: Split, tokenizer: Tokenizer | None) -> _Text:
+    """What all tokens but the first stand for; a character counts with its first byte.
+
+    No characters where the tokens do not hold all of the text: a model that predicts them has predicted less than it.
+    """
+    if tokenizer is None:
+        return _Text()
+    first = int(split.read(0, 1)[0])
+    n_unknown = _count(split, tokenizer.unk_id)
+    if not tokenizer.lossless or n_unknown:
+        return _Text(n_unknown - (first == tokenizer.unk_id))
+    raw = tokenizer.token_bytes(first)
+    if tokenizer.opens_with_space:  # which the text does not have
+        raw = raw.removeprefix(b" ")
+    n_chars = sum(byte & 0b1100_0000 != 0b1000_0000 for byte in raw)  # 10xxxxxx goes on with a character
+    return _Text(0, split.n_chars - n_chars, split.n_bytes - len(raw))
+
+
+def _count(split: Split, token: int | None) -> int:
+    """How often a token stands in a split."""
+    if token is None:
+        return 0
+    starts = range(0, len(split), COUNTED_AT_ONCE)
+    stretches = (split.read(start, min(start + COUNTED_AT_ONCE, len(split))) for start in starts)
+    return sum(int(np.count_nonzero(stretch == token)) for stretch in stretches)
+
+
+def _context_and_stride(model: Decoder, context: int | None, stride: int | None) -> tuple[int, int]:
+    limit = model.config.max_seq_len
+    context = limit if context is None else context
+    if not 1 <= context <= limit:
+        raise UserError(f"context: from 1 to {limit}, which is all that the model reads; got {context}")
+    stride = default_stride(context) if stride is None else stride
+    if not 1 <= stride <= context:
+        raise UserError(
+            f"stride: from 1 to the context of {context}, or tokens would be left out; got {stride}"
+        )
+    return context, stride
+
+
+def default_stride(context: int) -> int:
+    """Half of the context: each prediction is made from that much or more."""
+    return max(1, context // 2)
+
+
+def _vocab_size(model: Decoder) -> int:
+    return model.embed.num_embeddings
+
+
+def perplexity_of(loss: float) -> float:
+    """exp(loss); infinity where a float64 cannot hold it."""
+    return math.inf if loss > LARGEST_EXPONENT else math.exp(loss)
+
+
+def finite(value: Any) -> Any:
+    """A value for JSON, which has no infinity: None in its place."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,55 @@
+"""How well a model fills in masked tokens."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from clearformer.data.masking import MaskedBatch
+from clearformer.decoding import autocast_to, evaluating
+from clearformer.evaluation.language_model import finite, perplexity_of
+from clearformer.evaluation.meter import TokenLossMeter
+from clearformer.model import Encoder
+
+
+@dataclass(frozen=True)
+class MaskedEvaluation:
+    """How well a model guesses the tokens that were chosen (see `data/masking.py`), always the same ones.
+
+    Attributes:
+        loss: The mean of -log p(token), in nats.
+        accuracy: The share of the tokens that the model thought the likeliest.
+        n_tokens: Tokens guessed.
+    """
+
+    loss: float
+    accuracy: float
+    n_tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss), of the guesses: not to be compared with that of a model that reads from left to right."""
+        return perplexity_of(self.loss)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for `json.dumps`; a number that is not finite becomes None."""
+        return {
+            name: finite(value) for name, value in (asdict(self) | {"perplexity": self.perplexity}).items()
+        }
+
+
+def evaluate_masked(
+    model: Encoder, batches: Iterable[MaskedBatch], *, dtype: torch.dtype | None = None
+) -> MaskedEvaluation | None:
+    """Let a model guess all that is masked in some batches; its mode is left as it was.
+
+    None where nothing is masked, as in rows of nothing but [UNK]: there is no mean over nothing.
+    """
+    device = model.embed.weight.device
+    sums = TokenLossMeter()
+    with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
+        for batch in batches:
+            tokens, padding, targets = (torch.from_numpy(array).to(device) for array in batch)
+            sums.add(model.unembed, model.hidden(tokens, padding), targets)
+    return MaskedEvaluation(sums.loss / sums.n, sums.n_right / sums.n, sums.n) if sums.n else None

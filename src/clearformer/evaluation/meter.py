@@ -1,0 +1,30 @@
+"""What a model makes of targets that are known: losses and right guesses, added up batch by batch."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from clearformer.data.text.batches import IGNORED
+
+
+class TokenLossMeter:
+    """Losses and right guesses, added up over the targets that count."""
+
+    def __init__(self) -> None:
+        self.loss, self.n_right, self.n = 0.0, 0, 0
+
+    def add(
+        self,
+        unembed: Callable[[torch.Tensor], torch.Tensor],
+        hidden: torch.Tensor,
+        targets: torch.Tensor,
+        at_once: int = 1024,
+    ) -> None:
+        """Count the targets [B T] of some vectors [B T D]; padding among them is left out."""
+        counts = targets != IGNORED
+        for h, target in zip(hidden[counts].split(at_once), targets[counts].split(at_once), strict=True):
+            logits = unembed(h).float()
+            self.loss += F.cross_entropy(logits, target, reduction="none").double().sum().item()
+            self.n_right += int((logits.argmax(-1) == target).sum())
+            self.n += len(target)

@@ -1,0 +1,82 @@
+"""How well a model predicts given translations: every token of every target, from those before it and the source."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from clearformer.data import PairSplit, batches_in_order
+from clearformer.decoding import autocast_to, evaluating
+from clearformer.errors import DataError
+from clearformer.evaluation.language_model import finite, perplexity_of
+from clearformer.evaluation.meter import TokenLossMeter
+from clearformer.model import EncoderDecoder
+from clearformer.text import Tokenizer
+
+BATCH_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class PairLoss:
+    """How well a model predicts the targets of some pairs.
+
+    Attributes:
+        loss: The mean of -log p(token), in nats, never smoothed.
+        accuracy: The share of the tokens that the model thought the likeliest.
+        n_tokens: Tokens predicted, each target's <eos> included.
+        n_pairs: Pairs read.
+        split: Their split's name.
+    """
+
+    loss: float
+    accuracy: float
+    n_tokens: int
+    n_pairs: int
+    split: str
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss)."""
+        return perplexity_of(self.loss)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for `json.dumps`; a number that is not finite becomes None."""
+        values = asdict(self) | {"perplexity": self.perplexity, "bits_per_token": self.loss / math.log(2)}
+        return {name: finite(value) for name, value in values.items()}
+
+
+def evaluate_pairs(
+    model: EncoderDecoder,
+    split: PairSplit,
+    tokenizer: Tokenizer,
+    *,
+    dtype: torch.dtype | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+) -> PairLoss:
+    """Read every pair of a split and measure how well its target is predicted.
+
+    It draws no random numbers, and leaves the model in the mode it was in.
+
+    Args:
+        model: What predicts, on the device where it is.
+        split: The pairs.
+        tokenizer: Theirs.
+        dtype: The type of the matrix products (autocast); as it is around the call, where not given.
+        batch_tokens: The most tokens to read at once.
+
+    Raises:
+        DataError: the split has no pairs.
+    """
+    if not len(split):
+        raise DataError(f"the {split.name} split has no pairs to measure a model on")
+    device = model.embed.weight.device
+    sums = TokenLossMeter()
+    with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
+        for batch in batches_in_order(split, tokenizer, batch_tokens):
+            source, padding, tokens, targets = (
+                torch.from_numpy(array).to(device)
+                for array in (batch.source, batch.source_padding, batch.tokens, batch.targets)
+            )
+            sums.add(model.unembed, model.hidden(source, tokens, padding), targets)
+    return PairLoss(sums.loss / sums.n, sums.n_right / sums.n, sums.n, len(split), split.name)

@@ -1,0 +1,202 @@
+"""How good translations are: BLEU and chrF by sacrebleu, with the signatures that say how they were counted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from clearformer.decoding import Translation, translate
+from clearformer.decoding.samples import Run
+from clearformer.errors import UserError
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score of all translations together, from 0 to 100, and sacrebleu's signature of how it was counted."""
+
+    name: str
+    score: float
+    signature: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.score:.2f} ({self.signature})"
+
+
+@dataclass(frozen=True)
+class SentenceScores:
+    """One translation by itself: BLEU of the n-grams that it is long enough to have, and chrF."""
+
+    bleu: float
+    chrf: float
+    exact: bool
+
+
+@dataclass(frozen=True)
+class TranslationScores:
+    """How near some translations come to their references.
+
+    Attributes:
+        hypotheses: The translations.
+        references: What each should be.
+        bleu: Of the plain text, by sacrebleu's own tokeniser (Papineni et al. 2002; Post 2018).
+        bleu_lowercase: The same without regard to case, as most figures for Multi30k are.
+        chrf: F2 of character n-grams (Popović 2015).
+        length_ratio: Words of the translations over those of the references.
+    """
+
+    hypotheses: list[str]
+    references: list[str]
+    bleu: Metric
+    bleu_lowercase: Metric
+    chrf: Metric
+    length_ratio: float
+
+    @property
+    def exact_match(self) -> float:
+        """The share of translations that are their reference, white space around them aside."""
+        pairs = zip(self.hypotheses, self.references, strict=True)
+        return sum(a.strip() == b.strip() for a, b in pairs) / len(self.hypotheses)
+
+    @cached_property
+    def sentences(self) -> list[SentenceScores]:
+        """Each translation by itself."""
+        bleu_of, chrf_of = _sacrebleu().BLEU(effective_order=True), _sacrebleu().CHRF()
+        return [
+            SentenceScores(
+                bleu_of.sentence_score(hypothesis, [reference]).score,
+                chrf_of.sentence_score(hypothesis, [reference]).score,
+                hypothesis.strip() == reference.strip(),
+            )
+            for hypothesis, reference in zip(self.hypotheses, self.references, strict=True)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures with their signatures, for `json.dumps`."""
+        return {
+            "n": len(self.hypotheses),
+            **{
+                key: {"score": metric.score, "signature": metric.signature}
+                for key, metric in (
+                    ("bleu", self.bleu),
+                    ("bleu_lowercase", self.bleu_lowercase),
+                    ("chrf", self.chrf),
+                )
+            },
+            "exact_match": self.exact_match,
+            "length_ratio": self.length_ratio,
+        }
+
+    def __str__(self) -> str:
+        exact = f"exact match {self.exact_match:.2%} of {len(self.hypotheses):,}"
+        ratio = f"length ratio {self.length_ratio:.3f}"
+        return "\n".join((*map(str, (self.bleu, self.bleu_lowercase, self.chrf)), f"{exact}, {ratio}"))
+
+
+@dataclass(frozen=True)
+class TranslationEvaluation:
+    """A run's translations of some sentences, the best of each, and how good they are."""
+
+    scores: TranslationScores
+    translations: list[Translation]
+    settings: dict[str, Any]
+
+    @property
+    def n_cut(self) -> int:
+        """Translations that ended because they had become too long."""
+        return sum(translation.cut for translation in self.translations)
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures and how they came about, for `json.dumps`."""
+        return self.scores.to_json() | {"n_cut": self.n_cut} | self.settings
+
+
+def evaluate_translation(
+    run: Run, sources: Sequence[str], references: Sequence[str], **settings: Any
+) -> TranslationEvaluation:
+    """Translate sentences and compare them with their references; `settings` are those of `translate`.
+
+    Raises:
+        UserError: there are not as many references as sentences, or what `translate` raises.
+    """
+    check_equal_lengths(len(sources), len(references), "sentences")
+    best = [found[0] for found in translate(run, sources, **settings)]
+    told = {key: value for key, value in settings.items() if isinstance(value, str | int | float)}
+    scores = score_translations([translation.text for translation in best], references)
+    return TranslationEvaluation(scores, best, told)
+
+
+def score_translations(
+    hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a"
+) -> TranslationScores:
+    """Compare translations with their references, one of each.
+
+    Args:
+        hypotheses: The translations.
+        references: What they should be.
+        tokenize: How BLEU finds words: a tokeniser of sacrebleu's, or `none` for texts whose words are set apart by
+            spaces already.
+
+    Raises:
+        UserError: there is nothing to compare, or sacrebleu has no such tokeniser.
+    """
+    check_equal_lengths(len(hypotheses), len(references), "translations")
+    plain, lengths = bleu(hypotheses, references, tokenize=tokenize)
+    lowercase, _ = bleu(hypotheses, references, lowercase=True, tokenize=tokenize)
+    return TranslationScores(
+        list(hypotheses),
+        list(references),
+        plain,
+        lowercase,
+        chrf(hypotheses, references),
+        lengths[0] / lengths[1] if lengths[1] else 0.0,
+    )
+
+
+def bleu(
+    hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False, tokenize: str = "13a"
+) -> tuple[Metric, tuple[int, int]]:
+    """BLEU of all translations together, and how many words they and the references have.
+
+    Raises:
+        UserError: sacrebleu has no such tokeniser.
+    """
+    known = _sacrebleu().BLEU.TOKENIZERS
+    if tokenize not in known:
+        raise UserError(f"tokenize: sacrebleu has no {tokenize!r}; it has {', '.join(known)}")
+    metric = _sacrebleu().BLEU(
+        lowercase=lowercase, tokenize=tokenize, force=True
+    )  # of texts that end in " ." as of others
+    found = metric.corpus_score(list(hypotheses), [list(references)])
+    name = "BLEU, lower-cased" if lowercase else "BLEU"
+    return Metric(name, found.score, str(metric.get_signature())), (found.sys_len, found.ref_len)
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Metric:
+    """chrF of all translations together."""
+    metric = _sacrebleu().CHRF()
+    found = metric.corpus_score(list(hypotheses), [list(references)])
+    return Metric("chrF", found.score, str(metric.get_signature()))
+
+
+def _sacrebleu() -> Any:
+    try:
+        from sacrebleu import metrics
+    except ImportError:
+        raise UserError(
+            "BLEU and chrF are counted by sacrebleu, which is not here: pip install sacrebleu"
+        ) from None
+    return metrics
+
+
+def check_equal_lengths(n: int, n_references: int, what: str) -> None:
+    """Refuse a comparison that has no sense.
+
+    Raises:
+        UserError: the numbers differ, or are 0.
+    """
+    if n != n_references:
+        raise UserError(
+            f"{n:,} {what} and {n_references:,} references: line n of the one goes with line n of the other"
+        )
+    if n == 0:
+        raise UserError(f"there are no {what} to compare with references")

@@ -1,0 +1,1 @@
+"""Tokenisers in others' files, in and out."""

@@ -1,0 +1,161 @@
+"""Vocabularies as they were kept before tokenizer.json, as such a file: GPT-2's, BERT's and Marian's."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from clearformer.errors import TokenizerError
+from clearformer.interop.reading import read_json
+from clearformer.interop.tokenizers.sentencepiece import Pieces, read_pieces
+from clearformer.text.tokenizer import BERT_CLS, BERT_MASK, BERT_PAD, BERT_SEP, BERT_UNK, END_OF_TEXT
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+NEVER = -1e4  # a token that the other language alone has: any other way to cut a text is likelier
+
+
+def from_older_files(folder: Path) -> dict[str, Any] | None:
+    """What the vocabulary in a folder would be as a tokenizer.json; None where there is none."""
+    kinds: list[tuple[tuple[str, ...], Callable[[Path], dict[str, Any]]]] = [
+        (("vocab.json", "merges.txt"), _gpt2),
+        (("vocab.txt",), _bert),
+        (("vocab.json", "source.spm"), _marian),
+    ]
+    for files, make in kinds:
+        if all((folder / name).is_file() for name in files):
+            return make(folder)
+    return None
+
+
+def added_token(name: str, token: int) -> dict[str, Any]:
+    """A special token in the words of tokenizer.json."""
+    return {
+        "id": token,
+        "content": name,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
+
+
+def _document(
+    model: dict[str, Any], specials: list[str], vocab: dict[str, int], **parts: Any
+) -> dict[str, Any]:
+    absent: dict[str, Any] = {
+        "normalizer": None,
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": None,
+    }
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [added_token(name, vocab[name]) for name in specials if name in vocab],
+        **absent,
+        **parts,
+        "model": model,
+    }
+
+
+def _gpt2(folder: Path) -> dict[str, Any]:
+    vocab = _vocabulary(folder / "vocab.json")
+    lines = _lines(folder / "merges.txt")
+    merges = [line.split(" ") for line in lines if line and not line.startswith("#version")]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    model = {"type": "BPE", "vocab": vocab, "merges": merges}
+    return _document(model, [END_OF_TEXT], vocab, pre_tokenizer=byte_level, decoder=byte_level)
+
+
+def _bert(folder: Path) -> dict[str, Any]:
+    vocab = {token: i for i, token in enumerate(_lines(folder / "vocab.txt"))}
+    settings = read_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
+    specials = [BERT_PAD, BERT_UNK, BERT_CLS, BERT_SEP, BERT_MASK]
+    if missing := [name for name in specials if name not in vocab]:
+        raise TokenizerError(f"{folder / 'vocab.txt'}: {missing[0]} is missing; fetch it anew")
+    return _document(
+        {
+            "type": "WordPiece",
+            "unk_token": BERT_UNK,
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": vocab,
+        },
+        specials,
+        vocab,
+        normalizer={
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
+            "strip_accents": settings.get("strip_accents"),
+            "lowercase": settings.get("do_lower_case", True),
+        },
+        pre_tokenizer={"type": "BertPreTokenizer"},
+        post_processor={
+            "type": "BertProcessing",
+            "sep": [BERT_SEP, vocab[BERT_SEP]],
+            "cls": [BERT_CLS, vocab[BERT_CLS]],
+        },
+        decoder={"type": "WordPiece", "prefix": "##", "cleanup": False},
+    )
+
+
+def _marian(folder: Path) -> dict[str, Any]:
+    """Two languages' pieces under one numbering; what is read is cut by the source's probabilities."""
+    vocab = _vocabulary(folder / "vocab.json")
+    source = read_pieces(folder / "source.spm")
+    if "</s>" not in vocab:
+        raise TokenizerError(f"{folder / 'vocab.json'}: </s> is missing; fetch it anew")
+    tokens = sorted(vocab, key=vocab.__getitem__)
+    if [vocab[token] for token in tokens] != list(range(len(tokens))):
+        raise TokenizerError(
+            f"{folder / 'vocab.json'}: its ids do not run from 0 without a gap; fetch it anew"
+        )
+    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    end = {"SpecialToken": {"id": "</s>", "type_id": 0}}
+    first = {"Sequence": {"id": "A", "type_id": 0}}
+    second = {"Sequence": {"id": "B", "type_id": 0}}
+    return _document(
+        {
+            "type": "Unigram",
+            "unk_id": vocab.get("<unk>", 0),
+            "vocab": [[token, source.logprobs.get(token, NEVER)] for token in tokens],
+            "byte_fallback": False,
+        },
+        ["</s>", "<unk>", "<pad>"],
+        vocab,
+        normalizer=_sentencepiece_normalizer(source),
+        pre_tokenizer=metaspace,
+        post_processor={
+            "type": "TemplateProcessing",
+            "single": [first, end],
+            "pair": [first, second, end],
+            "special_tokens": {"</s>": {"id": "</s>", "ids": [vocab["</s>"]], "tokens": ["</s>"]}},
+        },
+        decoder=metaspace,
+    )
+
+
+def _sentencepiece_normalizer(model: Pieces) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = []
+    if model.replacements is not None:
+        steps.append({"type": "Precompiled", "precompiled_charsmap": model.replacements})
+    if not model.spaces_kept:
+        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
+        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    return {"type": "Sequence", "normalizers": steps}
+
+
+def _vocabulary(path: Path) -> dict[str, int]:
+    vocab: dict[str, Any] = read_json(path)
+    if not all(type(token) is int for token in vocab.values()):
+        raise TokenizerError(f"{path}: not an object of tokens and ids; fetch it anew")
+    return vocab
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError):
+        raise TokenizerError(f"{path}: not a UTF-8 text; fetch it anew") from None

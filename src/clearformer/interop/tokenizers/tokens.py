@@ -1,0 +1,175 @@
+"""A tokeniser as transformers loads it, and back: tokenizer.json, and who its special tokens are."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clearformer.errors import TokenizerError
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.reading import read_json
+from clearformer.interop.tokenizers.legacy import added_token, from_older_files
+from clearformer.model import ModelConfig
+from clearformer.text import Tokenizer
+from clearformer.text.documents import added_tokens, open_backend
+from clearformer.text.kinds.imported import ImportedTokenizer, marks_of
+
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+
+
+# --- to them ----------------------------------------------------------------------------------------------
+
+
+def tokenizer_documents(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, dict[str, Any]]:
+    """The two files of a tokeniser by name.
+
+    What is put around a text is put there by the file: transformers' user and ours give the model the same ids.
+    """
+    document = json.loads(tokenizer.to_json())
+    if document.get("post_processor") is None:
+        document["post_processor"] = _template(tokenizer, config.family)
+    return {TOKENIZER: document, TOKENIZER_CONFIG: _roles_there(tokenizer, config)}
+
+
+def _template(tokenizer: Tokenizer, family: str) -> dict[str, Any] | None:
+    """<bos> before a prompt; [CLS] and [SEP] around an encoder's texts; <eos> behind what is translated."""
+    before = _names(tokenizer, [tokenizer.bos_id] if family != "encoder-decoder" else [])
+    behind = _names(tokenizer, [tokenizer.eos_id] if family != "decoder" else [])
+    if not before and not behind:
+        return None
+    first = [*_special(before, 0), {"Sequence": {"id": "A", "type_id": 0}}, *_special(behind, 0)]
+    second = [{"Sequence": {"id": "B", "type_id": 1}}, *_special(behind, 1)]
+    return {
+        "type": "TemplateProcessing",
+        "single": first,
+        "pair": first + second,
+        "special_tokens": {
+            name: {"id": name, "ids": [tokenizer.id_of(name)], "tokens": [name]} for name in before + behind
+        },
+    }
+
+
+def _special(names: Sequence[str], text: int) -> list[dict[str, Any]]:
+    return [{"SpecialToken": {"id": name, "type_id": text}} for name in names]
+
+
+def _names(tokenizer: Tokenizer, ids: Sequence[int | None]) -> list[str]:
+    return [tokenizer.spellings[token] for token in ids if token is not None]
+
+
+def _roles_there(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, Any]:
+    """tokenizer_config.json: which token plays which part."""
+    ids = {
+        "bos_token": tokenizer.bos_id,
+        "eos_token": tokenizer.eos_id,
+        "unk_token": tokenizer.unk_id,
+        "pad_token": tokenizer.pad_id,
+        "mask_token": tokenizer.mask_id,
+    }
+    if config.family == "encoder":
+        ids |= {"cls_token": ids.pop("bos_token"), "sep_token": ids.pop("eos_token")}
+    types = ["token_type_ids"] if config.family == "encoder" else []
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", *types, "attention_mask"],
+        "model_max_length": config.max_seq_len,
+        "padding_side": "left" if config.family == "decoder" else "right",
+        **{role: tokenizer.spellings[token] for role, token in ids.items() if token is not None},
+    }
+
+
+# --- from them --------------------------------------------------------------------------------------------
+
+
+def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokenizer:
+    """The tokeniser of a folder, with as many tokens as the model has.
+
+    Raises:
+        TokenizerError: there is none, it is damaged, or it has more tokens than the model.
+    """
+    document = read_document(folder)
+    try:
+        backend = open_backend(document)
+        ids = backend.get_vocab(with_added_tokens=True)
+        before = marks_of(backend)[:1]
+        _fill_up(document, ids, config.vocab_size or 0)
+        return ImportedTokenizer(document, _roles_here(folder, fields, config.family, ids, before))
+    except TokenizerError as error:
+        raise TokenizerError(f"{folder / TOKENIZER}: {error}") from None
+
+
+def read_document(folder: Path) -> dict[str, Any]:
+    """The tokenizer.json of a folder, or what older files in it amount to."""
+    if (folder / TOKENIZER).is_file():
+        return read_json(folder / TOKENIZER)
+    document = from_older_files(folder)
+    if document is None:
+        raise TokenizerError(
+            f"{folder} has no {TOKENIZER}, and no vocab.json with merges.txt, vocab.txt or source.spm: "
+            f"save its tokenizer anew by transformers (AutoTokenizer.from_pretrained(...).save_pretrained(...))"
+        )
+    return document
+
+
+def _fill_up(document: dict[str, Any], ids: Mapping[str, int], n_rows: int) -> None:
+    """Name the rows of a model's matrix that no token has: sizes are often rounded up."""
+    n_tokens = max(ids.values(), default=-1) + 1
+    if n_tokens > n_rows:
+        raise TokenizerError(
+            f"{n_tokens:,} tokens, and the model's vocab_size in config.json is {n_rows:,}: "
+            f"they are not of one model"
+        )
+    unused = {f"[unused-row-{token}]": token for token in sorted(set(range(n_rows)).difference(ids.values()))}
+    vocab = document["model"]["vocab"]
+    if isinstance(vocab, dict):  # else the library would number them itself, from the vocabulary's size on
+        document["model"]["vocab"] = vocab | unused
+    document["added_tokens"] = [
+        *added_tokens(document),
+        *(added_token(name, token) for name, token in unused.items()),
+    ]
+
+
+def _roles_here(
+    folder: Path, fields: Fields, family: str, vocabulary: Mapping[str, int], before: list[int]
+) -> dict[str, int]:
+    """The ids of the special tokens by what they do, from the tokeniser's files and the model's config.json.
+
+    `before` is what the tokeniser puts before a text.
+    """
+    ids = {role: vocabulary.get(name) for role, name in _named_tokens(folder).items()}
+    roles = {
+        "unk": ids.get("unk_token"),
+        "mask": ids.get("mask_token"),
+        "pad": _first_of(ids.get("pad_token"), fields.get("pad_token_id")),
+        "eos": _first_of(fields.get("eos_token_id"), ids.get("eos_token")),
+    }
+    if family == "decoder":
+        # Only where the tokenizer itself puts it before a text was the model trained to read it there.
+        bos = _first_of(fields.get("bos_token_id"), ids.get("bos_token"))
+        roles["bos"] = bos if before == [bos] else None
+    elif family == "encoder":
+        roles |= {"bos": ids.get("cls_token"), "eos": ids.get("sep_token")}
+    else:
+        roles["bos"] = _first_of(fields.get("decoder_start_token_id"), roles["pad"])
+    return {role: token for role, token in roles.items() if token is not None}
+
+
+def _first_of(*candidates: Any) -> int | None:
+    """The first that is an id, of several in one place the first; old files say -1 where there is none."""
+    flat = [
+        candidate[0] if isinstance(candidate, list) and candidate else candidate for candidate in candidates
+    ]
+    return next((candidate for candidate in flat if type(candidate) is int and candidate >= 0), None)
+
+
+def _named_tokens(folder: Path) -> dict[str, str]:
+    """Which token plays which part, by tokenizer_config.json and special_tokens_map.json where there are such."""
+    named = {}
+    for name in ("special_tokens_map.json", TOKENIZER_CONFIG):
+        for role, token in (read_json(folder / name) if (folder / name).is_file() else {}).items():
+            spelling = token.get("content") if isinstance(token, dict) else token
+            if role.endswith("_token") and isinstance(spelling, str):
+                named[role] = spelling
+    return named

@@ -1,0 +1,1 @@
+"""The kinds of tokenisers, one file each."""

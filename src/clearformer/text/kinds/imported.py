@@ -1,0 +1,309 @@
+"""Other people's tokenisers: any `tokenizer.json` that says how its tokens become text, kept as it is.
+
+Nothing in such a file is run: the `tokenizers` library reads it as data.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import tokenizers
+
+from clearformer.errors import TokenizerError, shown
+from clearformer.files import parse_json, write_file
+from clearformer.text.documents import (
+    Document,
+    added_tokens,
+    library_errors,
+    merges_of,
+    open_backend,
+    parts_of,
+)
+from clearformer.text.kinds.byte import BYTE_BY_SPELLING, spelled_bytes
+from clearformer.text.tokenizer import ROLES, Tokenizer
+
+CONFIG_KEYS = {  # of tokenizer_config.json, the first that is there winning
+    "pad": ("pad_token",),
+    "bos": ("bos_token", "cls_token"),
+    "eos": ("eos_token", "sep_token"),
+    "unk": ("unk_token",),
+    "mask": ("mask_token",),
+}
+USUAL_NAMES = {  # where nothing says which special token does what
+    "pad": ("<pad>", "[PAD]", "<|padding|>", "<|pad|>"),
+    "bos": ("<bos>", "[CLS]", "<s>", "<|begin_of_text|>", "<|endoftext|>"),
+    "eos": ("<eos>", "[SEP]", "</s>", "<|end_of_text|>", "<|endoftext|>"),
+    "unk": ("<unk>", "[UNK]"),
+    "mask": ("<mask>", "[MASK]"),
+}
+
+_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_NO_TEXT = "\U0010ffff"  # no character: around what must not be found in a text
+
+# What may be done to a text before it is cut, and all of it still be in the tokens.
+_KEEPS_TEXT = {
+    "ByteLevel",
+    "Metaspace",
+    "Split",
+    "Digits",
+    "Punctuation",
+    "Prepend",
+    "Replace",
+    "NFC",
+    "Sequence",
+}
+
+
+class ImportedTokenizer(Tokenizer):
+    """A tokeniser of the `tokenizers` library, in the form that it was published in.
+
+    Its file is kept to the byte, and its ids are the library's, those of special tokens wherever they are. Special
+    tokens in a text are read as the characters that they are, in every model. `decode` joins what the tokens stand
+    for and tidies nothing up (the library's decoder for BERT takes the space before a full stop away; this does not).
+
+    Args:
+        document: the content of a `tokenizer.json`: its text, which is kept to the byte, or what it holds.
+        roles: which tokens are "pad", "bos", "eos", "unk" and "mask": their ids or names.
+
+    Raises:
+        TokenizerError: the library cannot read it, a role's token is not there, or it is not known how its tokens
+            become text.
+    """
+
+    kind: ClassVar[str] = "imported"
+
+    def __init__(self, document: str | Document, roles: Mapping[str, int | str | None] | None = None) -> None:
+        self._json = document if isinstance(document, str) else json.dumps(document, ensure_ascii=False)
+        parsed: dict[str, Any] = json.loads(self._json)
+        backend = open_backend(parsed)
+        ids = backend.get_vocab(with_added_tokens=True)
+        if len(set(ids.values())) < len(ids):
+            raise TokenizerError("damaged: it has two tokens of one id")
+        spellings = [""] * (max(ids.values(), default=-1) + 1)
+        for spelling, token in ids.items():
+            spellings[token] = spelling
+        self._decoding = _Decoding(parsed)
+        self.opens_with_space = self._decoding.opens_with_space
+        self.lossless = _keeps_all(parsed, ids)
+        added = (token["content"] for token in added_tokens(parsed) if token.get("special"))
+        marked = {name for name in added if name in ids}  # the library leaves one without a name out
+        self._backend = _without_specials(parsed, {name: ids[name] for name in marked})
+        known = {
+            role: _id_of_role(role, token, ids) for role, token in (roles or {}).items() if token is not None
+        }
+        special = sorted({ids[name] for name in marked} | set(known.values()))
+        super().__init__(spellings, {spellings[token]: token for token in special}, known)
+        marks = marks_of(backend)
+        self._before_source = tuple(marks[: marks.index(self.eos_id)]) if self.eos_id in marks else ()
+
+    @property
+    def before_source(self) -> tuple[int, ...]:
+        return self._before_source
+
+    def _bytes_of(self, spelling: str) -> bytes:
+        return self._decoding.bytes_of(spelling)
+
+    def _encode(self, text: str) -> np.ndarray:
+        with library_errors("this tokenizer has no tokens for some of the text ({why})"):
+            (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=False)
+        return np.array(encoding.ids, dtype=np.int32)
+
+    def normalized(self, text: str) -> str:
+        return self.decode(self.encode(text))
+
+    def to_json(self) -> str:
+        """The file's content as it was given."""
+        return self._json
+
+    def fingerprint(self) -> str:
+        """The SHA-256 of `to_json` and of the roles, in hexadecimal."""
+        return hashlib.sha256((self._json + json.dumps(self._roles, sort_keys=True)).encode()).hexdigest()
+
+    def save(self, path: Path) -> None:
+        """Writes `to_json` to a file, and beside it `tokenizer_config.json` with the roles of special tokens.
+
+        (For another name than tokenizer.json, the name with "_config" behind it.)
+
+        Raises:
+            DiskError: a file cannot be written.
+        """
+        names = {CONFIG_KEYS[role][0]: self.spellings[token] for role, token in sorted(self._roles.items())}
+        write_file(config_path(path), (json.dumps(names, ensure_ascii=False, indent=2) + "\n").encode())
+        super().save(path)
+
+
+def load_imported(text: str, path: Path) -> ImportedTokenizer:
+    """A file's tokeniser, with the roles that `tokenizer_config.json` beside it names, or else the usual ones.
+
+    Raises:
+        TokenizerError: as for `ImportedTokenizer`, or the file beside it is damaged.
+    """
+    names = named_roles(path)
+    if names is not None:
+        return ImportedTokenizer(text, names)
+    special = {token["content"] for token in added_tokens(json.loads(text)) if token.get("special")}
+    usual = {role: next((n for n in names if n in special), None) for role, names in USUAL_NAMES.items()}
+    return ImportedTokenizer(text, usual)
+
+
+def config_path(path: Path) -> Path:
+    """Where the roles of a tokeniser's special tokens are kept."""
+    return path.with_name(f"{path.stem}_config.json")
+
+
+def named_roles(path: Path) -> dict[str, str] | None:
+    """The names of the tokens in each role, by the `tokenizer_config.json` beside a file; None where there is none.
+
+    Raises:
+        TokenizerError: it cannot be read, or is no object.
+    """
+    beside = config_path(path)
+    try:
+        content = parse_json(beside.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        raise TokenizerError(f"{beside.name} beside it is damaged; fetch it anew, or move it away") from None
+    if not isinstance(content, Mapping):
+        raise TokenizerError(f"{beside.name} beside it is not an object; fetch it anew, or move it away")
+    found = {role: [_name_in(content.get(key)) for key in keys] for role, keys in CONFIG_KEYS.items()}
+    return {role: name for role, names in found.items() for name in names[::-1] if name is not None}
+
+
+def _name_in(value: Any) -> str | None:
+    name = value.get("content") if isinstance(value, Mapping) else value
+    return name if isinstance(name, str) else None
+
+
+def _id_of_role(role: str, token: int | str, ids: Mapping[str, int]) -> int:
+    if role not in ROLES:
+        raise TokenizerError(f"a special token's role is one of {', '.join(ROLES)}; got {shown(role)}")
+    found = ids.get(token) if isinstance(token, str) else token
+    if found is None or found not in ids.values():
+        raise TokenizerError(f"its {role} token is said to be {shown(token)}, which is not in its vocabulary")
+    return found
+
+
+def marks_of(backend: tokenizers.Tokenizer) -> list[int]:
+    """What a file itself puts around a text, such as BART's <s> and </s>.
+
+    Raises:
+        TokenizerError: that is no token, or the library cannot tell.
+    """
+    with library_errors("what it puts around a text cannot be told ({why}); fetch it anew"):
+        marks = backend.encode("").ids
+    known = backend.get_vocab(with_added_tokens=True).values()
+    if unknown := set(marks).difference(known):
+        raise TokenizerError(
+            f"damaged: it puts the token {min(unknown)} around a text, and has no such token"
+        )
+    return marks
+
+
+def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tokenizers.Tokenizer:
+    """The tokeniser, with special tokens called what no text holds: some models would find them even as words.
+
+    Unigram's vocabulary has "</s>" among the words, and the likeliest way to cut a text that spells it would be that.
+    """
+    model = dict(document["model"])
+    in_merges = {piece for pair in merges_of(model) for piece in pair}
+    hidden = {n: f"{_NO_TEXT}{i}{_NO_TEXT}" for n, i in special_ids.items() if n not in in_merges}
+    if isinstance(vocab := model["vocab"], Mapping):
+        model["vocab"] = {hidden.get(name, name): token for name, token in vocab.items()}
+    else:
+        model["vocab"] = [[hidden.get(name, name), score] for name, score in vocab]
+    if isinstance(unknown := model.get("unk_token"), str):
+        model["unk_token"] = hidden.get(unknown, unknown)
+    added = [
+        {**token, "content": hidden.get(token["content"], token["content"])}
+        for token in added_tokens(document)
+    ]
+    nothing = dict.fromkeys(("post_processor", "truncation", "padding"))
+    backend = open_backend({**document, **nothing, "model": model, "added_tokens": added})
+    backend.encode_special_tokens = True
+    return backend
+
+
+def _keeps_all(document: Document, ids: Mapping[str, int]) -> bool:
+    """Whether all of every text is in its tokens.
+
+    Aside from a space before it, from canonical equivalence (NFC), and from the sign that stands for a space.
+    """
+    before = [*parts_of(document.get("normalizer")), *parts_of(document.get("pre_tokenizer"))]
+    decoders = {part["type"] for part in parts_of(document.get("decoder"))}
+    every_byte = False
+    if "ByteLevel" in decoders:  # the library leaves out a byte that the vocabulary lacks
+        every_byte = ids.keys() >= BYTE_BY_SPELLING.keys()
+    elif document["model"].get("byte_fallback"):
+        every_byte = all(f"<0x{byte:02X}>" in ids for byte in range(256))
+    removes = any(part.get("behavior") == "Removed" for part in before)
+    prefixed = any(part["type"] == "ByteLevel" and part.get("add_prefix_space") for part in before)
+    return every_byte and not removes and not prefixed and all(part["type"] in _KEEPS_TEXT for part in before)
+
+
+class _Decoding:
+    """How the tokens' spellings become bytes, from what a document says of its decoder.
+
+    Raises:
+        TokenizerError: it does something with tokens that depends on those around them, other than a first space.
+    """
+
+    def __init__(self, document: Document) -> None:
+        self.opens_with_space = False
+        self._respell: list[Callable[[str], str]] = []
+        self._as_bytes: list[Callable[[str], bytes | None]] = []
+        parts = list(parts_of(document.get("decoder")))
+        if not parts:  # the library then puts a space between two tokens
+            self._add_words(prefix=None)
+        for part in parts:
+            self._add(part)
+
+    def bytes_of(self, spelling: str) -> bytes:
+        for respell in self._respell:
+            spelling = respell(spelling)
+        for as_bytes in self._as_bytes:
+            if (raw := as_bytes(spelling)) is not None:
+                return raw
+        return spelling.encode()
+
+    def _add(self, part: Document) -> None:
+        match part:
+            case {"type": "ByteLevel"}:
+                self._as_bytes.append(_byte_level)
+            case {"type": "ByteFallback"}:
+                self._as_bytes.append(_byte_piece)
+            case {"type": "Metaspace", "replacement": str(sign)}:
+                self._respell.append(lambda spelling: spelling.replace(sign, " "))
+                self.opens_with_space |= part.get("prepend_scheme", "always") != "never"
+            case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)}:
+                self._respell.append(lambda spelling: spelling.replace(old, new))
+            case {"type": "WordPiece", "prefix": str(prefix)}:
+                self._add_words(prefix)
+            case {"type": "Strip", "content": " ", "start": 1, "stop": 0}:
+                self.opens_with_space = True
+            case {"type": "Fuse"}:
+                pass
+            case _:
+                raise TokenizerError(
+                    f"it is not known how its tokens become text: its decoder is {shown(part['type'])}"
+                )
+
+    def _add_words(self, prefix: str | None) -> None:
+        def spaced(spelling: str) -> str:
+            return spelling.removeprefix(prefix) if prefix and spelling.startswith(prefix) else f" {spelling}"
+
+        self._respell.append(spaced)
+        self.opens_with_space = True
+
+
+def _byte_level(spelling: str) -> bytes | None:
+    return spelled_bytes(spelling) if BYTE_BY_SPELLING.keys() >= set(spelling) else None
+
+
+def _byte_piece(spelling: str) -> bytes | None:
+    found = _BYTE_PIECE.fullmatch(spelling)
+    return bytes([int(found[1], 16)]) if found else None

@@ -1,0 +1,174 @@
+"""Unigram (Kudo 2018; the default of SentencePiece, Kudo and Richardson 2018): the likeliest way to cut a text.
+
+Every token has a probability of its own, and of all ways to put a word together from tokens, the one whose product
+is largest is taken. A space is a part of the word behind it and spelled "▁", so that the tokens say where it was.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import tokenizers
+from pydantic import Field, model_validator
+
+from clearformer.config import Spec
+from clearformer.errors import TokenizerError
+from clearformer.text.backend import LOWERCASE, BackendTokenizer, count_pre_tokens, untrained
+from clearformer.text.kinds.unigram_training import learn_pieces
+from clearformer.text.tokenizer import MOST_TOKENS, readable, wanted_specials
+
+SPACE = "▁"
+NORMALIZERS: dict[str, dict[str, Any] | None] = {"none": None, "nfkc": {"type": "NFKC"}}
+BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+
+# Without these as characters, a text that spells "<0x41>" would be read as the byte 0x41.
+SPELL_BYTE_PIECES = tuple("0123456789<>ABCDEFx")
+
+_BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+SCORE_DIGITS = 6
+
+Piece = tuple[str, float]
+
+WORDS_WITH_SPACE: dict[str, Any] = {
+    "type": "Sequence",
+    "pretokenizers": [
+        {"type": "Split", "pattern": {"String": "\n"}, "behavior": "Isolated", "invert": False},
+        {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "never", "split": True},
+    ],
+}
+
+
+class UnigramTokenizer(BackendTokenizer):
+    """Unigram on characters, and on bytes where a character has no token; the `tokenizers` library does the work.
+
+    Any text comes back, but for the sign "▁" (U+2581) itself, which becomes a space, and for what `normalize` ("none",
+    "nfkc") and `lowercase` change before the text is cut.
+
+    Args:
+        pieces: tokens and the logarithms of their probabilities; the 256 bytes come before them.
+    """
+
+    kind: ClassVar[str] = "unigram"
+    pre_tokenizer = WORDS_WITH_SPACE
+    decoder: ClassVar[dict[str, Any]] = {
+        "type": "Sequence",
+        "decoders": [
+            {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+        ],
+    }
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        specials: Sequence[str] = (),
+        normalize: str = "none",
+        lowercase: bool = False,
+    ) -> None:
+        known = {piece for piece, _ in pieces}
+        if missing := [character for character in SPELL_BYTE_PIECES if character not in known]:
+            raise TokenizerError(
+                f"{missing[0]!r} is not a token, and is needed to tell a text from its bytes"
+            )
+        if unfit := [piece for piece, score in pieces if not piece or not math.isfinite(score)]:
+            raise TokenizerError(f"the token {unfit[0]!r} is empty, or its probability is no number")
+        if len(known.union(BYTE_PIECES)) < len(pieces) + len(BYTE_PIECES):
+            raise TokenizerError("a token stands twice in the vocabulary")
+        # So unlikely that the characters of "<0x41>" one by one are likelier than it.
+        byte_score = len(BYTE_PIECES[0]) * min(score for _, score in pieces) - 1
+        self.scores = (*[round(byte_score, SCORE_DIGITS)] * len(BYTE_PIECES), *(score for _, score in pieces))
+        self.normalizer = unigram_normalizer(normalize, lowercase)
+        self.lossless = self.normalizer is None
+        super().__init__([*BYTE_PIECES, *(piece for piece, _ in pieces)], specials)
+
+    def normalized(self, text: str) -> str:
+        return super().normalized(text).replace(SPACE, " ")
+
+    def _bytes_of(self, spelling: str) -> bytes:
+        return piece_bytes(spelling)
+
+    def token_label(self, token: int) -> str:
+        """As for every tokeniser, but that a token for one byte is shown as it is spelled: "<0xE2>"."""
+        label = super().token_label(token)
+        return readable(self.spellings[token]) if token < len(BYTE_PIECES) else label
+
+    def _model(self) -> dict[str, Any]:
+        return {
+            "type": "Unigram",
+            "unk_id": 0,  # the library wants one; with every byte a token, it is never given out
+            "vocab": [list(piece) for piece in zip(self.spellings, self.scores, strict=False)],
+            "byte_fallback": True,
+        }
+
+
+class UnigramTokenizerSpec(Spec):
+    """Unigram whose tokens and probabilities are learned from the corpus.
+
+    `vocab_size` counts the 256 bytes, the characters, what is learned, and the special tokens; a small corpus gives
+    fewer. `normalize=nfkc` writes one form for signs that Unicode holds to be the same (ﬁ and fi, ² and 2);
+    `lowercase` takes capitals away. What either changes does not come back.
+    """
+
+    needs_corpus: ClassVar[bool] = True
+
+    kind: Literal["unigram"] = "unigram"
+    vocab_size: int = Field(default=1024, le=MOST_TOKENS)
+    normalize: Literal["none", "nfkc"] = "none"
+    lowercase: bool = False
+    bos: bool = False
+    eos: bool = False
+
+    @model_validator(mode="after")
+    def _room_for_bytes_and_specials(self) -> Self:
+        if self.vocab_size < (smallest := self._smallest(wanted_specials(bos=self.bos, eos=self.eos))):
+            raise ValueError(self._too_small(smallest))
+        return self
+
+    @staticmethod
+    def _smallest(specials: Sequence[str]) -> int:
+        return len(BYTE_PIECES) + len(SPELL_BYTE_PIECES) + 1 + len(specials)  # 1: the space
+
+    def _too_small(self, smallest: int) -> str:
+        return (
+            f"vocab_size={self.vocab_size} is too small: the 256 bytes, the {len(SPELL_BYTE_PIECES)} characters that "
+            f"name them, a space and the special tokens alone need {smallest}; choose more, or kind=byte"
+        )
+
+    def train(self, texts: Iterable[str], specials: Sequence[str] = ()) -> UnigramTokenizer:
+        """Learns tokens and their probabilities (see `unigram_training`).
+
+        The same texts give the same tokeniser. Each text is read once; what is kept is the count of every
+        distinct pre-token.
+
+        Raises:
+            TokenizerError: the texts hold no character, or half of a surrogate pair; or `vocab_size` leaves no
+                room for the special tokens.
+        """
+        specials = wanted_specials(specials, bos=self.bos, eos=self.eos)
+        if self.vocab_size < (smallest := self._smallest(specials)):
+            raise TokenizerError(self._too_small(smallest))
+        normalizer = unigram_normalizer(self.normalize, self.lowercase)
+        words = count_pre_tokens(untrained(WORDS_WITH_SPACE, tokenizers.models.BPE(), normalizer), texts)
+        pieces = learn_pieces(
+            words,
+            n_pieces=self.vocab_size - len(BYTE_PIECES) - len(specials),
+            required=(*SPELL_BYTE_PIECES, SPACE),
+            forbidden={*BYTE_PIECES, *specials},
+        )
+        rounded = [(piece, round(score, SCORE_DIGITS)) for piece, score in pieces]
+        return UnigramTokenizer(rounded, specials, self.normalize, self.lowercase)
+
+
+def unigram_normalizer(normalize: str, lowercase: bool) -> dict[str, Any] | None:
+    """What is done to a text before it is cut, in the words of `tokenizer.json`."""
+    steps = [step for step in (NORMALIZERS[normalize], LOWERCASE if lowercase else None) if step]
+    return {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)
+
+
+def piece_bytes(spelling: str) -> bytes:
+    """The bytes of a token of SentencePiece's spelling: "▁the" is " the", "<0x41>" the byte 0x41."""
+    if byte := _BYTE_PIECE.fullmatch(spelling):
+        return bytes([int(byte[1], 16)])
+    return spelling.replace(SPACE, " ").encode()

@@ -1,0 +1,214 @@
+"""What a run is made of."""
+
+import re
+from typing import Literal
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
+from clearformer.config import PathName, Spec
+from clearformer.data import Data, TextData, kind_of
+from clearformer.device import DEVICE_NAME, device_hint
+from clearformer.errors import ConfigError
+from clearformer.model.config import ModelConfig
+from clearformer.text import CharTokenizerSpec, TokenizerConfig
+from clearformer.training.optimizers import AdamW, OptimizerSpec
+from clearformer.training.schedules import Cosine, Schedule
+from clearformer.training.tasks import Masked, NextToken, Objective, Translate
+
+DEFAULT_BATCH_SIZE = 32
+PRESETS_FOR = {
+    "decoder": "quick",
+    "encoder": "masked or classify",
+    "encoder-decoder": "translate",
+    "text": "quick or masked",
+    "pairs": "translate",
+    "labelled": "classify or masked",
+}
+"""Which to begin with, for a family of models or a kind of data."""
+
+
+class TrainConfig(Spec):
+    """How a model is trained.
+
+    Attributes:
+        objective: What is learned: the next token, a translation, masked tokens, or the class of a text.
+        pretrained: The folder of a run whose weights this one begins with (the command line takes its name).
+        batch_size: Texts in one step, over all processes; of a language model, each of `model.max_seq_len` tokens.
+        grad_accum_steps: Parts that a batch is split into, so that less memory is needed for the same step.
+        max_steps: The run ends after this many steps ...
+        max_seconds: ... or after this many seconds of training, whichever comes first. Start, compilation,
+            evaluation and checkpoints do not count.
+        lr: The learning rate at the schedule's factor 1.
+        grad_clip_norm: The largest norm of all gradients together; larger ones are scaled down to it.
+        ema: The decay of a moving average of the weights, which is then what is evaluated and kept.
+        eval_every: Steps between evaluations; with a checkpoint and after the last step there is always one.
+        eval_flops_fraction: What evaluations may cost, those between checkpoints and those with them, as a part of the
+            FLOPs of the training from one to the next. So much of the held-out split they read: evenly spaced over it
+            and always the same, or all of it where that suffices. After the last step all of it is read, and `none`
+            reads all of it always.
+        checkpoint_every: Steps between checkpoints; `none` writes only the last.
+        keep_last: How many checkpoints stay; the best one and the last stay besides.
+        sample_every: Steps between samples printed on the way; `none` prints none.
+        device: `auto` (the best there is), `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
+        dtype: Of the matrix products; weights stay float32. `auto` takes bfloat16 where it is faster.
+        compile: Whether torch.compile is used; `auto` where it pays within the run.
+        deterministic: Whether only deterministic kernels are used (on a GPU; a CPU's are).
+    """
+
+    objective: Objective = NextToken()
+    pretrained: PathName | None = None
+    batch_size: PositiveInt = DEFAULT_BATCH_SIZE
+    grad_accum_steps: PositiveInt = 1
+    max_steps: PositiveInt | None = None
+    max_seconds: PositiveFloat | None = None
+    lr: PositiveFloat = 1e-3
+    optimizer: OptimizerSpec = AdamW()
+    schedule: Schedule = Cosine()
+    warmup_steps: NonNegativeInt = 0
+    grad_clip_norm: PositiveFloat | None = 1.0
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    ema: float | None = Field(default=None, gt=0, lt=1)
+    eval_every: PositiveInt = 250
+    eval_flops_fraction: float | None = Field(default=0.005, gt=0, le=1)
+    log_every: PositiveInt = 10
+    checkpoint_every: PositiveInt | None = 1000
+    keep_last: PositiveInt = 2
+    sample_every: PositiveInt | None = None
+    sample_prompt: str = "\n"
+    sample_tokens: PositiveInt = 200
+    sample_temperature: NonNegativeFloat = 0.8
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: Literal["auto"] | bool = "auto"
+    deterministic: bool = False
+    tensorboard: bool = False
+
+    @field_validator("device")
+    @classmethod
+    def _is_a_device_s_name(cls, device: str) -> str:
+        name = device.strip().lower()
+        if not re.fullmatch(DEVICE_NAME, name):
+            raise ConfigError(
+                f"train.device: auto, cpu, mps, cuda or one GPU such as cuda:1; got {device!r}{device_hint(name)}"
+            )
+        return name
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> "TrainConfig":
+        if self.max_steps is None and self.max_seconds is None:
+            raise ConfigError("train.max_steps: a run needs an end; set train.max_steps or train.max_seconds")
+        return self
+
+    @model_validator(mode="after")
+    def _batches_divide(self) -> "TrainConfig":
+        if isinstance(self.objective, Translate):
+            if self.batch_size != DEFAULT_BATCH_SIZE:
+                raise ConfigError(
+                    "train.batch_size: the batches of a translation are counted in tokens; set "
+                    "train.objective.batch_tokens"
+                )
+        elif self.batch_size % self.grad_accum_steps:
+            raise ConfigError(
+                f"train.grad_accum_steps: {self.grad_accum_steps} parts do not divide "
+                f"train.batch_size={self.batch_size}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sample_settings_have_an_effect(self) -> "TrainConfig":
+        for name in ("sample_prompt", "sample_tokens", "sample_temperature"):
+            given = getattr(self, name)
+            if not isinstance(self.objective, NextToken) and given != type(self).model_fields[name].default:
+                raise ConfigError(
+                    f"train.{name}: only a language model continues a prompt, and train.objective.kind is "
+                    f"{self.objective.kind}, whose samples are held-out texts; leave it out"
+                )
+        return self
+
+
+def presets_for(*wanted: str) -> str:
+    """The way out, where a family of models or a kind of data does not fit the rest of a run."""
+    return "; ".join(f"for {what} begin with the preset {PRESETS_FOR[what]}" for what in wanted)
+
+
+class RunConfig(Spec):
+    """A whole run: with the seed, all that decides its result on one machine."""
+
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    model: ModelConfig = ModelConfig()
+    data: Data = TextData()
+    tokenizer: TokenizerConfig = CharTokenizerSpec()
+    train: TrainConfig = TrainConfig(max_steps=1000)
+
+    @model_validator(mode="after")
+    def _objective_fits(self) -> "RunConfig":
+        objective, family = self.train.objective, self.model.family
+        what = f"train.objective.kind: {objective.kind}"
+        if family != objective.family:
+            whose = "" if self.train.pretrained is None else f", as that of {self.train.pretrained} is"
+            raise ConfigError(
+                f"{what} trains a model.family={objective.family}, and this is {family}{whose}; "
+                f"{presets_for(objective.family, family)}"
+            )
+        if self.data.kind not in objective.data_kinds:
+            raise ConfigError(
+                f"{what} learns from data.kind={' or '.join(objective.data_kinds)}, and this is {self.data.kind}; "
+                f"{presets_for(*objective.data_kinds, self.data.kind)}"
+            )
+        if isinstance(objective, Masked) and self.model.n_classes is not None:
+            raise ConfigError(
+                f"model.n_classes: {what.partition(' ')[2]} training fills in tokens and tells no classes; leave it out"
+            )
+        if isinstance(objective, Masked) and self.model.pooling != "first":
+            raise ConfigError(
+                f"model.pooling: {what.partition(' ')[2]} training pools nothing; set it where the texts are classified"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _an_encoder_has_room(self) -> "RunConfig":
+        if self.model.family == "encoder" and self.model.max_seq_len < 3:
+            raise ConfigError(
+                f"model.max_seq_len: {self.model.max_seq_len} leaves no room for a text between [CLS] and [SEP]; "
+                "choose 3 or more"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _name_is_of_the_kind(self) -> "RunConfig":
+        name = self.data.name
+        kind = None if name is None else kind_of({"name": name})
+        if kind is not None and kind != self.data.kind:
+            raise ConfigError(
+                f"data.name={name}: its data.kind is {kind}, and this run's is {self.data.kind}; {presets_for(kind)}"
+            )
+        return self
+
+
+# A resumed run goes on as the run it was; only how long, how often it tells, and where may change.
+TRAIN_MAY_CHANGE = frozenset(
+    (
+        "max_steps",
+        "max_seconds",
+        "eval_every",
+        "eval_flops_fraction",
+        "log_every",
+        "checkpoint_every",
+        "keep_last",
+        "sample_every",
+        "sample_prompt",
+        "sample_tokens",
+        "sample_temperature",
+        "tensorboard",
+        "device",
+    )
+)
+MAY_CHANGE = frozenset(f"train.{name}" for name in TRAIN_MAY_CHANGE)

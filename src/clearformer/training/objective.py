@@ -1,0 +1,103 @@
+"""What training makes small."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clearformer.data.text.batches import IGNORED
+from clearformer.model import Transformer
+
+CHUNK_LOGITS = 1_280_000  # logits at once in `ChunkedLoss`: 5 MB in float32
+
+
+def next_token_loss(
+    logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], label_smoothing: float = 0.0
+) -> Float[Tensor, ""]:
+    """-log p(target), averaged over all positions, in nats (lecture 000, section 3.3).
+
+    With label smoothing the target has probability 1 - s + s/V and every other token s/V (Szegedy et al. 2016;
+    Vaswani et al. 2017, 5.4); what is reported of held-out text is never smoothed.
+    """
+    return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), label_smoothing=label_smoothing)
+
+
+def summed_loss(
+    logits: Float[Tensor, "*B V"], targets: Int[Tensor, "*B"], label_smoothing: float = 0.0
+) -> Float[Tensor, ""]:
+    """The same of the targets that count, summed and not averaged: parts of a batch may hold unequally many."""
+    return F.cross_entropy(
+        logits.flatten(0, -2).float(),
+        targets.flatten(),
+        label_smoothing=label_smoothing,
+        ignore_index=IGNORED,
+        reduction="sum",
+    )
+
+
+def summed_loss_of_hidden(
+    model: Transformer,
+    hidden: Float[Tensor, "*B D"],
+    targets: Int[Tensor, "*B"],
+    label_smoothing: float = 0.0,
+) -> Float[Tensor, ""]:
+    """`summed_loss` of the logits of what a model is about to unembed, where only the targets that count are."""
+    counts = targets != IGNORED
+    return summed_loss_of_counted(model, hidden[counts], targets[counts], label_smoothing)
+
+
+def summed_loss_of_counted(
+    model: Transformer, hidden: Float[Tensor, "N D"], targets: Int[Tensor, " N"], label_smoothing: float = 0.0
+) -> Float[Tensor, ""]:
+    """The same of targets that all count."""
+    if not in_chunks_is_faster(model, hidden):
+        return summed_loss(model.unembed(hidden), targets, label_smoothing)
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
+    return ChunkedLoss.apply(hidden.to(dtype), model.embed.weight.to(dtype), targets, label_smoothing)  # type: ignore[return-value]
+
+
+def in_chunks_is_faster(model: Transformer, hidden: Float[Tensor, "N D"]) -> bool:
+    """Whether `ChunkedLoss` beats the formula: large vocabularies on a CPU, where the embeddings are the head."""
+    config, is_plain = model.config, model.head is None and model.head_bias is None
+    is_plain = is_plain and not config.scale_logits and config.logit_soft_cap is None
+    return is_plain and hidden.device.type == "cpu" and model.embed.num_embeddings >= 2048
+
+
+class ChunkedLoss(torch.autograd.Function):
+    """`summed_loss` of logits h W^T, some rows at a time, so that the [N V] logits never exist.
+
+    A chunk of logits stays in the processor's cache while the loss and its gradient, softmax(logits) - target, are
+    made of it, and what is kept are the gradients of h [N D] and W [V D]. What smoothing takes from every token alike
+    (s/V) is added once at the end.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> Tensor:  # type: ignore[override]
+        dtype = torch.promote_types(h.dtype, torch.float32)  # of the softmax, and of all that is summed
+        d_h, d_weight = torch.empty_like(h), torch.zeros_like(weight, dtype=dtype)
+        total = torch.zeros((), dtype=torch.float64, device=h.device)
+        rows = max(1, CHUNK_LOGITS // len(weight))
+        for h_c, d_h_c, target in zip(h.split(rows), d_h.split(rows), targets.split(rows), strict=True):
+            logits = h_c @ weight.T  # [C V]
+            gradient = logits.softmax(1, dtype=dtype)
+            log_sum = logits.amax(1).to(dtype) - gradient.amax(1).log()  # max(p) = exp(max(logits) - log_sum)
+            own = logits.gather(1, target[:, None])
+            total += (log_sum - (1 - smoothing) * own[:, 0]).sum(dtype=torch.float64)
+            gradient.scatter_add_(1, target[:, None], torch.full_like(own, smoothing - 1, dtype=dtype))
+            gradient = gradient.to(h.dtype)
+            torch.mm(gradient, weight, out=d_h_c)
+            d_weight += gradient.T @ h_c
+        each = smoothing / len(weight)
+        sum_h, sum_weight = h.sum(0, dtype=torch.float64), weight.sum(0, dtype=torch.float64)
+        total -= each * (sum_h @ sum_weight)
+        d_h -= (each * sum_weight).to(h.dtype)
+        d_weight -= (each * sum_h).to(dtype)
+        ctx.save_for_backward(d_h, d_weight)
+        return total.to(dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
+        d_h, d_weight = ctx.saved_tensors
+        return d_h * grad, d_weight * grad, None, None

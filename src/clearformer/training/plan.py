@@ -1,0 +1,521 @@
+"""What a run will cost, before it is made: parameters, FLOPs, memory and time."""
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from clearformer.device import STEADY_SPREAD, autocast, synchronize
+from clearformer.errors import ConfigError
+from clearformer.model.attention import Attention
+from clearformer.model.config import ModelConfig
+from clearformer.model.count import (
+    LiveBytes,
+    flops_by_count,
+    flops_by_formula,
+    head_matrix,
+    matrices_by_formula,
+    parameters_by_count,
+    parameters_by_formula,
+)
+from clearformer.model.transformer import build, build_on_meta
+from clearformer.training.config import TrainConfig
+from clearformer.training.objective import next_token_loss, summed_loss, summed_loss_of_counted
+from clearformer.training.tasks import Classify, Masked, NextToken, Translate
+
+Counted = TypeVar("Counted", bound="ParameterCounts | TokenFlops | MemoryBytes")
+
+# --- rates ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of the table.
+
+    Attributes:
+        torch_name: A pattern of the name that torch gives it (which leaves out parts of a device, and others).
+        peak: FLOP/s of matrix products by their type, the fastest first: dense (no sparsity), summed in float32;
+            those of float32 without TF32, which torch leaves off.
+    """
+
+    torch_name: str
+    peak: dict[str, float]
+
+
+# The makers' datasheets: NVIDIA H100, H200, A100, L4, T4 and V100 Tensor Core GPU datasheets; NVIDIA Ada GPU
+# architecture whitepaper, appendix A (RTX 4090). Where a sheet gives only a figure with sparsity, half of it. T4
+# and V100 have no bfloat16 units: their 65e12 and 125e12 are for float16, which no run here uses.
+DEVICES = {
+    "h200": Device(r"NVIDIA H200", {"bfloat16": 989.4e12, "float32": 66.9e12}),
+    "h100-sxm": Device(r"NVIDIA H100 80GB HBM3", {"bfloat16": 989.4e12, "float32": 66.9e12}),
+    "h100-pcie": Device(r"NVIDIA H100 PCIe", {"bfloat16": 756e12, "float32": 51.2e12}),
+    "a100": Device(r"NVIDIA A100-(SXM4|PCIE)-\d+GB", {"bfloat16": 312e12, "float32": 19.5e12}),
+    "rtx4090": Device(r"NVIDIA GeForce RTX 4090", {"bfloat16": 165.2e12, "float32": 82.6e12}),
+    "l4": Device(r"NVIDIA L4", {"bfloat16": 121e12, "float32": 30.3e12}),
+    "t4": Device(r"Tesla T4", {"float32": 8.1e12}),
+    "v100": Device(r"Tesla V100-SXM2-\d+GB", {"float32": 15.7e12}),
+}
+
+# The part of a rate that training is assumed to reach. Of a datasheet's peak, large models reach 0.2 to 0.46
+# (Chowdhery et al. 2022, table 3) and small ones less, for their products are too small to fill the device; of what
+# large products reach on a machine, small models reached 0.4 to 0.8 on a CPU.
+DATASHEET_UTILISATION = 0.4
+MEASURED_UTILISATION = 0.6
+
+# What compiling a small model's step took on two CPU cores, and the part of a step's time that it saved there
+# (benchmarks/RESULTS.md).
+COMPILE_SECONDS = 25.0
+COMPILE_SAVES = 0.25
+
+MOST_BYTES_EACH = 16
+"""That an element of a tensor takes, with room for what is made in passing."""
+
+MOST_BUILT_LAYERS = 12
+"""Of a stack; a deeper one is reckoned from two that are built, for every further layer is as the one before it."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How fast a device forms matrix products, and the part of it that training is assumed to reach.
+
+    Attributes:
+        device: Its name.
+        dtype: The type of the products.
+        flops_per_second: FLOP/s.
+        source: Where that is from.
+        utilisation: The part of it that training is assumed to reach.
+        spread: The median time of the measured products over that of the fastest tenth; 1 on a steady machine.
+    """
+
+    device: str
+    dtype: str
+    flops_per_second: float
+    source: Literal["datasheet", "measured"]
+    utilisation: float
+    spread: float = 1.0
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether other work slowed the machine down while it was measured: what follows from the rate is doubtful."""
+        return self.spread > STEADY_SPREAD
+
+
+def named_rate(name: str, dtype: str) -> Rate:
+    """The datasheet's rate of a named device; of its fastest type where `dtype` is `auto`.
+
+    Raises:
+        ConfigError: there is no such device here, or it has no products of that type.
+    """
+    if name not in DEVICES:
+        known = ", ".join(DEVICES)
+        raise ConfigError(
+            f"--device: no rate is known for {name!r}; take measure (this machine) or one of {known}"
+        )
+    peak = DEVICES[name].peak
+    if dtype == "auto":
+        dtype = next(iter(peak))
+    if dtype not in peak:
+        raise ConfigError(f"train.dtype: {name} has no {dtype} units; set train.dtype={next(iter(peak))}")
+    return Rate(name, dtype, peak[dtype], "datasheet", DATASHEET_UTILISATION)
+
+
+def peak_rate(device: torch.device, dtype: str) -> float | None:
+    """The datasheet's rate of the device at hand, in FLOP/s; None where it is not in the table."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    known = (entry.peak.get(dtype) for entry in DEVICES.values() if re.fullmatch(entry.torch_name, name))
+    return next(known, None)
+
+
+def measured_rate(dtype: str, device: torch.device, seconds: float = 1.0, quantile: float = 0.5) -> Rate:
+    """The rate of products of large random matrices on this machine, by the median time or another quantile.
+
+    Takes about `seconds`. Random numbers, because a GPU multiplies zeros faster.
+    """
+    size = 8192 if device.type == "cuda" else 1024
+    a, b = (torch.randn(size, size, device=device).to(getattr(torch, dtype)) for _ in range(2))
+    torch.mm(a, b)  # the first product also loads and chooses the kernel
+    synchronize(device)
+    times, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        torch.mm(a, b)
+        synchronize(device)
+        times.append(time.perf_counter() - start)
+    rate = 2 * size**3 / _quantile(times, quantile)
+    spread = _quantile(times, 0.5) / _quantile(times, 0.1)
+    return Rate(f"this machine's {device.type}", dtype, rate, "measured", MEASURED_UTILISATION, spread)
+
+
+def _quantile(times: list[float], part: float) -> float:
+    return sorted(times)[int(part * len(times))]
+
+
+def mfu(flops_per_token: float, tokens_per_second: float, peak: float | None) -> float | None:
+    """Model FLOPs utilisation: the part of a device's peak spent on the model's own products, forward and backward.
+
+    None where the peak is not known (Chowdhery et al. 2022, appendix B).
+    """
+    return None if peak is None else flops_per_token * tokens_per_second / peak
+
+
+# --- memory -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MemoryBytes:
+    """Bytes that one process trains with.
+
+    Attributes:
+        weights: Kept for the whole run, like the optimiser's.
+        gradients: Of all weights, complete at the end of the backward pass.
+        optimizer: All its state, and the moving average of the weights where there is one.
+        activations: What the forward pass leaves for the backward pass, the loss's log-probabilities included.
+        peak: The most that is alive at once, passing results included. Not the sum of the others: gradients come
+            as activations go (but stay where a batch is accumulated in parts), and the backward pass begins with
+            gradients of the logits.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    peak: int
+
+
+def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: str = "cpu") -> MemoryBytes:
+    """The memory of training, measured on two steps of the model itself, whose tensors are given none.
+
+    Every text is as long as the model reads: of shorter ones, and of the last batch of an epoch, it is less.
+
+    The kernels are those of torch on a CPU, uncompiled; a compiled step keeps less. What an allocator rounds up
+    and what a GPU's context and libraries take comes on top.
+
+    Raises:
+        ConfigError: the vocabulary's size is not set.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode  # takes half a second to import
+
+    with FakeTensorMode(), LiveBytes() as live:
+        model = build(model_config)
+        if device_type == "cuda":
+            _drop_no_patterns(model)
+        averages = [torch.empty_like(p) for p in model.parameters()] if train.ema else []
+        optimizers = train.optimizer.build(model, train.lr)
+        part = _Part(model, train, device_type)
+        activations = part.run(live)
+        gradients = _n_bytes(p.grad for p in model.parameters() if p.grad is not None)
+        _update(optimizers)
+        live.peak = live.now  # the first step makes the optimisers' state; a later one finds it there
+        for _ in range(min(train.grad_accum_steps, 2)):  # and a second part finds the gradients of the first
+            part.run(live)
+        _update(optimizers)
+        states = [state for optimizer in optimizers for state in optimizer.state.values()]
+        return MemoryBytes(
+            weights=_n_bytes(model.parameters()),
+            gradients=gradients,
+            optimizer=_n_bytes(value for state in states for value in state.values()) + _n_bytes(averages),
+            activations=activations,
+            peak=live.peak,
+        )
+
+
+def _drop_no_patterns(model: nn.Module) -> None:
+    """Leave out attention's dropout: a CPU's kernels keep the pattern for it, and a GPU's fused kernel does not."""
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.dropout = 0.0
+
+
+class _Part:
+    """One part of a batch, of the largest size that there is, and the loss of it that a task has."""
+
+    def __init__(self, model: Any, train: TrainConfig, device_type: str) -> None:
+        self.model, self.train, self.on_gpu = model, train, device_type == "cuda"
+        n_texts, length = part_size(model.config, train)
+        self.tokens = torch.zeros(n_texts, length, dtype=torch.long)
+        has_padding = not isinstance(train.objective, NextToken)
+        self.padding = torch.ones(n_texts, length, dtype=torch.bool) if has_padding else None
+
+    def run(self, live: LiveBytes) -> int:
+        """Forward and backward; returns the bytes that the first left for the second."""
+        before = live.now
+        with autocast(self.tokens.device, self.train.dtype):
+            loss = self.loss()
+        kept = live.now - before
+        loss.backward()
+        return kept
+
+    def loss(self) -> Tensor:
+        """As the task of the objective has it."""
+        smoothing = self.train.label_smoothing
+        match self.train.objective:
+            case NextToken():
+                return next_token_loss(self.model(self.tokens), self.tokens, smoothing)
+            case Translate():
+                hidden = self.model.hidden(self.tokens, self.tokens, self.padding)
+                return self.loss_of_hidden(hidden, self.tokens.numel())
+            case Masked() as masked:
+                hidden = self.model.hidden(self.tokens, self.padding)
+                return self.loss_of_hidden(hidden, math.ceil(masked.fraction * self.tokens.numel()))
+            case Classify():
+                return summed_loss(self.model(self.tokens, self.padding), self.tokens[:, 0], smoothing)
+
+    def loss_of_hidden(self, hidden: Tensor, n_targets: int) -> Tensor:
+        """Of vectors [B T D] of which some count; which they are is not known without memory, only how many."""
+        rows, columns = torch.zeros(2, n_targets, dtype=torch.long)
+        targets = self.tokens[rows, columns]
+        hidden = hidden[rows, columns]
+        if self.on_gpu:  # where logits are formed at once
+            return summed_loss(self.model.unembed(hidden), targets, self.train.label_smoothing)
+        return summed_loss_of_counted(self.model, hidden, targets, self.train.label_smoothing)
+
+
+def part_size(model: ModelConfig, train: TrainConfig) -> tuple[int, int]:
+    """The texts in one part of a batch, and the tokens in each, where all are as long as the model reads."""
+    if isinstance(train.objective, Translate):
+        n_tokens = train.objective.batch_tokens // train.grad_accum_steps
+        return max(1, n_tokens // model.max_seq_len), model.max_seq_len
+    return train.batch_size // train.grad_accum_steps, model.max_seq_len
+
+
+def _update(optimizers: list[Optimizer]) -> None:
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _n_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+# --- the plan ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ParameterCounts:
+    """Parameters.
+
+    Attributes:
+        total: Counted in the built model.
+        by_formula: The same, by the configuration's arithmetic alone.
+        matrices: The formula's without biases and norms, as the lectures count.
+        by_component: The parts of `total`.
+    """
+
+    total: int
+    by_formula: int
+    matrices: int
+    by_component: dict[str, int]
+
+
+@dataclass(frozen=True)
+class TokenFlops:
+    """FLOPs of a token in a text as long as the model reads; see `model.count` for what counts.
+
+    Of pairs, those of one token of the source and one of the target.
+
+    Attributes:
+        forward: Counted in the built model.
+        backward: Likewise.
+        by_formula: Both together, by the configuration's arithmetic alone.
+        by_component: The parts of `forward`.
+    """
+
+    forward: float
+    backward: float
+    by_formula: float
+    by_component: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will cost; its fields are those of `clearformer plan --json`.
+
+    Attributes:
+        tokens_per_step: Of the whole batch, where it is full; of pairs, those of either side.
+        steps: `train.max_steps`, or those expected within `train.max_seconds` where that limit comes first.
+        seconds: Of training, an estimate.
+        seconds_per_step: FLOPs of a step's tokens / (rate * utilisation); those of the optimiser are left out, and
+            those of logits that the loss does not need.
+        rate: What the estimates assume. Without one, no time is estimated.
+    """
+
+    parameters: ParameterCounts
+    flops_per_token: TokenFlops
+    memory_bytes: MemoryBytes
+    tokens_per_step: int
+    steps: int | None
+    seconds: float | None
+    seconds_per_step: float | None
+    rate: Rate | None
+
+
+def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, device_type: str = "cpu") -> Plan:
+    """What training `model` as `train` says will cost.
+
+    Args:
+        model: With its vocabulary's size.
+        train: With its dtype decided (not `auto`).
+        rate: Of the device, in that dtype.
+        device_type: What kind of device that is, in torch's words.
+
+    Raises:
+        ConfigError: the vocabulary's size is not set, or a size is so large that nothing can be counted.
+    """
+    check_countable(model, train)
+    parameters = for_every_layer(count_parameters, model)
+    flops = for_every_layer(count_flops, model)
+    memory = for_every_layer(lambda each: training_memory(each, train, device_type), model)
+    tokens_per_step = _tokens_per_step(model, train)
+    seconds_per_step = None if rate is None else _seconds_per_step(model, train, tokens_per_step, rate)
+    steps, seconds = _course(train, seconds_per_step)
+    return Plan(
+        parameters=parameters,
+        flops_per_token=flops,
+        memory_bytes=memory,
+        tokens_per_step=tokens_per_step,
+        steps=steps,
+        seconds=seconds,
+        seconds_per_step=seconds_per_step,
+        rate=rate,
+    )
+
+
+def for_every_layer(count: Callable[[ModelConfig], Counted], model: ModelConfig) -> Counted:
+    """What is counted of a model, whose layers are many: of the first some of them, and so much for each further one.
+
+    What grows by the same with every layer is so counted exactly. The peak of memory does, once the layers and not what
+    is around them decide when it is reached.
+    """
+    depths = {"n_layers": model.n_layers}
+    if model.family == "encoder-decoder":
+        depths["n_decoder_layers"] = model.decoder_layers
+    built = model.replace(**{key: min(depth, MOST_BUILT_LAYERS) for key, depth in depths.items()})
+    counted = count(built)
+    whole = _numbers(counted)
+    for key, depth in depths.items():
+        if depth > MOST_BUILT_LAYERS:
+            one_less = count(built.replace(**{key: MOST_BUILT_LAYERS - 1}))
+            further = depth - MOST_BUILT_LAYERS
+            of_one = zip(_numbers(counted), _numbers(one_less), strict=True)
+            whole = [sum_ + further * (more - less) for sum_, (more, less) in zip(whole, of_one, strict=True)]
+    return _with_numbers(counted, iter(whole))
+
+
+def _numbers(counted: Any) -> list[Any]:
+    """The numbers of a dataclass, and of the mappings in it."""
+    values = [getattr(counted, field.name) for field in fields(counted)]
+    return [number for value in values for number in (value.values() if isinstance(value, dict) else [value])]
+
+
+def _with_numbers(counted: Counted, numbers: Iterator[Any]) -> Counted:
+    """The same dataclass with other numbers, in the order of `_numbers`."""
+    values = {field.name: getattr(counted, field.name) for field in fields(counted)}
+    return replace(
+        counted,
+        **{
+            name: {key: next(numbers) for key in value} if isinstance(value, dict) else next(numbers)
+            for name, value in values.items()
+        },
+    )
+
+
+def check_countable(model: ModelConfig, train: TrainConfig) -> None:
+    """Refuse sizes of which a tensor would have more bytes than torch counts, which is not told by it in one line.
+
+    Raises:
+        ConfigError: names the largest size.
+    """
+    n_texts, length = part_size(model, train)
+    one_layer = {"n_layers": 1} | ({"n_decoder_layers": 1} if model.family == "encoder-decoder" else {})
+    parameters = sum(parameters_by_formula(model.replace(**one_layer)).values())
+    n_heads, _ = model.attention.heads(model.d_model)
+    widest = parameters // model.d_model + model.d_model
+    if MOST_BYTES_EACH * max(parameters, n_texts * length * max(widest, n_heads * length)) < 2**63:
+        return
+    sizes = {
+        f"model.{name}": size
+        for name, size in model.model_dump().items()
+        if isinstance(size, int) and name not in ("n_layers", "n_decoder_layers")
+    }
+    sizes |= {"model.ffn.d_ff": getattr(model.ffn, "d_ff", None) or 0, "train.batch_size": train.batch_size}
+    if isinstance(train.objective, Translate):
+        sizes["train.objective.batch_tokens"] = train.objective.batch_tokens
+    key = max(sizes, key=lambda key: sizes[key])
+    raise ConfigError(
+        f"{key}: {sizes[key]:,} is too large: a tensor would have more bytes than can be counted"
+    )
+
+
+def _tokens_per_step(model: ModelConfig, train: TrainConfig) -> int:
+    if isinstance(train.objective, Translate):
+        return train.objective.batch_tokens
+    return train.batch_size * model.max_seq_len
+
+
+def count_parameters(config: ModelConfig) -> ParameterCounts:
+    """A model's parameters, by count and by formula."""
+    counted = parameters_by_count(build_on_meta(config))
+    return ParameterCounts(
+        total=sum(counted.values()),
+        by_formula=sum(parameters_by_formula(config).values()),
+        matrices=sum(matrices_by_formula(config).values()),
+        by_component=counted,
+    )
+
+
+def count_flops(config: ModelConfig) -> TokenFlops:
+    """A model's FLOPs a token, by count and by formula."""
+    seq_len = config.max_seq_len
+    counted = flops_by_count(build_on_meta(config), seq_len)
+    formula = flops_by_formula(config, seq_len)
+    return TokenFlops(
+        forward=sum(counted.forward.values()) / seq_len,
+        backward=sum(counted.backward.values()) / seq_len,
+        by_formula=(sum(formula.forward.values()) + sum(formula.backward.values())) / seq_len,
+        by_component={component: flops / seq_len for component, flops in counted.forward.items()},
+    )
+
+
+def compile_pays(
+    model: ModelConfig, train: TrainConfig, tokens_per_step: int, dtype: str, device: torch.device
+) -> bool:
+    """Whether compiling the step is likely to gain more than it costs.
+
+    A run of so many steps gains the part of its time that compiling saves. A run of so many seconds gains steps,
+    which are worth waiting for where the run is at least twice as long as compiling.
+    """
+    rate = measured_rate(dtype, device, seconds=0.2)
+    seconds_per_step = _seconds_per_step(model, train, tokens_per_step, rate)
+    by_steps = math.inf if train.max_steps is None else train.max_steps * seconds_per_step
+    if train.max_seconds is not None and train.max_seconds < by_steps:
+        return train.max_seconds >= 2 * COMPILE_SECONDS
+    return by_steps * COMPILE_SAVES >= COMPILE_SECONDS
+
+
+def _seconds_per_step(model: ModelConfig, train: TrainConfig, tokens_per_step: int, rate: Rate) -> float:
+    flops = flops_by_formula(model, model.max_seq_len)
+    flops_per_token = (sum(flops.forward.values()) + sum(flops.backward.values())) / model.max_seq_len
+    if isinstance(train.objective, Masked):  # only the tokens to guess are given logits
+        flops_per_token -= (1 - train.objective.fraction) * 6 * head_matrix(model).size
+    return flops_per_token * tokens_per_step / (rate.flops_per_second * rate.utilisation)
+
+
+def _course(train: TrainConfig, seconds_per_step: float | None) -> tuple[int | None, float | None]:
+    """Steps and seconds of a run that ends at the nearer of its limits."""
+    if seconds_per_step is None:
+        return train.max_steps, None
+    by_steps = math.inf if train.max_steps is None else train.max_steps * seconds_per_step
+    by_seconds = math.inf if train.max_seconds is None else train.max_seconds
+    if by_steps <= by_seconds:
+        return train.max_steps, by_steps
+    steps = by_seconds / seconds_per_step
+    return (math.ceil(steps) if math.isfinite(steps) else None), by_seconds

@@ -1,0 +1,91 @@
+"""What is decided and checked once, before a run begins."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clearformer.config import NONE, Spec
+from clearformer.device import resolve_compile, resolve_dtype
+from clearformer.errors import ConfigError
+from clearformer.training.config import MAY_CHANGE, TRAIN_MAY_CHANGE, RunConfig
+from clearformer.training.plan import compile_pays
+from clearformer.training.processes import Processes
+from clearformer.training.tasks import Task
+
+LEFT_OPEN = {
+    "model.vocab_size": None,
+    "model.n_classes": None,
+    "data.labels": None,
+    "train.dtype": "auto",
+    "train.compile": "auto",
+}
+"""What `resolve_auto` decides where a configuration leaves it open, and the value by which it does."""
+
+PATHS = ("path", "source", "target", "val_path", "val_source", "val_target", "test_path")
+
+
+def resolve_auto(config: RunConfig, task: Task, device: torch.device, processes: Processes) -> RunConfig:
+    """The configuration with everything decided that was left open: what config.toml keeps.
+
+    A resumed run must not decide anew, or it would not be the same run; and what one process measures faster,
+    another may not.
+    """
+    config = config.replace(model=task.fit(config.model), data=with_whole_paths(task.fit_data(config.data)))
+    bfloat16 = processes.broadcast(resolve_dtype(config.train.dtype, device) == "bfloat16")
+    dtype = "bfloat16" if bfloat16 else "float32"
+    compiled = resolve_compile(
+        config.train.compile,
+        device,
+        # A step that takes batches of any length costs 80 to 100 s to compile and saved 3% (docs/log.md).
+        lambda: (
+            not task.shapes_vary and compile_pays(config.model, config.train, task.n_tokens(0), dtype, device)
+        ),
+    )
+    compiled = bool(processes.broadcast(compiled))
+    return config.replace(train=config.train.replace(dtype=dtype, compile=compiled))
+
+
+def resumed_config(begun: RunConfig, given: RunConfig) -> RunConfig:
+    """The configuration with which a run goes on: as it began, and what may change as it is given.
+
+    Raises:
+        ConfigError: a setting is given that is not the run's own; the first one is named. What is left open, and was
+            decided when the run began, is none.
+    """
+    given = given.replace(data=with_whole_paths(given.data))
+    for key, own, other in differences(begun, given):
+        if key not in MAY_CHANGE and not (key in LEFT_OPEN and other == LEFT_OPEN[key]):
+            raise ConfigError(
+                f"{key}: the run has {as_written(own)}, and {as_written(other)} is given; a resumed run stays the run "
+                f"it was, and only {', '.join(sorted(MAY_CHANGE))} may change"
+            )
+    changes = {name: getattr(given.train, name) for name in TRAIN_MAY_CHANGE}
+    return begun.replace(train=begun.train.replace(**changes))
+
+
+def as_written(value: Any) -> str:
+    """A setting's value as one types it."""
+    if value is None:
+        return NONE
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def differences(a: Spec, b: Spec, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The settings that differ: key, value in the one, value in the other; of a slot of another kind only its kind."""
+    if type(a) is not type(b):
+        yield f"{prefix}kind", getattr(a, "kind", None), getattr(b, "kind", None)
+        return
+    for name in type(a).model_fields:
+        one, other = getattr(a, name), getattr(b, name)
+        if isinstance(one, Spec) and isinstance(other, Spec):
+            yield from differences(one, other, f"{prefix}{name}.")
+        elif one != other:
+            yield f"{prefix}{name}", one, other
+
+
+def with_whole_paths(data: Spec) -> Spec:
+    """The same data, found from any folder."""
+    given = {name: getattr(data, name) for name in PATHS if getattr(data, name, None) is not None}
+    return data.replace(**{name: str(Path(path).expanduser().resolve()) for name, path in given.items()})

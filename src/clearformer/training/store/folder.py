@@ -1,0 +1,253 @@
+"""A run's folder: its configuration, tokeniser, environment, metrics and checkpoints."""
+
+import contextlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clearformer.config import read_toml, resolve, to_toml
+from clearformer.errors import ConfigError, DataError, RunError
+from clearformer.files import UNFINISHED, disk_errors, make_folders, parse_json, sync, write_file
+from clearformer.text import Tokenizer, load_tokenizer
+from clearformer.training.config import RunConfig
+from clearformer.training.setup import PATHS
+from clearformer.training.store.lock import is_of_the_lock
+
+
+class RunFolder:
+    """The files of one run, by their names."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.toml"
+        self.tokenizer_file = path / "tokenizer.json"
+        self.env_file = path / "env.json"
+        self.metrics_file = path / "metrics.jsonl"
+        self.checkpoints = path / "checkpoints"
+
+    def create(self, config: RunConfig, tokenizer: Tokenizer, text_sha256: str) -> None:
+        """Begin a run's folder; config.toml comes last, so a folder that has it is complete.
+
+        Raises:
+            RunError: there is a run in it.
+            DiskError: it cannot be written.
+        """
+        self.check_no_run()
+        try:
+            with disk_errors(self.path):
+                make_folders(self.checkpoints)
+            tokenizer.save(self.tokenizer_file)
+            write_file(
+                self.env_file,
+                (json.dumps(environment() | {"text_sha256": text_sha256}, indent=1) + "\n").encode(),
+            )
+            self.write_config(config)
+        except BaseException:
+            with suppress(OSError):
+                self.checkpoints.rmdir()
+                self.tokenizer_file.unlink(missing_ok=True)
+                self.env_file.unlink(missing_ok=True)
+            raise
+
+    def is_left_over(self) -> bool:
+        """Whether the folder holds no more than what a process left there that was ended before its run had begun."""
+        if not self.path.is_dir():
+            return False
+        of_a_beginning = (self.tokenizer_file.name, self.env_file.name)
+        if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
+            of_a_beginning += (self.checkpoints.name,)
+        names = [path.name for path in self.path.iterdir()]
+        return bool(names) and all(
+            name in of_a_beginning or name.startswith(UNFINISHED) or is_of_the_lock(name) for name in names
+        )
+
+    def check_no_run(self) -> None:
+        """Raise RunError where there is a run in the folder."""
+        if self.config_file.exists():
+            raise RunError(f"{self.path} holds a run; resume it, or choose another folder")
+
+    def write_config(self, config: RunConfig) -> None:
+        write_file(self.config_file, to_toml(config).encode())
+
+    def change_config(self, config: RunConfig) -> None:
+        """Write the configuration with which the run goes on, where it is another.
+
+        Raises:
+            RunError: the run cannot go on: a line of metrics.jsonl is damaged.
+        """
+        read_metrics(self.metrics_file)
+        if config != self.read_config():
+            self.write_config(config)
+
+    def read_config(self) -> RunConfig:
+        """The run's configuration.
+
+        Raises:
+            RunError: this is no run's folder.
+            ConfigError: config.toml is not what a run writes; the message names it.
+        """
+        if not self.config_file.is_file():
+            raise RunError(f"{self.path} is no run's folder: it has no config.toml")
+        settings = read_toml(self.config_file)
+        absent = [name for name in RunConfig.model_fields if name not in settings]
+        if absent:
+            raise ConfigError(
+                f"{self.config_file}: damaged: it has no {' and no '.join(absent)}, and a run writes all of them"
+            )
+        try:
+            return resolve(RunConfig, settings)
+        except ConfigError as error:
+            raise ConfigError(f"{self.config_file}: {error}") from None
+
+    def trained_on(self) -> str | None:
+        """The SHA-256 of the text that the run began on; None where env.json does not tell it.
+
+        Raises:
+            RunError: the run was imported, and began on none: config.toml names one that it does not know.
+        """
+        try:
+            text_sha256 = parse_json(self.env_file.read_text(encoding="utf-8"))["text_sha256"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        if not isinstance(text_sha256, str):
+            return None
+        if text_sha256 == "":
+            raise RunError(
+                f"{self.path} was imported, and what it was trained on is not known: measure it on data of yours "
+                "(eval --data FILE), or begin a new run with its weights (train.pretrained)"
+            )
+        return text_sha256
+
+    def difference_of_text(self, text_sha256: str) -> str | None:
+        """What differs between a text and the one that the run began on, for a message; None where they are the same.
+
+        Raises:
+            RunError: the run was imported, or env.json does not tell which it was.
+        """
+        began_on = self.trained_on()
+        if began_on is None:
+            raise RunError(
+                f"{self.env_file}: missing or damaged, and it told which text the run began on; if that has not "
+                f'changed since, write {{"text_sha256": "{text_sha256}"}} into it'
+            )
+        if began_on == text_sha256:
+            return None
+        data = self.read_config().data
+        paths = [f"data.{key}={getattr(data, key)}" for key in PATHS if getattr(data, key, None)]
+        named = " ".join(paths) or f"the built-in {data.label}"
+        return (
+            f"{self.config_file}: the data have changed since this run began on them: {named} had the SHA-256 "
+            f"{began_on[:12]} and now has {text_sha256[:12]}"
+        )
+
+    def command(self) -> list[str]:
+        """The command by which the run began; empty where env.json does not say."""
+        try:
+            return [str(word) for word in parse_json(self.env_file.read_text(encoding="utf-8"))["command"]]
+        except (OSError, ValueError, TypeError, KeyError):
+            return []
+
+    def check_same_data(self, text_sha256: str) -> None:
+        """Compare a text with the one that the run began on.
+
+        Raises:
+            DataError: it is another.
+            RunError: the run was imported, or env.json does not tell which it was.
+        """
+        if difference := self.difference_of_text(text_sha256):
+            raise DataError(f"{difference}; put back what was there, or begin a new run")
+
+    def read_tokenizer(self) -> Tokenizer:
+        return load_tokenizer(self.tokenizer_file)
+
+
+class Metrics:
+    """metrics.jsonl: one JSON object a line, whole lines only."""
+
+    def __init__(self, path: Path, up_to_step: int) -> None:
+        """Open for appending, without the lines after `up_to_step` (a run that resumes makes them again)."""
+        self._path = path
+        kept = [line for line in read_metrics(path) if line["step"] <= up_to_step]
+        write_file(path, b"".join(_json_line(line) for line in kept))
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Add one line.
+
+        Raises:
+            DiskError: it cannot be written.
+        """
+        with disk_errors(self._path), self._path.open("ab") as file:
+            file.write(_json_line(line))
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk: they must outlast a power cut as a later checkpoint does."""
+        with disk_errors(self._path), self._path.open("ab") as file:
+            sync(file.fileno())
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl; a last line that was cut off is left out.
+
+    Raises:
+        RunError: another line is no object with a step.
+    """
+    if not path.is_file():
+        return []
+    return [_metrics_line(path, i, line) for i, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1)]
+
+
+def _metrics_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        metrics = parse_json(line.decode())
+        _json_line(metrics)  # a run that goes on writes it again
+        if type(metrics["step"]) is int:
+            return metrics
+    raise RunError(f"{path}: line {number} is no line of metrics; delete it")
+
+
+def _json_line(line: Mapping[str, Any]) -> bytes:
+    return json.dumps(dict(line), allow_nan=False).encode() + b"\n"
+
+
+def environment() -> dict[str, Any]:
+    """What a result depends on besides its configuration: versions, machine, command."""
+    packages = ("clearformer", "torch", "numpy", "tokenizers", "safetensors")
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": processor_name(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "versions": {name: version_of(name) for name in packages},
+    }
+
+
+def version_of(package: str) -> str | None:
+    """An installed package's version; None where it runs from a bare checkout."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def processor_name() -> str:
+    """The processor's model, as the system names it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,257 @@
+"""One writer a run: who trains a run holds its folder, and everybody else who would write to it is told by whom.
+
+Where the file system has locks, the holder keeps `flock` on one file, and the system frees it when the holder ends,
+however that is. Where it has none (some network file systems, Windows), the holder makes a numbered claim file and
+renews its time. The claim with the highest number counts; it is free once it was given up, or not renewed for
+`STALE_SECONDS`. Nobody renames or replaces a claim: a successor makes the file of the next number, which only one can.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import shlex
+import socket
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from threading import Event, Thread
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+from clearformer.errors import RunInUseError
+from clearformer.files import disk_errors, make_folders
+
+LOCK = ".lock"
+CLAIM = ".claim-"  # and a number
+RENEW_SECONDS = 20.0
+STALE_SECONDS = 180.0
+GIVEN_UP = b"given up\n"  # what the claim of a process that has ended says
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
+
+
+class Hold(ABC):
+    """A run's folder held by this process."""
+
+    @abstractmethod
+    def __init__(self, folder: Path) -> None:
+        """Take it, or raise RunInUseError."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise RunInUseError where another process has taken the folder over."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let others have it."""
+
+
+@contextlib.contextmanager
+def one_writer(folder: Path) -> Iterator[Hold]:
+    """Hold a run's folder, which is made where it is not there, for as long as the `with` block lasts.
+
+    A folder that holds no run in the end, because beginning one failed, is removed.
+
+    Raises:
+        RunInUseError: another process holds it.
+        DiskError: it cannot be made or written.
+    """
+    try:
+        hold = _hold(folder)
+        try:
+            yield hold
+        finally:
+            hold.release()
+    finally:
+        with contextlib.suppress(OSError):  # there is something in it, as there is in a run's folder
+            folder.rmdir()
+
+
+def is_of_the_lock(name: str) -> bool:
+    """Whether a file in a run's folder is there only to hold it."""
+    return name == LOCK or name.startswith(CLAIM)
+
+
+def _hold(folder: Path) -> Hold:
+    kind: type[Hold] = Claim if fcntl is None else Lock
+    with disk_errors(folder):
+        while True:
+            make_folders(folder)
+            try:
+                return kind(folder)
+            except FileNotFoundError:  # another process has just removed the folder, or its file in it
+                continue
+            except OSError as error:
+                if kind is Claim or error.errno not in NO_LOCKS:
+                    raise
+                kind = Claim
+
+
+# --- who --------------------------------------------------------------------------------------------------
+
+
+def _about_this_process() -> bytes:
+    """The content of a file that tells of its holder."""
+    about = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "since": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "token": secrets.token_hex(8),
+    }
+    return json.dumps(about).encode() + b"\n"
+
+
+def _in_use(folder: Path, read: Callable[[], bytes]) -> RunInUseError:
+    """The error that names a folder's holder, as far as its file tells in the next second."""
+    who = "another process trains it"  # which has just ended, where nothing is read
+    for _ in range(10):
+        time.sleep(0.1)  # it may have taken the folder this moment, and still be about to write who it is
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            about = json.loads(read())
+            who = f"process {about['pid']} on {about['host']} trains it since {about['since']} ({about['command']})"
+            break
+    return RunInUseError(f"{folder} is in use: {who}; wait until that has ended, or end it")
+
+
+# --- with locks -------------------------------------------------------------------------------------------
+
+
+class Lock(Hold):
+    """A folder held by `flock` on its file `.lock`, which the system frees when the process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / LOCK
+        self._descriptor = self._opened(folder)
+        while not self._is_the_file_there():  # its holder has removed it and ended
+            os.close(self._descriptor)
+            self._descriptor = self._opened(folder)
+
+    def _opened(self, folder: Path) -> int:
+        """The file, opened and locked."""
+        assert fcntl is not None
+        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            about = _about_this_process()
+            os.pwrite(descriptor, about, 0)
+            os.ftruncate(descriptor, len(about))
+        except BlockingIOError:
+            error = _in_use(folder, lambda: os.pread(descriptor, 1 << 16, 0))
+            os.close(descriptor)
+            raise error from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _is_the_file_there(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._file.stat())
+        except FileNotFoundError:
+            return False
+
+    def check(self) -> None:
+        return
+
+    def release(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+# --- without locks ----------------------------------------------------------------------------------------
+
+
+class Claim(Hold):
+    """A folder held by the claim file with the highest number, whose time a thread renews.
+
+    Ages are differences of times that the file system gave to files, so the hosts' clocks may differ. The highest
+    number never falls: a claim is left behind when it is given up, and removed by its successor.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        before = _highest_claim(folder)
+        if before:
+            self._check_no_live_writer(before)
+        self._number = before + 1
+        self._file = _claim_file(folder, self._number)
+        self._make()
+        self._renewed, self._is_lost = time.time(), False
+        self._ended = Event()
+        Thread(target=self._keep, name="claim", daemon=True).start()
+
+    def _check_no_live_writer(self, number: int) -> None:
+        file = _claim_file(self._folder, number)
+        if file.read_bytes() != GIVEN_UP and self._age(file) < STALE_SECONDS:
+            raise _in_use(self._folder, file.read_bytes)
+
+    def _age(self, file: Path) -> float:
+        """Seconds since a file was written, by the file system's clock."""
+        probe = self._folder / f"{CLAIM}now-{secrets.token_hex(8)}"
+        try:
+            probe.touch(exist_ok=False)
+            return probe.stat().st_mtime - file.stat().st_mtime
+        finally:
+            probe.unlink(missing_ok=True)
+
+    def _make(self) -> None:
+        """Make the claim; nobody else can make that of this number."""
+        try:
+            with self._file.open("xb") as file:
+                file.write(_about_this_process())
+        except FileExistsError:
+            raise _in_use(self._folder, self._file.read_bytes) from None
+        highest = _highest_claim(self._folder)
+        if highest > self._number:  # this process was slow, and those between have come and gone
+            self._file.unlink()
+            raise _in_use(self._folder, _claim_file(self._folder, highest).read_bytes)
+        for number in _claims(self._folder):
+            if number < self._number:
+                _claim_file(self._folder, number).unlink(missing_ok=True)
+
+    def _keep(self) -> None:
+        while not self._ended.wait(RENEW_SECONDS):
+            with contextlib.suppress(OSError):  # it may succeed the next time
+                self._renew()
+
+    def _renew(self) -> None:
+        self._is_lost = _highest_claim(self._folder) != self._number
+        os.utime(self._file)
+        self._renewed = time.time()
+
+    def check(self) -> None:
+        if time.time() - self._renewed > STALE_SECONDS / 2:  # this process stood still, its thread too
+            with contextlib.suppress(OSError):
+                self._renew()
+        if self._is_lost:
+            raise _in_use(self._folder, _claim_file(self._folder, _highest_claim(self._folder)).read_bytes)
+
+    def release(self) -> None:
+        self._ended.set()
+        with contextlib.suppress(OSError), self._file.open("r+b") as file:  # a successor may have removed it
+            file.write(GIVEN_UP)
+            file.truncate()
+
+
+def _claims(folder: Path) -> list[int]:
+    """The numbers of the claims in a folder."""
+    numbers = (path.name.removeprefix(CLAIM) for path in folder.glob(f"{CLAIM}*"))
+    return [int(number) for number in numbers if number.isdecimal()]
+
+
+def _highest_claim(folder: Path) -> int:
+    """The highest of these; 0 where there is none."""
+    return max(_claims(folder), default=0)
+
+
+def _claim_file(folder: Path, number: int) -> Path:
+    return folder / f"{CLAIM}{number}"

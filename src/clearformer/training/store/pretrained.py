@@ -1,0 +1,74 @@
+"""Beginning a run with the weights of an earlier one."""
+
+from pathlib import Path
+
+from torch import nn
+
+from clearformer.errors import ConfigError, RunError
+from clearformer.text import Tokenizer, TokenizerConfig
+from clearformer.training.config import RunConfig
+from clearformer.training.report import Reporter
+from clearformer.training.store.checkpoint import newest_whole
+from clearformer.training.store.folder import RunFolder
+
+HEADS = ("head.", "head_bias", "masked_head.", "pooler.", "classifier.")  # of one task, not of the language
+ABSENT = "absent"
+
+
+def pretrained_tokenizer(config: RunConfig) -> Tokenizer | None:
+    """The tokeniser of the run that this one begins with, if any: the weights are for its tokens.
+
+    Raises:
+        RunError: there is no such run.
+        ConfigError: another tokeniser is asked for.
+    """
+    if config.train.pretrained is None:
+        return None
+    folder = RunFolder(Path(config.train.pretrained))
+    theirs = folder.read_config().tokenizer
+    if config.tokenizer != theirs:
+        raise ConfigError(
+            f"tokenizer: {_described(config.tokenizer)} is not {_described(theirs)}, in whose tokens the weights of "
+            f"train.pretrained={folder.path} are; leave it out, and it is taken from there"
+        )
+    return folder.read_tokenizer()
+
+
+def load_pretrained(model: nn.Module, run: Path, reporter: Reporter) -> None:
+    """Set a model's weights from the newest checkpoint of another run; heads that only one of them has stay out.
+
+    So does a classifier of another number of classes.
+
+    Raises:
+        RunError: the run has no whole checkpoint.
+        ConfigError: the models differ in more than their heads.
+    """
+    checkpoint = newest_whole(RunFolder(run).checkpoints)
+    if checkpoint is None:
+        raise RunError(f"train.pretrained: {run} has no checkpoint")
+    weights, own = dict(checkpoint.model), model.state_dict()
+    for name in sorted(own.keys() | weights.keys()):
+        here, there = _shape(own.get(name)), _shape(weights.get(name))
+        if here == there:
+            continue
+        is_other_head = ABSENT in (here, there) and name.startswith(HEADS)
+        if not is_other_head and not name.startswith("classifier."):
+            raise ConfigError(
+                f"train.pretrained: {name} is {there} in {run} and {here} in this model; its sizes "
+                f"must be those of {run / 'config.toml'}"
+            )
+        weights.pop(name, None)
+    model.load_state_dict(weights, strict=False)
+    anew = ", ".join(sorted({name.partition(".")[0] for name in own.keys() - weights.keys()}))
+    reporter.say(
+        f"beginning with the weights of {run}, step {checkpoint.progress.step}{anew and f'; anew: {anew}'}"
+    )
+
+
+def _described(tokenizer: TokenizerConfig) -> str:
+    size = getattr(tokenizer, "vocab_size", None)
+    return tokenizer.kind if size is None else f"{tokenizer.kind} of {size} tokens"
+
+
+def _shape(tensor: object) -> str:
+    return ABSENT if tensor is None else "x".join(str(n) for n in getattr(tensor, "shape", ()))

@@ -1,0 +1,34 @@
+"""metrics.jsonl's numbers for TensorBoard, where a run asks for them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from clearformer.errors import ConfigError
+from clearformer.training.store.folder import RunFolder
+
+
+def writer_type() -> type[Any]:
+    """TensorBoard's writer.
+
+    Raises:
+        ConfigError: TensorBoard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError(
+            "train.tensorboard: TensorBoard is not installed; pip install 'clearformer[tensorboard]'"
+        ) from None
+    return SummaryWriter
+
+
+def open_tensorboard(folder: RunFolder, step: int) -> Any:
+    """A writer into the run's folder that takes the place of what was written after `step`."""
+    return writer_type()(str(folder.path / "tensorboard"), purge_step=step + 1)
+
+
+def write_scalars(writer: Any, line: Mapping[str, float]) -> None:
+    """One line of metrics.jsonl as scalars of its step."""
+    for name, value in line.items():
+        if name != "step":
+            writer.add_scalar(name, value, line["step"])

@@ -1,0 +1,39 @@
+"""Evaluation mode for a while."""
+
+import pytest
+import torch
+from torch import nn
+
+from clearformer.decoding import autocast_to, evaluating
+
+
+def test_every_module_is_in_evaluation_mode_inside_and_as_it_was_afterwards() -> None:
+    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout(), nn.Dropout()))
+    model[1].eval()  # part of a model that trains
+    before = [module.training for module in model.modules()]
+
+    with evaluating(model):
+        assert not any(module.training for module in model.modules())
+
+    assert [module.training for module in model.modules()] == before
+    assert before == [True, True, False, False, False]
+
+
+def test_an_error_inside_does_not_leave_it_there() -> None:
+    model = nn.Dropout()
+
+    with pytest.raises(KeyError), evaluating(model):
+        raise KeyError
+
+    assert model.training
+
+
+def test_products_are_in_another_type_inside_and_as_they_were_where_none_is_given() -> None:
+    x, device = torch.ones(3, 3), torch.device("cpu")
+
+    with autocast_to(device, torch.bfloat16):
+        assert (x @ x).dtype == torch.bfloat16
+        with autocast_to(device, None):
+            assert (x @ x).dtype == torch.bfloat16
+    with autocast_to(device, torch.float32):
+        assert (x @ x).dtype == torch.float32

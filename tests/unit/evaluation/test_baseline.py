@@ -1,0 +1,51 @@
+import sys
+
+import pytest
+
+from clearformer.data.labelled.config import LabelledData
+from clearformer.data.labelled.sources import open_labelled
+from clearformer.errors import UserError
+from clearformer.evaluation.classes.baseline import tfidf_baseline
+
+TEXTS = ["a good film", "a very good one", "a poor film", "a very poor one", "good good good", "so poor"]
+LABELS = ["yes", "yes", "no", "no", "yes", "no"]
+
+
+def test_it_learns_which_words_go_with_which_label() -> None:
+    baseline = tfidf_baseline(TEXTS, LABELS, ["good", "poor work", "one good evening"], ["yes", "no", "no"])
+    assert baseline.report.names == ("no", "yes")
+    assert baseline.report.confusion.tolist() == [[1, 1], [0, 1]]
+    assert baseline.report.loss is not None
+    assert baseline.report.loss > 0
+    assert baseline.n_features == 18
+    assert "C=10" in baseline.settings
+
+
+def test_two_words_together_tell_what_each_alone_does_not() -> None:
+    """Every word is as often in the one class as in the other: pairs of words differ."""
+    texts, labels = ["not good but bad", "not bad but good"] * 3, ["no", "yes"] * 3
+    assert tfidf_baseline(texts, labels, texts, labels).report.accuracy == 1
+
+
+def test_signs_and_single_letters_are_words() -> None:
+    assert tfidf_baseline(["!", "?", "! !"], ["a", "b", "a"], ["?", "!"], ["b", "a"]).report.accuracy == 1
+
+
+def test_it_is_the_same_each_time() -> None:
+    once, again = (tfidf_baseline(TEXTS, LABELS, TEXTS[:3], LABELS[:3]).report for _ in range(2))
+    assert once.loss == again.loss
+
+
+def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
+    with pytest.raises(UserError, match="pip install scikit-learn"):
+        tfidf_baseline(TEXTS, LABELS, TEXTS, LABELS)
+
+
+def test_trec(data_dir) -> None:
+    splits = open_labelled(LabelledData(name="trec", val_fraction=0)).splits
+    train, test = splits["train"], splits["test"]
+    baseline = tfidf_baseline(
+        *([getattr(each, part) for each in split] for split in (train, test) for part in ("text", "label"))
+    )
+    assert 0.87 < baseline.report.accuracy < 0.91

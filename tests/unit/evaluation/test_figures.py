@@ -1,0 +1,63 @@
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clearformer.errors import DiskError, UserError
+from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
+from clearformer.evaluation.figures import confusion_matrix_figure
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture
+def report() -> ClassificationReport:
+    labels, predictions = np.random.default_rng(0).integers(3, size=(2, 5003))
+    return classification_report(labels, predictions, ["yes", "no $x_1$", "perhaps"])
+
+
+def test_an_svg_has_every_label_count_and_score(
+    report: ClassificationReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import matplotlib
+
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")  # text as text, not as outlines
+    path = tmp_path / "new" / "confusion.svg"
+    confusion_matrix_figure(report, path, title="films")
+    content = path.read_text()
+    for name in report.names:
+        assert content.count(f">{name}<") == 2
+    for count in report.confusion.ravel():
+        assert f">{count:,}<" in content
+    for text in ("films", "label", "prediction", f"accuracy {report.accuracy:.1%} of 5,003, macro-F1 "):
+        assert text in content
+
+
+def test_a_png_grows_with_the_classes(report: ClassificationReport, tmp_path: Path) -> None:
+    widths = []
+    for n in (2, 20, 300):
+        path = tmp_path / f"{n}.png"
+        confusion_matrix_figure(
+            classification_report(range(n), range(n), [f"class {i}" for i in range(n)]), path
+        )
+        content = path.read_bytes()
+        assert content.startswith(b"\x89PNG")
+        widths.append(int.from_bytes(content[16:20]))
+    assert widths[0] < widths[1] < widths[2] < 5000
+
+
+def test_a_figure_needs_a_known_ending_and_a_place(report: ClassificationReport, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"confusion.txt: a figure is written as .png, .svg, .pdf"):
+        confusion_matrix_figure(report, tmp_path / "confusion.txt")
+    (tmp_path / "file").touch()
+    with pytest.raises(DiskError, match="cannot be written"):
+        confusion_matrix_figure(report, tmp_path / "file" / "confusion.png")
+
+
+def test_without_matplotlib_it_says_what_to_install(
+    report: ClassificationReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UserError, match="pip install matplotlib"):
+        confusion_matrix_figure(report, tmp_path / "confusion.png")

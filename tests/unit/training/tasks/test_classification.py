@@ -1,0 +1,100 @@
+"""Classification: its loss, its classes, that it learns, and what it shows."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch.nn.functional as F
+
+from clearformer.errors import ConfigError, DataError
+from clearformer.training.loop import Training, TrainResult
+from clearformer.training.store.folder import RunFolder
+
+Trained = Callable[..., TrainResult]
+
+
+def test_the_loss_is_the_mean_over_the_texts(begun: Callable[..., Training]) -> None:
+    training = begun("a", "classification")
+    tokens, padding, labels, weight = training.task.batch(2, 0, 1)
+
+    loss = training.task.loss(training.model, tokens, padding, labels, weight)
+
+    logprobs = [  # each text by itself, without any padding
+        F.cross_entropy(training.model(row[real][None]), label[None]).item()
+        for row, real, label in zip(tokens, padding, labels, strict=True)
+    ]
+    assert loss.item() == pytest.approx(sum(logprobs) / len(logprobs), rel=1e-5)
+    assert training.task.n_tokens(2) == int(padding.sum())
+
+
+def test_the_classes_are_the_labels_of_the_data(
+    trained: Trained, run_folder: Callable[[str], RunFolder]
+) -> None:
+    outcome = trained("a", "classification", "train.max_steps=1")
+
+    assert outcome.model.config.n_classes == run_folder("a").read_config().model.n_classes == 3
+    with pytest.raises(
+        ConfigError, match=r"model\.n_classes: 4 does not fit the 3 labels of the data; leave it out"
+    ):
+        trained("b", "classification", "model.n_classes=4")
+    assert not run_folder("b").path.exists()
+
+
+def test_it_learns_a_word_that_tells(trained: Trained) -> None:
+    outcome = trained(
+        "a",
+        "classification",
+        "tokenizer=wordpiece",
+        "tokenizer.vocab_size=60",
+        "model.d_model=12",
+        "model.pooling=mean",
+        "train.optimizer=adam",
+        "train.lr=0.02",
+        "train.max_steps=80",
+        "train.eval_every=1000",
+    )
+
+    assert outcome.evaluation is not None
+    assert outcome.evaluation.loss < 0.1
+    assert outcome.evaluation.report.accuracy > 0.95  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_either_pooling_trains_all_of_its_parameters(begun: Callable[..., Training], pooling: str) -> None:
+    training = begun("a", "classification", f"model.pooling={pooling}")
+
+    training.gradients(0)
+
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in training.model.classifier.parameters())
+    assert all(p.grad is not None for p in training.model.parameters())
+
+
+def test_a_sample_is_of_texts_from_everywhere_with_guess_and_truth(trained: Trained) -> None:
+    outcome = trained("a", "classification", "train.max_steps=1")
+    texts = outcome.task.dataset.splits["val"]  # type: ignore[attr-defined]
+
+    lines = outcome.task.sample(outcome.model).split("\n")
+
+    assert len(lines) == 4
+    for line in lines:
+        guess, percent, truth, text = re.fullmatch(r"(\w+) (\d+)% \((.*?)\): (.*)", line).groups()  # type: ignore[union-attr]
+        [label] = {label for other, label in zip(texts.texts, texts.label_ids, strict=True) if other == text}
+        name = outcome.task.dataset.labels[label]  # type: ignore[attr-defined]
+        assert truth == ("right" if guess == name else f"is {name}")
+        assert 33 <= int(percent) <= 100
+    assert lines[0].endswith(texts.texts[0])
+    assert lines[-1].endswith(texts.texts[-1])
+
+
+def test_a_text_that_is_too_long_is_refused_or_cut(
+    trained: Trained, run_folder: Callable[[str], RunFolder]
+) -> None:
+    short = ("classification", "model.max_seq_len=11", "train.max_steps=1")
+
+    with pytest.raises(
+        DataError, match=r"line \d+: .*model\.max_seq_len=\d+ or more, or data\.too_long=truncate"
+    ):
+        trained("a", *short)
+    assert not run_folder("a").path.exists()
+    outcome = trained("b", *short, "data.too_long=truncate")
+    assert outcome.task.batch(0, 0, 1)[0].shape[1] == 11

@@ -1,0 +1,122 @@
+"""Translation: what its batches are, that it learns, and what it shows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from clearformer.decoding.translations import translate
+from clearformer.errors import DataError
+from clearformer.text import Tokenizer
+from clearformer.training.loop import Training, TrainResult
+from clearformer.training.store.folder import RunFolder
+from clearformer.training.tasks.task import shortened
+
+Trained = Callable[..., TrainResult]
+
+
+def test_the_loss_is_the_mean_over_all_targets_and_padding_has_no_part(
+    begun: Callable[..., Training],
+) -> None:
+    training = begun("a", "translation")
+    tokenizer = training.task.tokenizer
+    source, source_padding, tokens, targets, weight = training.task.batch(0, 0, 1)
+
+    loss = training.task.loss(training.model, source, source_padding, tokens, targets, weight)
+
+    logprobs, n = 0.0, 0
+    for row in range(len(source)):  # each pair by itself, without any padding
+        written = targets[row][targets[row] >= 0]
+        assert tokens[row][: len(written)].tolist() == [tokenizer.bos_id, *written[:-1].tolist()]
+        assert written[-1] == source[row][source_padding[row]][-1] == tokenizer.eos_id
+        logits = training.model(
+            source[row : row + 1, source_padding[row]], tokens[row : row + 1, : len(written)]
+        )
+        logprobs -= F.cross_entropy(logits[0], written, reduction="sum").item()
+        n += len(written)
+    assert loss.item() == pytest.approx(-logprobs / n, rel=1e-5)
+    assert training.task.n_tokens(0) == n
+
+
+@dataclass
+class Run:
+    model: Any
+    tokenizer: Tokenizer
+
+
+def test_it_learns_to_write_backwards(trained: Trained, tmp_path: Path) -> None:
+    words = ["".join(letters) for n in (2, 3, 4) for letters in product("abcd", repeat=n)][::3]
+    (tmp_path / "words.tsv").write_text("".join(f"{word}\t{word[::-1]}\n" for word in words))
+
+    outcome = trained(
+        "a",
+        "translation",
+        f"data.path={tmp_path / 'words.tsv'}",
+        "model.d_model=32",
+        "model.attention.n_heads=2",
+        "model.ffn.d_ff=32",
+        "model.position=sinusoidal",
+        "model.init=xavier",
+        "train.objective.batch_tokens=256",
+        "train.optimizer=muon",
+        "train.lr=0.02",
+        "train.warmup_steps=20",
+        "train.max_steps=150",
+        "train.eval_every=1000",
+    )
+
+    assert outcome.evaluation is not None
+    assert outcome.evaluation.loss < 0.1
+    unseen = "bdca"
+    assert unseen not in words
+    [[best]] = translate(Run(outcome.model, outcome.task.tokenizer), [unseen], beams=1)
+    assert best.text == "acdb"
+
+
+def test_a_sample_is_a_held_out_source_its_translation_and_the_reference(trained: Trained) -> None:
+    outcome = trained("a", "translation", "train.max_steps=1")
+    split = outcome.task.dataset.splits["val"]  # type: ignore[attr-defined]
+
+    source, found, reference = outcome.task.sample(outcome.model).split("\n")
+
+    assert source == split.source_texts[0]
+    assert found.startswith("  -> ")
+    assert reference == f"     reference: {split.target_texts[0]}"
+
+
+def test_what_is_too_long_for_the_positions_is_refused_before_anything_is_done(
+    trained: Trained, run_folder: Callable[[str], RunFolder]
+) -> None:
+    with pytest.raises(DataError, match=r"line \d+: the source has 7 tokens .*model\.max_seq_len=5"):
+        trained("a", "translation", "model.max_seq_len=5")
+    assert not run_folder("a").path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("one two", "one two"),
+        (" one\n two ", "one two"),
+        ("0123456789", "0123456789"),
+        ("0123456 890", "0123456..."),
+    ],
+)
+def test_what_is_shown_of_a_text_is_one_short_line(text: str, shown: str) -> None:
+    assert shortened(text, most=10) == shown
+
+
+def test_dropout_is_drawn_for_both_texts(begun: Callable[..., Training]) -> None:
+    training = begun("a", "translation", "model.dropout=0.5")
+    batch = training.task.batch(0, 0, 1)
+    training.model.train()
+    losses = set()
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        losses.add(training.task.loss(training.model, *batch).item())
+
+    assert len(losses) == 2

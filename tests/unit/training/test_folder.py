@@ -1,0 +1,199 @@
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clearformer.errors import ConfigError, DataError, DiskError, RunError
+from clearformer.text import CharTokenizerSpec, Tokenizer
+from clearformer.training.config import RunConfig
+from clearformer.training.store.folder import Metrics, RunFolder, read_metrics
+
+SHA256 = "0" * 64
+
+
+@pytest.fixture
+def tokenizer() -> Tokenizer:
+    return CharTokenizerSpec().train(["abc\n"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, configure: Callable[..., RunConfig], tokenizer: Tokenizer) -> RunFolder:
+    """A run that has begun."""
+    folder = RunFolder(tmp_path / "runs" / "a")
+    folder.create(configure(), tokenizer, SHA256)
+    return folder
+
+
+def test_a_folder_reads_back_what_it_was_begun_with(
+    folder: RunFolder, configure: Callable[..., RunConfig], tokenizer: Tokenizer
+) -> None:
+    assert folder.read_config() == configure()
+    assert folder.read_tokenizer().to_json() == tokenizer.to_json()
+
+
+def test_the_configuration_is_complete(folder: RunFolder) -> None:
+    """Defaults included: what they are may change in a later version."""
+    text = folder.config_file.read_text()
+
+    assert "label_smoothing = 0.0" in text
+    assert "[model.attention]" in text
+    assert 'max_seconds = "none"' in text
+
+
+def test_env_says_what_a_result_depends_on(folder: RunFolder) -> None:
+    env = json.loads(folder.env_file.read_text())
+
+    assert env["versions"]["torch"]
+    assert env["command"][1:] == sys.argv[1:]
+    assert env["threads"] == 1
+    assert env["text_sha256"] == SHA256
+    assert {"created", "python", "platform", "processor", "cpus", "gpus"} <= env.keys()
+
+
+def test_a_run_is_not_begun_over_another(
+    folder: RunFolder, configure: Callable[..., RunConfig], tokenizer: Tokenizer
+) -> None:
+    with pytest.raises(RunError, match="holds a run"):
+        folder.create(configure("seed=2"), tokenizer, SHA256)
+    assert folder.read_config().seed == 1
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(
+    tmp_path: Path, configure: Callable[..., RunConfig], tokenizer: Tokenizer
+) -> None:
+    (tmp_path / "runs").write_text("a file")
+
+    with pytest.raises(DiskError, match="runs/a: cannot be written"):
+        RunFolder(tmp_path / "runs" / "a").create(configure(), tokenizer, SHA256)
+
+
+def test_a_folder_without_a_configuration_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no config\.toml"):
+        RunFolder(tmp_path).read_config()
+
+
+def test_a_configuration_that_was_changed_by_hand_is_checked(folder: RunFolder) -> None:
+    text = folder.config_file.read_text()
+    folder.config_file.write_text(text.replace("batch_size = 4", 'batch_size = "many"'))
+
+    with pytest.raises(ConfigError, match=r"runs/a/config\.toml: train\.batch_size"):
+        folder.read_config()
+
+
+@pytest.mark.parametrize(
+    ("kept", "absent"), [(0, "seed and no model and no data"), (0.5, "data and no tokenizer and no train")]
+)
+def test_a_configuration_that_was_cut_off_is_damaged(folder: RunFolder, kept: float, absent: str) -> None:
+    """It would be read as a run with default settings, which is another one."""
+    lines = folder.config_file.read_text().splitlines(keepends=True)
+    folder.config_file.write_text("".join(lines[: int(kept * len(lines))]))
+
+    with pytest.raises(ConfigError, match=rf"runs/a/config\.toml: damaged: it has no {absent}"):
+        folder.read_config()
+
+
+def test_beginning_that_fails_leaves_nothing_behind(
+    tmp_path: Path,
+    configure: Callable[..., RunConfig],
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = RunFolder(tmp_path / "runs" / "a")
+    monkeypatch.setattr(folder, "write_config", lambda config: (_ for _ in ()).throw(DiskError("no space")))
+
+    with pytest.raises(DiskError, match="no space"):
+        folder.create(configure(), tokenizer, SHA256)
+    assert list(folder.path.iterdir()) == []
+
+
+def test_another_text_is_refused(folder: RunFolder) -> None:
+    folder.check_same_data(SHA256)
+
+    with pytest.raises(DataError, match=r"data\.path=.*/text\.txt had the SHA-256 0{12} and now has 1{12}"):
+        folder.check_same_data("1" * 64)
+
+
+def test_the_difference_of_a_text_is_told_and_none_is_none(folder: RunFolder) -> None:
+    assert folder.trained_on() == SHA256
+    assert folder.difference_of_text(SHA256) is None
+    difference = folder.difference_of_text("1" * 64)
+    assert difference is not None
+    assert str(folder.config_file) in difference
+
+
+def test_an_imported_run_was_trained_on_nothing_that_is_known(folder: RunFolder) -> None:
+    folder.env_file.write_text('{"text_sha256": ""}')
+    for compare in (folder.trained_on, lambda: folder.check_same_data(SHA256)):
+        with pytest.raises(RunError, match="was imported, and what it was trained on is not known"):
+            compare()
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}"])
+def test_an_env_that_does_not_tell_the_text_is_named_with_the_way_out(
+    folder: RunFolder, content: str | None
+) -> None:
+    folder.env_file.unlink()
+    if content is not None:
+        folder.env_file.write_text(content)
+
+    with pytest.raises(RunError, match=r"env\.json: missing or damaged") as caught:
+        folder.check_same_data(SHA256)
+    _, _, rest = str(caught.value).partition("write ")
+    folder.env_file.write_text(rest.partition(" into it")[0])
+    folder.check_same_data(SHA256)  # as it was told
+
+
+# --- metrics.jsonl ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def metrics_file(tmp_path: Path) -> Path:
+    return tmp_path / "metrics.jsonl"
+
+
+def test_lines_are_added_one_by_one(metrics_file: Path) -> None:
+    metrics = Metrics(metrics_file, up_to_step=0)
+    for step in (1, 2):
+        metrics.append({"step": step, "loss": step / 3})
+        metrics.sync()
+        assert read_metrics(metrics_file) == [{"step": s, "loss": s / 3} for s in range(1, step + 1)]
+
+
+def test_without_a_file_there_are_no_lines(metrics_file: Path) -> None:
+    assert read_metrics(metrics_file) == []
+
+
+def test_opening_leaves_out_what_comes_after_the_checkpoint_and_a_cut_line(metrics_file: Path) -> None:
+    metrics_file.write_text('{"step": 3}\n{"step": 5}\n{"step": 7}\n{"step": 9, "lo')
+
+    Metrics(metrics_file, up_to_step=5).append({"step": 6})
+
+    assert metrics_file.read_text() == '{"step": 3}\n{"step": 5}\n{"step": 6}\n'
+
+
+@pytest.mark.parametrize("line", ["", "{", "[]", "3", '{"loss": 1}', '{"step": null}', "\0\0"])
+def test_a_line_that_was_spoilt_is_named(metrics_file: Path, line: str) -> None:
+    metrics_file.write_text('{"step": 3}\n' + line + "\n")
+
+    with pytest.raises(RunError, match=r"metrics\.jsonl: line 2"):
+        read_metrics(metrics_file)
+
+
+def test_a_number_that_is_none_never_gets_in(metrics_file: Path) -> None:
+    metrics = Metrics(metrics_file, up_to_step=0)
+
+    with pytest.raises(ValueError, match="JSON"):
+        metrics.append({"step": 1, "loss": float("nan")})
+    assert metrics_file.read_bytes() == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_line(metrics_file: Path) -> None:
+    metrics = Metrics(metrics_file, up_to_step=0)
+    metrics_file.unlink()
+    metrics_file.symlink_to("/dev/full")
+
+    with pytest.raises(DiskError, match=r"metrics\.jsonl: cannot be written: No space left"):
+        metrics.append({"step": 1})

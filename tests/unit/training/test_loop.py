@@ -1,0 +1,1410 @@
+import json
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from clearformer.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    DeviceError,
+    DiskError,
+    Interrupted,
+    NonFiniteError,
+    RunError,
+    RunInUseError,
+    TokenizerError,
+)
+from clearformer.evaluation import Evaluation, evaluate_split
+from clearformer.training import loop, setup
+from clearformer.training.config import RunConfig
+from clearformer.training.interrupts import ENDING, Interrupts
+from clearformer.training.loop import Training, TrainResult
+from clearformer.training.processes import Processes
+from clearformer.training.report import Reporter
+from clearformer.training.setup import resolve_auto
+from clearformer.training.store.checkpoint import (
+    MANIFEST,
+    MODEL,
+    OPTIMIZER,
+    STATE,
+    Checkpoint,
+    Progress,
+    describe,
+    list_checkpoints,
+    load_checkpoint,
+    step_of,
+)
+from clearformer.training.store.folder import Metrics, RunFolder, read_metrics
+from clearformer.training.store.lock import one_writer
+from clearformer.training.tasks import LanguageModelling, language
+
+Trained = Callable[..., TrainResult]
+Resumed = Callable[..., TrainResult]
+Folders = Callable[[str], RunFolder]
+
+CPU = torch.device("cpu")
+LINE = {"step", "tokens", "seconds", "loss", "lr", "grad_norm", "tokens_per_second"}
+OF_THE_CLOCK = {"seconds", "tokens_per_second"}
+
+
+class At(Reporter):
+    """Does something when a step is done, and remembers what it was told."""
+
+    def __init__(self, step: int = -1, action: Callable[[], object] = lambda: None) -> None:
+        self.step, self.action = step, action
+        self.said: list[str] = []
+        self.samples: list[str] = []
+        self.ended = False
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def stepped(self, progress: Progress, metrics: object) -> None:
+        if progress.step == self.step:
+            self.action()
+
+    def sampled(self, text: str) -> None:
+        self.samples.append(text)
+
+    def end(self) -> None:
+        self.ended = True
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0)
+
+
+class CrashedError(Exception):
+    """What no code of ours expects."""
+
+
+def crash() -> None:
+    raise CrashedError
+
+
+def lines_of(folder: RunFolder) -> list[dict[str, Any]]:
+    """A run's metrics but for what depends on the clock."""
+    return [
+        {name: value for name, value in line.items() if name not in OF_THE_CLOCK}
+        for line in read_metrics(folder.metrics_file)
+    ]
+
+
+def last_checkpoint(folder: RunFolder) -> Path:
+    return list_checkpoints(folder.checkpoints)[0]
+
+
+def assert_same_run(a: RunFolder, b: RunFolder) -> None:
+    """Weights, state of the optimisers, progress and metrics are the same to the bit."""
+    ours, theirs = last_checkpoint(a), last_checkpoint(b)
+    for name in (MODEL, OPTIMIZER):
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes()
+    assert replace(load_checkpoint(ours).progress, seconds=0) == replace(
+        load_checkpoint(theirs).progress, seconds=0
+    )
+    assert lines_of(a) == lines_of(b)
+
+
+def same_weights(a: TrainResult, b: TrainResult) -> bool:
+    return all(torch.equal(p, q) for p, q in zip(a.model.parameters(), b.model.parameters(), strict=True))
+
+
+@pytest.fixture
+def begun(configure: Callable[..., RunConfig], run_folder: Folders) -> Callable[..., Training]:
+    """A new run that is ready for its first step."""
+
+    def begun(name: str, *settings: str, reporter: Reporter | None = None) -> Training:
+        config = configure(*settings)
+        task = config.train.objective.open(config, None, Reporter().preparing)
+        config = resolve_auto(config, task, CPU, Processes())
+        training = Training(config, run_folder(name), task, CPU, Processes(), reporter or Reporter())
+        training.begin()
+        return training
+
+    return begun
+
+
+class Clock:
+    """A clock that shows what the test says; time passes only in what the test names."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def takes(self, seconds: float, work: Callable[..., Any]) -> Callable[..., Any]:
+        def working(*arguments: Any, **options: Any) -> Any:
+            self.now += seconds
+            return work(*arguments, **options)
+
+        return working
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """An eighth of a second for the loss of each batch, a hundred seconds for all that is not a step."""
+    clock = Clock()
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(language, "next_token_loss", clock.takes(0.125, language.next_token_loss))
+    for module, name in ((language, "evaluate_split"), (loop, "weights_of"), (language, "generate")):
+        monkeypatch.setattr(module, name, clock.takes(100.0, getattr(module, name)))
+    return clock
+
+
+# --- a run ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_learns(trained: Trained, run_folder: Folders) -> None:
+    outcome = trained("a", "train.max_steps=60", "train.lr=0.02")
+
+    losses = [line["loss"] for line in read_metrics(run_folder("a").metrics_file)]
+    n_tokens = outcome.task.tokenizer.vocab_size
+    assert losses[0] == pytest.approx(math.log(n_tokens), abs=0.1)  # nats: at first all tokens are as likely
+    assert losses[-1] < losses[0] - 0.5
+    assert outcome.evaluation is not None
+    assert outcome.evaluation.loss == outcome.progress.val_loss
+    assert isinstance(outcome.evaluation, Evaluation)
+    assert isinstance(outcome.task, LanguageModelling)
+    assert outcome.evaluation.n_tokens == len(outcome.task.dataset.splits["val"]) - 1  # all of it
+
+
+def test_every_line_has_what_the_contract_names(trained: Trained, run_folder: Folders) -> None:
+    trained("a", "train.log_every=3", "train.eval_every=4")
+
+    lines = read_metrics(run_folder("a").metrics_file)
+    assert [line["step"] for line in lines] == [3, 4, 6, 8, 9, 12, 13]
+    for line in lines:
+        evaluated = line["step"] in (4, 8, 12, 13)
+        assert line.keys() == LINE | ({"val_loss", "val_share"} if evaluated else set())
+        assert line["tokens"] == line["step"] * 4 * 7
+        assert line["grad_norm"] > 0
+        assert line["tokens_per_second"] > 0
+    assert [line["seconds"] for line in lines] == sorted(line["seconds"] for line in lines)
+
+
+def test_a_step_is_what_the_seed_makes_it(trained: Trained) -> None:
+    a, b, other = trained("a"), trained("b"), trained("c", "seed=2")
+
+    assert same_weights(a, b)
+    assert not same_weights(a, other)
+
+
+def test_without_held_out_text_nothing_is_evaluated(trained: Trained, run_folder: Folders) -> None:
+    outcome = trained("a", "data.val_fraction=0.0")
+
+    assert outcome.evaluation is None
+    assert all("val_loss" not in line for line in read_metrics(run_folder("a").metrics_file))
+    assert load_checkpoint(last_checkpoint(run_folder("a"))).progress.best_step is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("train.eval_every=1",),
+        ("train.eval_every=1", "train.eval_flops_fraction=none"),
+        ("train.sample_every=1", "train.sample_tokens=3"),
+        ("train.checkpoint_every=1",),
+        ("train.log_every=7",),
+    ],
+    ids="+".join,
+)
+def test_what_happens_between_steps_never_changes_them(trained: Trained, settings: tuple[str, ...]) -> None:
+    quiet = ("train.eval_every=1000", "model.dropout=0.2")
+
+    assert same_weights(trained("a", *quiet), trained("b", *quiet, *settings))
+
+
+def test_samples_on_the_way_are_told(trained: Trained) -> None:
+    reporter = At()
+
+    trained(
+        "a", "train.sample_every=5", "train.sample_tokens=11", "train.sample_prompt=the", reporter=reporter
+    )
+
+    assert [len(sample) for sample in reporter.samples] == [11, 11]
+
+
+def test_a_prompt_that_the_text_cannot_spell_is_refused_before_anything_is_done(
+    trained: Trained, run_folder: Folders
+) -> None:
+    with pytest.raises(TokenizerError, match="Ж"):
+        trained("a", "train.sample_every=5", "train.sample_prompt=Ж")
+    assert not run_folder("a").path.exists()
+
+
+def test_the_folder_holds_what_was_decided(
+    trained: Trained, run_folder: Folders, text_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(text_file.parent)
+    settings = ("train.dtype=auto", "train.compile=auto", "train.max_steps=2", f"data.path={text_file.name}")
+    monkeypatch.setattr(setup, "resolve_dtype", lambda name, device: "bfloat16")
+    outcome = trained("a", *settings)
+
+    config = run_folder("a").read_config()
+    assert config.train.dtype == "bfloat16"
+    assert config.train.compile is False
+    assert config.model.vocab_size == outcome.task.tokenizer.vocab_size
+    assert config.data.path == str(text_file.resolve())  # so that the run can be resumed from anywhere
+
+
+def test_a_reporter_is_told_of_the_end_whatever_it_was(trained: Trained) -> None:
+    reporter = At(3, crash)
+
+    with pytest.raises(CrashedError):
+        trained("a", reporter=reporter)
+    assert reporter.ended
+
+
+def test_deterministic_kernels_are_for_the_run_alone(trained: Trained) -> None:
+    seen: list[bool] = []
+
+    def look() -> None:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        raise CrashedError
+
+    with pytest.raises(CrashedError):
+        trained("a", "train.deterministic=true", reporter=At(3, look))
+    assert seen == [True]
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+# --- where a run ends -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("clock")
+def test_seconds_are_those_of_steps_alone(trained: Trained) -> None:
+    outcome = trained(
+        "a",
+        "train.max_seconds=1.0",
+        "train.max_steps=none",
+        "train.eval_every=2",
+        "train.checkpoint_every=3",
+        "train.sample_every=2",
+        "train.sample_tokens=3",
+    )
+
+    assert outcome.progress.step == 8
+    assert outcome.progress.seconds == 1.0
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize(("max_steps", "max_seconds", "steps"), [(5, 1.0, 5), (13, 1.0, 8)])
+def test_the_nearer_limit_ends_the_run(
+    trained: Trained, max_steps: int, max_seconds: float, steps: int
+) -> None:
+    outcome = trained("a", f"train.max_steps={max_steps}", f"train.max_seconds={max_seconds}")
+
+    assert outcome.progress.step == steps
+
+
+@pytest.mark.usefixtures("clock")
+def test_compiling_takes_none_of_the_runs_time(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clearformer.training.loop.compile_step", lambda function, dynamic: function)
+    reporter = At()
+
+    outcome = trained(
+        "a", "train.max_seconds=1.0", "train.max_steps=none", "train.compile=true", reporter=reporter
+    )
+
+    assert outcome.progress.step == 8
+    assert len([message for message in reporter.said if "compil" in message]) == 2
+
+
+# --- the learning rate ------------------------------------------------------------------------------------
+
+
+def rates(folder: RunFolder) -> list[float]:
+    return [line["lr"] for line in read_metrics(folder.metrics_file)]
+
+
+def test_rates_by_steps(trained: Trained, run_folder: Folders) -> None:
+    trained("a", "train.lr=0.5", "train.warmup_steps=3", "train.schedule=cosine", "train.schedule.final=0.2")
+
+    decay = [0.2 + 0.8 * (1 + math.cos(math.pi * (step - 3) / 10)) / 2 for step in range(3, 13)]
+    assert rates(run_folder("a")) == pytest.approx([0.5 * f for f in (1 / 3, 2 / 3, 1, *decay)])
+
+
+@pytest.mark.usefixtures("clock")
+def test_rates_by_seconds(trained: Trained, run_folder: Folders) -> None:
+    trained("a", "train.lr=0.5", "train.max_steps=1000", "train.max_seconds=1.0", "train.schedule=wsd")
+
+    factors = [min(1, (1 - step / 8) / 0.4) for step in range(8)]
+    assert rates(run_folder("a")) == pytest.approx([0.5 * factor for factor in factors])
+
+
+def test_the_schedule_moves_every_group_and_the_paper_is_met_exactly(begun: Callable[..., Training]) -> None:
+    """Vaswani et al. 2017: d^-0.5 min(s^-0.5, s w^-1.5), with s from 1."""
+    lr = (6 * 4) ** -0.5
+    settings = (
+        "train.optimizer=muon",
+        "train.schedule=inverse_sqrt",
+        "train.warmup_steps=4",
+        f"train.lr={lr}",
+    )
+    training = begun("a", *settings)
+    for s in (1, 3, 4, 5, 12):
+        paper = 6**-0.5 * min(s**-0.5, s * 4**-1.5)
+        assert training.set_learning_rates(s - 1) == pytest.approx(paper, rel=1e-12)
+        muon, adamw = training.optimizers
+        assert muon.param_groups[0]["lr"] == pytest.approx(paper)
+        assert adamw.param_groups[0]["lr"] == pytest.approx(paper / lr * 3e-3)
+
+
+# --- gradients --------------------------------------------------------------------------------------------
+
+
+def gradients(training: Training) -> dict[str, Tensor]:
+    training.gradients(0)
+    return {name: p.grad.clone() for name, p in training.model.named_parameters() if p.grad is not None}
+
+
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(begun: Callable[..., Training]) -> None:
+    whole, parts = gradients(begun("a")), gradients(begun("b", "train.grad_accum_steps=4"))
+
+    assert whole.keys() == parts.keys()
+    for name in whole:
+        torch.testing.assert_close(parts[name], whole[name], atol=1e-6, rtol=1e-5)
+
+
+def test_the_loss_of_a_batch_in_parts_is_the_mean(begun: Callable[..., Training]) -> None:
+    torch.testing.assert_close(begun("a").gradients(0), begun("b", "train.grad_accum_steps=2").gradients(0))
+
+
+def test_parts_that_do_not_divide_the_batch_are_refused(configure: Callable[..., RunConfig]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"train\.grad_accum_steps: 3 parts do not divide train\.batch_size=4"
+    ):
+        configure("train.grad_accum_steps=3")
+
+
+def test_gradients_are_scaled_down_to_the_limit(begun: Callable[..., Training]) -> None:
+    free, clipped = begun("a", "train.grad_clip_norm=none"), begun("b", "train.grad_clip_norm=0.01")
+    whole = gradients(free)
+    small = gradients(clipped)
+
+    norm = clipped.clip_gradients()
+
+    assert float(norm) == pytest.approx(
+        math.sqrt(sum(float(g.square().sum()) for g in whole.values())), rel=1e-5
+    )
+    assert float(free.clip_gradients()) == pytest.approx(float(norm))
+    for name, p in clipped.model.named_parameters():
+        torch.testing.assert_close(p.grad, small[name] * 0.01 / norm, rtol=1e-3, atol=1e-7)
+    for name, p in free.model.named_parameters():
+        assert torch.equal(p.grad, whole[name])  # type: ignore[arg-type]
+
+
+def test_dropout_is_drawn_anew_at_every_step_and_place(begun: Callable[..., Training]) -> None:
+    training = begun("a")
+    seeds = set()
+    for rank in range(3):
+        training.processes = Processes(rank, 3)
+        seeds |= {training.dropout_seed(step) for step in range(5)}
+
+    assert len(seeds) == 15
+
+
+def test_the_average_of_the_weights_is_what_is_kept(trained: Trained, run_folder: Folders) -> None:
+    trained("raw", "train.checkpoint_every=1", "train.keep_last=3", "train.max_steps=3")
+    trained("a", "train.ema=0.15", "train.max_steps=3")
+
+    folder = run_folder("raw").checkpoints
+    raw = [load_file(folder / f"step-{step:08d}" / MODEL) for step in (1, 2, 3)]
+    kept = load_checkpoint(last_checkpoint(run_folder("a")))
+    torch.manual_seed(1)
+    start = loop.build(run_folder("a").read_config().model).state_dict()
+    for name, average in kept.model.items():
+        expected = start[name]
+        for step, weights in enumerate(raw):
+            decay = min(0.15, (1 + step) / (10 + step))
+            expected = decay * expected + (1 - decay) * weights[name]
+        torch.testing.assert_close(average, expected)
+        assert torch.equal(kept.optimizer[name + ".weight_now"], raw[-1][name])
+
+
+# --- memory -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_on_a_cpu_keeps_the_memory_that_its_steps_free(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    monkeypatch.setattr("clearformer.training.loop.keep_freed_memory", lambda: calls.append(True))
+
+    trained("a", "train.device=cpu", "train.compile=false")
+
+    assert calls == [True]
+
+
+# --- compilation ------------------------------------------------------------------------------------------
+
+
+def test_a_compiled_step_is_used_and_changes_nothing(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def compile_(function: Callable[..., Tensor], dynamic: bool | None) -> Callable[..., Tensor]:
+        assert dynamic is None  # every batch of a text has one shape
+
+        def compiled(*arguments: Tensor) -> Tensor:
+            nonlocal calls
+            calls += 1
+            return function(*arguments)
+
+        return compiled
+
+    monkeypatch.setattr("clearformer.training.loop.compile_step", compile_)
+
+    assert same_weights(trained("a", "train.compile=true"), trained("b"))
+    assert calls == 1 + 13  # once to compile it
+
+
+def test_where_compiling_fails_the_run_goes_on_and_says_so(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(function: object, dynamic: object) -> Callable[..., Tensor]:
+        def compiled(*arguments: Tensor) -> Tensor:
+            raise RuntimeError("Python.h: No such file\nand much more")
+
+        return compiled
+
+    monkeypatch.setattr("clearformer.training.loop.compile_step", broken)
+    reporter = At()
+
+    assert same_weights(trained("a", "train.compile=true", reporter=reporter), trained("b"))
+    assert reporter.said[-1] == "compiling failed, going on without it: Python.h: No such file"
+
+
+@pytest.mark.parametrize("where", ["step", "compiled"])
+def test_full_memory_ends_a_run_in_one_line_that_says_what_helps(
+    where: str, trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while compiling, whose other failures are gone on without."""
+
+    def full(*_: object, **__: object) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 6.13 GiB. GPU 0 has\nmore")
+
+    if where == "step":
+        monkeypatch.setattr(Training, "step", full)
+    else:
+        monkeypatch.setattr("clearformer.training.loop.compile_step", lambda *_, **__: full)
+    reporter = At()
+
+    with pytest.raises(DeviceError) as found:
+        trained("a", f"train.compile={where == 'compiled'}".lower(), reporter=reporter)
+
+    assert str(found.value).startswith(
+        "CUDA out of memory. Tried to allocate 6.13 GiB; raise train.grad_accum_steps"
+    )
+    assert not any("going on without" in line for line in reporter.said)
+
+
+# --- going on ---------------------------------------------------------------------------------------------
+
+VARIANTS = [
+    ("train.optimizer=adam", "train.schedule=constant"),
+    ("train.optimizer=adamw", "train.schedule=cosine", "train.warmup_steps=20"),
+    ("train.optimizer=muon", "train.schedule=wsd", "train.lr=0.02"),
+    ("train.schedule=inverse_sqrt", "train.warmup_steps=7", "data.order=epochs"),
+    ("model.dropout=0.2", "train.grad_accum_steps=2", "train.label_smoothing=0.1"),
+    (
+        "train.optimizer=muon",
+        "train.ema=0.9",
+        "model.dropout=0.1",
+        "train.grad_clip_norm=0.3",
+        "train.deterministic=true",
+    ),
+    (
+        "train.dtype=bfloat16",
+        "model.tie_embeddings=false",
+        "model.norm=rmsnorm",
+        "model.position=rope",
+        "seed=7",
+    ),
+]
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=" ".join)
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(
+    trained: Trained, resumed: Resumed, run_folder: Folders, settings: tuple[str, ...]
+) -> None:
+    settings = (*settings, "train.max_steps=40")
+    trained("whole", *settings)
+
+    with pytest.raises(Interrupted):
+        trained("stopped", *settings, reporter=At(17, interrupt))
+    assert step_of(last_checkpoint(run_folder("stopped"))) == 17
+    resumed("stopped")
+
+    assert_same_run(run_folder("stopped"), run_folder("whole"))
+
+
+@pytest.mark.parametrize("settings", VARIANTS[-2:], ids=" ".join)
+def test_a_run_that_crashed_ends_as_one_that_did_not(
+    trained: Trained, resumed: Resumed, run_folder: Folders, settings: tuple[str, ...]
+) -> None:
+    """It goes on from the checkpoint before the crash, and makes the lines after that again."""
+    settings = (*settings, "train.max_steps=40", "train.checkpoint_every=6")
+    trained("whole", *settings)
+
+    with pytest.raises(CrashedError):
+        trained("crashed", *settings, reporter=At(3, crash))
+    for step in (16, 17, 23):
+        with pytest.raises(CrashedError):
+            resumed("crashed", reporter=At(step, crash))
+    resumed("crashed")
+
+    assert_same_run(run_folder("crashed"), run_folder("whole"))
+
+
+def test_a_run_limited_by_time_goes_on_by_the_time_it_had_left(
+    trained: Trained, resumed: Resumed, run_folder: Folders, clock: Clock
+) -> None:
+    settings = ("train.max_seconds=4.0", "train.max_steps=none", "train.schedule=wsd")
+    trained("whole", *settings)
+
+    with pytest.raises(Interrupted):
+        trained("stopped", *settings, reporter=At(17, interrupt))
+    clock.now = 5.0
+    outcome = resumed("stopped")
+
+    assert outcome.progress.seconds == 4.0
+    assert_same_run(run_folder("stopped"), run_folder("whole"))
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_the_end_is_the_same(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    settings = ("train.max_steps=20", "train.checkpoint_every=5")
+    trained("whole", *settings)
+    with pytest.raises(CrashedError):
+        trained("damaged", *settings, reporter=At(13, crash))
+    folder = run_folder("damaged")
+    (last_checkpoint(folder) / OPTIMIZER).write_bytes(b"rubbish")
+
+    reporter = At()
+    resumed("damaged", reporter=reporter)
+
+    assert reporter.said == ["going on from step 5"]
+    assert_same_run(folder, run_folder("whole"))
+
+
+def test_when_all_checkpoints_are_damaged_nothing_is_touched(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    trained("a")
+    folder = run_folder("a")
+    (last_checkpoint(folder) / MODEL).unlink()
+    before = folder.metrics_file.read_bytes()
+
+    with pytest.raises(CheckpointError, match="no whole one"):
+        resumed("a")
+    assert folder.metrics_file.read_bytes() == before
+
+
+def test_a_run_that_died_before_its_first_checkpoint_begins_again(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    trained("whole")
+    with pytest.raises(CrashedError):
+        trained("a", reporter=At(3, crash))
+
+    resumed("a")
+
+    assert_same_run(run_folder("a"), run_folder("whole"))
+
+
+def test_a_finished_run_is_only_measured_again(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    first = trained("a")
+    before = run_folder("a").metrics_file.read_bytes()
+
+    again = resumed("a")
+
+    assert same_weights(first, again)
+    assert again.evaluation == first.evaluation
+    assert run_folder("a").metrics_file.read_bytes() == before
+
+
+def test_a_finished_run_can_be_made_longer(trained: Trained, resumed: Resumed, run_folder: Folders) -> None:
+    settings = ("train.schedule=constant", "train.eval_every=1", "train.eval_flops_fraction=none")
+    trained("whole", *settings, "train.max_steps=20")
+    trained("a", *settings)
+
+    outcome = resumed("a", max_steps=20)
+
+    assert outcome.progress.step == 20
+    assert_same_run(run_folder("a"), run_folder("whole"))
+
+
+def test_another_text_is_refused(trained: Trained, resumed: Resumed, text_file: Path) -> None:
+    trained("a")
+    text_file.write_text(text_file.read_text().replace("lazy", "zyla"))
+
+    with pytest.raises(DataError, match="the data have changed since this run began on them"):
+        resumed("a")
+
+
+def test_a_checkpoint_of_another_model_is_refused(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    trained("a")
+    folder = run_folder("a")
+    config = folder.read_config()
+    folder.write_config(config.replace(model=config.model.replace(d_model=9)))
+
+    with pytest.raises(CheckpointError, match=r"step 13 does not fit config\.toml"):
+        resumed("a")
+
+
+# --- evaluations ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("every", "share", "n_rows"),
+    [
+        (5, 0.01, 1),  # 0.05 of a step, and at least one
+        (50, 0.01, 6),  # 50 steps of 4 rows are 600 forward passes of a row
+        (50, 0.05, 30),
+        (5, 0.5, 30),
+        (127, 0.05, 76),
+        (128, 0.05, None),  # no fewer than there are
+        (50, 1.0, None),
+        (50, None, None),
+        (None, 0.01, None),  # only after the last step
+    ],
+)
+def test_evaluations_on_the_way_cost_a_share_of_the_training(
+    begun: Callable[..., Training], every: int | None, share: float | None, n_rows: int | None
+) -> None:
+    training = begun("a", f"train.eval_flops_fraction={'none' if share is None else share}")
+
+    assert training.task.n_held_out == 77
+    assert training.rows_within_share(every) == n_rows
+
+
+@pytest.mark.parametrize("share", ["0", "-0.1", "1.01", "nan"])
+def test_a_share_that_is_none_is_refused(configure: Callable[..., RunConfig], share: str) -> None:
+    with pytest.raises(ConfigError, match=r"train\.eval_flops_fraction"):
+        configure(f"train.eval_flops_fraction={share}")
+
+
+def held_out(folder: RunFolder, what: str = "val_share") -> dict[int, float]:
+    """What the lines say of evaluations, by step."""
+    return {line["step"]: line[what] for line in read_metrics(folder.metrics_file) if what in line}
+
+
+def test_the_whole_is_read_at_the_end(trained: Trained, run_folder: Folders) -> None:
+    settings = ("train.eval_every=3", "train.checkpoint_every=5")
+    outcome = trained("a", *settings, "train.eval_flops_fraction=0.1")
+    trained("whole", *settings, "train.eval_flops_fraction=none")
+
+    n_rows = outcome.task.n_held_out
+    between, with_checkpoint = 4 / n_rows, 6 / n_rows  # of 3 x 3 and 3 x 5 steps' forward passes, 4 rows each
+    shares = {
+        3: between,
+        5: with_checkpoint,
+        6: between,
+        9: between,
+        10: with_checkpoint,
+        12: between,
+        13: 1.0,
+    }
+    assert held_out(run_folder("a")) == shares
+    assert held_out(run_folder("whole")) == dict.fromkeys(shares, 1.0)
+    ours, theirs = (held_out(run_folder(name), "val_loss") for name in ("a", "whole"))
+    assert {step for step in shares if ours[step] == theirs[step]} == {13}
+    assert outcome.evaluation is not None
+    assert outcome.evaluation.loss == ours[13]
+
+
+def test_an_evaluation_on_the_way_reads_the_same_rows_each_time(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Tensor] = []
+    evaluate = language.evaluate_split
+
+    def listening(model: Any, *args: Any, **options: Any) -> Any:
+        seen: list[Tensor] = []
+        with model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].flatten())):
+            measured = evaluate(model, *args, **options)
+        read.append(torch.cat(seen))
+        return measured
+
+    monkeypatch.setattr(language, "evaluate_split", listening)
+
+    trained("a", "train.eval_every=4", "train.eval_flops_fraction=0.1")
+
+    assert len(read) == 4
+    assert len(read[0]) == 5 * 7  # a tenth of 3 x 4 steps of 4 rows
+    assert torch.equal(read[0], read[1])
+    assert torch.equal(read[0], read[2])
+    assert len(read[3]) > 60 * 7
+
+
+def test_checkpoints_are_compared_by_one_part_of_the_held_out_data(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses of other parts, which are far lower here and far higher, do not say which is the best."""
+    evaluate, losses = language.evaluate_split, iter([3.0, 2.0, 2.5])
+    of_parts = {4: 0.001, None: 9.0}  # between checkpoints, and of the whole
+
+    def measured(*args: Any, n_windows: int | None, **options: Any) -> Evaluation:
+        loss = next(losses) if n_windows == 6 else of_parts[n_windows]
+        return replace(evaluate(*args, n_windows=n_windows, **options), loss=loss)
+
+    monkeypatch.setattr(language, "evaluate_split", measured)
+
+    outcome = trained("a", "train.eval_every=3", "train.checkpoint_every=5", "train.eval_flops_fraction=0.1")
+
+    lines = held_out(run_folder("a"), "val_loss")
+    assert lines == {3: 0.001, 5: 3.0, 6: 0.001, 9: 0.001, 10: 2.0, 12: 0.001, 13: 9.0}
+    progress = load_checkpoint(last_checkpoint(run_folder("a"))).progress
+    assert (progress.step, progress.val_loss) == (13, 2.5)
+    assert (progress.best_step, progress.best_val_loss) == (10, 2.0)
+    assert outcome.evaluation is not None
+    assert outcome.evaluation.loss == 9.0
+
+
+def test_a_state_between_checkpoints_is_not_compared(trained: Trained, run_folder: Folders) -> None:
+    listener = At(9, interrupt)
+
+    with pytest.raises(Interrupted):
+        trained("a", "train.eval_every=3", "train.checkpoint_every=5", reporter=listener)
+
+    progress = load_checkpoint(last_checkpoint(run_folder("a"))).progress
+    assert 9 in held_out(run_folder("a"))
+    assert (progress.step, progress.val_loss, progress.best_step) == (9, None, 5)
+
+
+class Losses:
+    """Losses that evaluations find, by how many windows they read; and how many the evaluations before read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **losses: list[float]) -> None:
+        self.read: list[int | None] = []
+        left = {key: iter(values) for key, values in losses.items()}
+
+        def measured(*args: Any, n_windows: int | None, **options: Any) -> Evaluation:
+            self.read.append(n_windows)
+            loss = next(left["whole" if n_windows is None else f"of_{n_windows}"])
+            return replace(evaluate_split(*args, n_windows=n_windows, **options), loss=loss)
+
+        monkeypatch.setattr(language, "evaluate_split", measured)
+
+
+PARTS = (
+    "train.eval_every=1000",
+    "train.checkpoint_every=5",
+    "train.eval_flops_fraction=0.1",
+    "train.max_steps=10",
+)
+
+
+def best_of(folder: RunFolder) -> tuple[int | None, float | None, int | None]:
+    progress = load_checkpoint(last_checkpoint(folder)).progress
+    return progress.best_step, progress.best_val_loss, progress.best_n_rows
+
+
+@pytest.mark.parametrize(
+    ("of_5_anew", "best"), [(2.9, (15, 2.8, 12)), (2.7, (5, 2.7, 12))], ids=["later", "earlier"]
+)
+def test_where_another_part_is_read_the_best_is_measured_on_it(
+    trained: Trained,
+    resumed: Resumed,
+    run_folder: Folders,
+    monkeypatch: pytest.MonkeyPatch,
+    of_5_anew: float,
+    best: tuple[int, float, int],
+) -> None:
+    """The part that is read from now on is a harder one: all that was read before seems better and is not."""
+    Losses(monkeypatch, of_6=[1.0, 1.2], whole=[9.0])
+    trained("a", *PARTS)
+    assert best_of(run_folder("a")) == (5, 1.0, 6)
+
+    losses = Losses(monkeypatch, of_12=[of_5_anew, 2.8, 3.0], whole=[9.0])
+    reporter = At()
+    resumed("a", reporter=reporter, eval_flops_fraction=0.2, max_steps=20)
+
+    assert losses.read == [12, 12, 12, None]
+    assert best_of(run_folder("a")) == best
+    assert "measuring step 5, the best so far, on the held-out data now read" in reporter.said
+
+
+def test_what_is_measured_anew_are_the_weights_of_the_best(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    settings = ("train.lr=0.5", "train.keep_last=9")
+    trained("parts", *PARTS, *settings)
+    trained("whole", *PARTS, *settings, "train.eval_flops_fraction=none")
+    step, _, _ = best_of(run_folder("parts"))
+    of_whole = {
+        step_of(path): load_checkpoint(path).progress.val_loss
+        for path in list_checkpoints(run_folder("whole").checkpoints)
+    }
+    assert step in of_whole
+    seen: list[Progress] = []
+    reporter = At()
+    reporter.begin = lambda config, progress: seen.append(progress)  # type: ignore[method-assign]
+
+    resumed("parts", reporter=reporter, eval_flops_fraction=None)
+
+    assert (seen[0].best_step, seen[0].best_n_rows) == (step, 77)
+    assert seen[0].best_val_loss == of_whole[step]
+
+
+@pytest.mark.parametrize("changes", [{}, {"max_steps": 20}, {"eval_every": 3, "log_every": 2}], ids=str)
+def test_where_the_same_part_is_read_the_best_is_not_measured_again(
+    trained: Trained,
+    resumed: Resumed,
+    run_folder: Folders,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, int],
+) -> None:
+    trained("a", *PARTS)
+    before = best_of(run_folder("a"))
+    reporter = At()
+
+    resumed("a", reporter=reporter, **changes)
+
+    assert reporter.said == ["going on from step 10"]
+    assert before[2] == best_of(run_folder("a"))[2] == 6
+
+
+def test_a_run_of_before_whose_part_is_not_known_has_its_best_measured_again(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    trained("a", *PARTS)
+    best = best_of(run_folder("a"))
+    checkpoint = last_checkpoint(run_folder("a"))
+    forget(checkpoint, "best_n_rows")
+    seen: list[Progress] = []
+    reporter = At()
+    reporter.begin = lambda config, progress: seen.append(progress)  # type: ignore[method-assign]
+
+    resumed("a", reporter=reporter)
+
+    assert (seen[0].best_step, seen[0].best_val_loss, seen[0].best_n_rows) == best
+
+
+def forget(checkpoint: Path, name: str) -> None:
+    """Write a checkpoint's state as a version wrote it that did not know of something."""
+    state, manifest = checkpoint / STATE, checkpoint / MANIFEST
+    values = json.loads(state.read_text())
+    del values[name]
+    state.write_text(json.dumps(values))
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {STATE: describe(state)}))
+
+
+def test_where_the_best_is_damaged_the_comparison_begins_anew(
+    trained: Trained,
+    resumed: Resumed,
+    run_folder: Folders,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Losses(monkeypatch, of_6=[1.0, 1.2], whole=[9.0])
+    trained("a", *PARTS)
+    (run_folder("a").checkpoints / "step-00000005" / MODEL).write_bytes(b"rubbish")
+
+    Losses(monkeypatch, of_12=[3.0, 3.1], whole=[9.0])
+    resumed("a", eval_flops_fraction=0.2, max_steps=20)
+
+    assert best_of(run_folder("a")) == (15, 3.0, 12)
+    assert "the best checkpoint is chosen among the later ones" in caplog.text
+
+
+# --- evaluations that fail ----------------------------------------------------------------------------------
+
+
+def test_held_out_text_with_nothing_to_predict_is_refused_before_anything_is_done(
+    trained: Trained, run_folder: Folders, text_file: Path
+) -> None:
+    share = 0.999 / len(text_file.read_text())
+
+    with pytest.raises(DataError, match="1 token"):
+        trained("a", f"data.val_fraction={share:.12f}")
+    assert not run_folder("a").path.exists()
+
+
+def test_an_evaluation_that_fails_loses_no_step(
+    trained: Trained, resumed: Resumed, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained("whole", "train.max_steps=8")
+    with monkeypatch.context() as patch:
+        patch.setattr(language, "evaluate_split", lambda *args, **options: crash())
+        with pytest.raises(CrashedError):
+            trained("a", "train.max_steps=8")  # at step 5
+
+    assert [step_of(path) for path in list_checkpoints(run_folder("a").checkpoints)] == [5]
+    assert [line["step"] for line in lines_of(run_folder("a"))] == [1, 2, 3, 4, 5]
+    resumed("a")
+    assert (last_checkpoint(run_folder("a")) / MODEL).read_bytes() == (
+        last_checkpoint(run_folder("whole")) / MODEL
+    ).read_bytes()
+
+
+def test_a_sample_that_fails_loses_no_step(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(language, "generate", lambda *args, **options: crash())
+
+    with pytest.raises(CrashedError):
+        trained("a", "train.sample_every=3", "train.sample_prompt=the")
+
+    assert [step_of(path) for path in list_checkpoints(run_folder("a").checkpoints)] == [3]
+
+
+def test_what_failed_first_is_told_where_saving_fails_too(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hold = Hold(monkeypatch, step=5, error=DiskError("no space"))
+    threading.Thread(target=hold.let_go).start()
+    monkeypatch.setattr(language, "evaluate_split", lambda *args, **options: crash())
+
+    with pytest.raises(CrashedError):
+        trained("a")
+    assert "no space" in caplog.text
+
+
+# --- one writer -------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_another_process_trains_is_left_alone(
+    trained: Trained, resumed: Resumed, run_folder: Folders, tmp_path: Path
+) -> None:
+    trained("a")
+    folder = run_folder("a")
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+    with one_writer(folder.path), pytest.raises(RunInUseError, match=f"process {os.getpid()} on"):
+        resumed("a", max_steps=20)
+
+    assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
+    with one_writer(run_folder("b").path), pytest.raises(RunInUseError):
+        trained("b")
+    assert not run_folder("b").path.exists()
+    trained("b")
+
+
+def test_a_run_is_held_from_its_beginning_to_its_end(trained: Trained, run_folder: Folders) -> None:
+    folder, held = run_folder("a"), []
+
+    def look() -> None:
+        with pytest.raises(RunInUseError), one_writer(folder.path):
+            pass
+        held.append(True)
+
+    trained("a", reporter=At(3, look))
+
+    assert held == [True]
+    with one_writer(folder.path):
+        pass
+
+
+def test_who_has_lost_a_run_writes_no_more(begun: Callable[..., Training]) -> None:
+    training = begun("a", "train.checkpoint_every=2")
+
+    def check() -> None:
+        if training.progress.step == 5:
+            raise RunInUseError("another process trains it")
+
+    with pytest.raises(RunInUseError):
+        training.run(Interrupts(), check)
+
+    assert kept_steps(training) == [4, 2]
+    assert [line["step"] for line in lines_of(training.folder)] == [1, 2, 3, 4]
+
+
+def test_a_run_is_not_begun_where_there_is_one(trained: Trained, run_folder: Folders) -> None:
+    trained("a")
+    before = run_folder("a").config_file.read_bytes()
+
+    with pytest.raises(RunError, match=r"runs/a holds a run; resume it"):
+        trained("a", "seed=2")
+    assert run_folder("a").config_file.read_bytes() == before
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------
+
+
+def test_the_last_and_the_best_are_kept(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([3.0, 2.0, 2.5, 2.2, 2.9])
+    evaluate = language.evaluate_split
+    monkeypatch.setattr(
+        language, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=next(losses))
+    )
+
+    trained(
+        "a",
+        "train.checkpoint_every=3",
+        "train.eval_every=1000",
+        "train.eval_flops_fraction=none",
+        "train.keep_last=1",
+    )
+
+    checkpoints = run_folder("a").checkpoints
+    assert [step_of(folder) for folder in list_checkpoints(checkpoints)] == [13, 6]
+    assert step_of((checkpoints / "best").resolve()) == 6
+    assert step_of((checkpoints / "latest").resolve()) == 13
+    progress = load_checkpoint(checkpoints / "step-00000013").progress
+    assert (progress.val_loss, progress.best_step, progress.best_val_loss) == (2.9, 6, 2.0)
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_lets_the_step_be_finished_and_kept(
+    trained: Trained, run_folder: Folders, number: int
+) -> None:
+    with pytest.raises(Interrupted, match=r"^stopped at step 7; .* kept in \S+/runs/a$") as e:
+        trained("a", reporter=At(7, lambda: os.kill(os.getpid(), number)))
+
+    assert e.value.exit_status == 128 + number
+    assert step_of(last_checkpoint(run_folder("a"))) == 7
+    assert lines_of(run_folder("a"))[-1]["step"] == 7
+    progress = load_checkpoint(last_checkpoint(run_folder("a"))).progress
+    assert (progress.val_loss, progress.best_step) == (
+        None,
+        None,
+    )  # step 5 was evaluated, and this one was not
+
+
+# --- checkpoints beside the training ----------------------------------------------------------------------
+
+
+class Hold:
+    """Holds what is written at its first call for a step, until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: int, error: Exception | None = None) -> None:
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+        save = loop.save_checkpoint
+
+        def held(checkpoints: Path, checkpoint: Checkpoint) -> Path:
+            if checkpoint.progress.step == step:
+                self.begun.set()
+                assert self.may_go_on.wait(60)
+                if error:
+                    raise error
+            return save(checkpoints, checkpoint)
+
+        monkeypatch.setattr(loop, "save_checkpoint", held)
+
+    def let_go(self) -> None:
+        assert self.begun.wait(60)
+        self.may_go_on.set()
+
+    def let_go_soon(self) -> None:
+        """Once training is likely to wait for it."""
+        assert self.begun.wait(60)
+        threading.Timer(0.1, self.may_go_on.set).start()
+
+
+@pytest.mark.parametrize("settings", [(), ("train.ema=0.9", "train.optimizer=muon")], ids=str)
+def test_training_goes_on_while_a_checkpoint_is_written_and_it_stays_as_it_was(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...]
+) -> None:
+    settings = (*settings, "train.checkpoint_every=5", "train.keep_last=9")
+    trained("whole", *settings)
+    hold = Hold(monkeypatch, step=5)
+
+    trained("a", *settings, reporter=At(9, hold.let_go))  # four steps further
+
+    assert_same_run(run_folder("a"), run_folder("whole"))
+    ours, theirs = (
+        load_checkpoint(run_folder(name).checkpoints / "step-00000005") for name in ("a", "whole")
+    )
+    assert ours.progress.step == theirs.progress.step == 5
+    for held, plain in ((ours.model, theirs.model), (ours.optimizer, theirs.optimizer)):
+        assert held.keys() == plain.keys()
+        assert all(torch.equal(held[name], plain[name]) for name in held)
+
+
+def test_the_next_checkpoint_waits_for_the_one_before(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = Hold(monkeypatch, step=5)
+
+    trained("a", "train.checkpoint_every=5", "train.keep_last=9", reporter=At(10, hold.let_go_soon))
+
+    assert [step_of(folder) for folder in list_checkpoints(run_folder("a").checkpoints)] == [13, 10, 5]
+
+
+@pytest.mark.parametrize("step", [5, 13])
+def test_a_run_ends_when_all_is_written(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    hold = Hold(monkeypatch, step)
+    threading.Thread(target=hold.let_go_soon).start()
+
+    trained("a", "train.checkpoint_every=5", "train.keep_last=9")
+
+    assert [step_of(folder) for folder in list_checkpoints(run_folder("a").checkpoints)] == [13, 10, 5]
+
+
+@pytest.mark.parametrize(("action", "error"), [(interrupt, Interrupted), (crash, CrashedError)])
+def test_whatever_ends_a_run_waits_for_what_is_being_written(
+    trained: Trained,
+    run_folder: Folders,
+    monkeypatch: pytest.MonkeyPatch,
+    action: Callable[[], object],
+    error: type[Exception],
+) -> None:
+    hold = Hold(monkeypatch, step=5)
+
+    def end() -> None:
+        hold.let_go_soon()
+        action()
+
+    with pytest.raises(error):
+        trained("a", "train.checkpoint_every=5", reporter=At(7, end))
+
+    kept = [step_of(folder) for folder in list_checkpoints(run_folder("a").checkpoints)]
+    assert kept == ([7, 5] if error is Interrupted else [5])
+    assert not list(run_folder("a").checkpoints.glob(".unfinished-*"))
+
+
+def test_an_interrupt_says_that_all_is_kept_when_it_is(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of its own checkpoint; and not where that could not be written."""
+    hold = Hold(monkeypatch, step=7)
+    threading.Thread(target=hold.let_go_soon).start()
+    with pytest.raises(Interrupted, match="everything so far is kept"):
+        trained("a", reporter=At(7, interrupt))
+    assert step_of(last_checkpoint(run_folder("a"))) == 7
+
+    hold = Hold(monkeypatch, step=7, error=DiskError("no space"))
+    threading.Thread(target=hold.let_go_soon).start()
+    with pytest.raises(DiskError, match="no space"):
+        trained("b", reporter=At(7, interrupt))
+
+
+@pytest.mark.parametrize(("step", "let_go_at"), [(5, 7), (5, 10), (13, 13)])
+def test_what_cannot_be_written_ends_the_run(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch, step: int, let_go_at: int
+) -> None:
+    """While it goes on, at the next checkpoint, and at its end; no later checkpoint is written."""
+    hold = Hold(monkeypatch, step, DiskError("no space"))
+    action = hold.let_go_soon
+    if step == let_go_at:
+        action = threading.Thread(target=hold.let_go_soon).start
+
+    with pytest.raises(DiskError, match="no space"):
+        trained("a", "train.checkpoint_every=5", "train.keep_last=9", reporter=At(let_go_at, action))
+
+    kept = [step_of(folder) for folder in list_checkpoints(run_folder("a").checkpoints)]
+    assert kept == ([10, 5] if step == 13 else [])
+    assert lines_of(run_folder("a"))[-1]["step"] <= (13 if step == 13 else 10)
+
+
+def test_a_checkpoint_is_never_ahead_of_its_metrics(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lines up to its step are on the disk before it is."""
+    on_disk, ahead = [], []
+    sync, save = Metrics.sync, loop.save_checkpoint
+
+    def synced(metrics: Metrics) -> None:
+        on_disk[:] = [line["step"] for line in read_metrics(run_folder("a").metrics_file)]
+        sync(metrics)
+
+    def saved(checkpoints: Path, checkpoint: Checkpoint) -> Path:
+        ahead.append(checkpoint.progress.step not in on_disk)
+        return save(checkpoints, checkpoint)
+
+    monkeypatch.setattr(Metrics, "sync", synced)
+    monkeypatch.setattr(loop, "save_checkpoint", saved)
+
+    trained("a", "train.checkpoint_every=3")
+
+    assert ahead == [False] * 5
+
+
+# --- what is not finite -----------------------------------------------------------------------------------
+
+
+def run_until_it_fails(training: Training, match: str) -> None:
+    """Run; it must stop with that message, exit status 1 and weights that were not updated."""
+    seen: dict[int, dict[str, Tensor]] = {}
+    step = training.step
+
+    def remembering() -> tuple[float, float, float]:
+        seen[training.progress.step] = {n: p.detach().clone() for n, p in training.model.named_parameters()}
+        return step()
+
+    training.step = remembering  # type: ignore[method-assign]
+    with pytest.raises(NonFiniteError, match=match) as caught:
+        training.run(Interrupts())
+    assert caught.value.exit_status == 1
+    assert "\n" not in str(caught.value)
+    before = seen[max(seen)]
+    if training.progress.step == max(seen):
+        for name, p in training.model.named_parameters():
+            assert torch.equal(p.nan_to_num(), before[name].nan_to_num()), name
+
+
+def kept_steps(training: Training) -> list[int]:
+    return [step_of(folder) for folder in list_checkpoints(training.folder.checkpoints)]
+
+
+@pytest.fixture
+def sabotaged(begun: Callable[..., Training]) -> Callable[..., Training]:
+    """A run that something is done to after a step."""
+
+    def sabotaged(step: int, sabotage: Callable[[Training], object], *settings: str) -> Training:
+        reporter = At(step)
+        training = begun("a", *settings, reporter=reporter)
+        reporter.action = lambda: sabotage(training)
+        return training
+
+    return sabotaged
+
+
+def spoil_a_weight(training: Training) -> None:
+    weight: Any = training.model.get_parameter("blocks.1.mlp.W_in.weight")
+    weight.data[3, 2] = float("nan")
+
+
+def make_a_layer_overflow(training: Training) -> None:
+    weight: Any = training.model.get_parameter("blocks.1.mlp.W_in.weight")
+    weight.data.fill_(3e38)
+    weight.data[:, ::2] = -3e38
+
+
+def make_a_gradient_infinite(training: Training) -> None:
+    weight = training.model.get_parameter("blocks.0.mlp.W_out.weight")
+    weight.register_hook(lambda gradient: gradient + float("inf"))
+
+
+def spoil_every_second_batch(training: Training) -> None:
+    calls = 0
+
+    def spoil(module: object, inputs: object, output: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return output * float("nan") if calls % 2 == 0 else output
+
+    training.model.get_submodule("blocks.1.mlp").register_forward_hook(spoil)
+
+
+def test_a_spoilt_weight_stops_the_run_and_is_not_kept(sabotaged: Callable[..., Training]) -> None:
+    training = sabotaged(5, spoil_a_weight, "train.checkpoint_every=2", "train.eval_every=100")
+
+    run_until_it_fails(
+        training,
+        r"step 6: the loss is not finite; first in the weights of blocks\.1\.mlp\.W_in; "
+        r"the last good state is the checkpoint of step 4 in",
+    )
+
+    assert kept_steps(training) == [4, 2]
+
+
+def test_without_an_earlier_checkpoint_that_is_said(sabotaged: Callable[..., Training]) -> None:
+    training = sabotaged(3, spoil_a_weight)
+
+    run_until_it_fails(training, "step 4: .*no checkpoint was written yet")
+
+    assert kept_steps(training) == []
+
+
+def test_a_layer_that_overflows_stops_the_run_and_the_state_before_is_kept(
+    sabotaged: Callable[..., Training],
+) -> None:
+    training = sabotaged(3, make_a_layer_overflow)
+
+    run_until_it_fails(
+        training,
+        r"step 4: the loss is not finite; first in the output of blocks\.1\.mlp\.W_in; "
+        r"the state before it is kept as step 3 in",
+    )
+
+    assert kept_steps(training) == [3]
+    kept = load_checkpoint(last_checkpoint(training.folder))
+    assert all(torch.equal(kept.model[name], p) for name, p in training.model.named_parameters())
+
+
+def test_a_gradient_that_overflows_stops_the_run(sabotaged: Callable[..., Training]) -> None:
+    training = sabotaged(3, make_a_gradient_infinite)
+
+    run_until_it_fails(
+        training,
+        r"step 4: the gradient is not finite; first in the gradient of blocks\.0\.mlp\.W_out\.weight; "
+        r"the state before it is kept as step 3",
+    )
+
+    assert kept_steps(training) == [3]
+
+
+def test_the_culprit_is_found_in_a_later_part_of_the_batch(sabotaged: Callable[..., Training]) -> None:
+    training = sabotaged(3, spoil_every_second_batch, "train.grad_accum_steps=2")
+
+    run_until_it_fails(training, r"first in the output of blocks\.1\.mlp;")
+
+
+def test_a_held_out_loss_that_is_not_finite_stops_the_run(
+    sabotaged: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate = language.evaluate_split
+    monkeypatch.setattr(
+        language, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=math.nan)
+    )
+    training = sabotaged(-1, lambda _: None)
+
+    run_until_it_fails(training, "step 5: the held-out loss is not finite; first in no module by itself")
+
+    assert all(math.isfinite(line["loss"]) for line in read_metrics(training.folder.metrics_file))
+
+
+def test_an_update_that_spoils_the_weights_never_becomes_a_checkpoint(
+    sabotaged: Callable[..., Training],
+) -> None:
+    """Without held-out text nothing reads the weights between the update and the checkpoint."""
+    training = sabotaged(6, spoil_a_weight, "train.checkpoint_every=3", "data.val_fraction=0.0")
+
+    run_until_it_fails(
+        training, r"step 6: the update is not finite; first in the weights of blocks\.1\.mlp\.W_in"
+    )
+
+    assert kept_steps(training) == [3]
+
+
+def test_the_last_good_state_is_named_once_it_is_written(
+    sabotaged: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = Hold(monkeypatch, step=4)
+
+    def spoil(training: Training) -> None:
+        hold.let_go_soon()
+        spoil_a_weight(training)
+
+    training = sabotaged(5, spoil, "train.checkpoint_every=4")
+
+    run_until_it_fails(training, r"step 6: the loss is not finite; .* the checkpoint of step 4 in")
+
+    assert kept_steps(training) == [4]
+
+
+def test_a_run_that_failed_can_be_resumed_and_fails_no_later(
+    sabotaged: Callable[..., Training], resumed: Resumed
+) -> None:
+    """The state is the last good one: the same step fails again, and nothing is lost."""
+    training = sabotaged(3, make_a_layer_overflow)
+    run_until_it_fails(training, "step 4")
+
+    with pytest.raises(NonFiniteError, match="step 4"):
+        resumed("a")
+    assert kept_steps(training) == [3]
+    assert json.loads((last_checkpoint(training.folder) / "state.json").read_text())["step"] == 3

@@ -1,0 +1,52 @@
+"""What a run tells of its evaluations."""
+
+from typing import Any
+
+import pytest
+
+from clearformer.cli.commands.runs import describe
+from clearformer.cli.console import ConsoleReporter
+from clearformer.training.config import RunConfig
+from clearformer.training.report import held_out
+from clearformer.training.store.checkpoint import Progress
+from clearformer.training.store.folder import Metrics, RunFolder
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({}, "-"),
+        ({"val_loss": None, "val_share": None}, "-"),
+        ({"val_loss": 2.5}, "2.5000"),
+        ({"val_loss": 2.5, "val_share": 1.0}, "2.5000"),
+        ({"val_loss": 2.5, "val_share": 0.1}, "~2.5000"),
+    ],
+)
+def test_a_loss_of_a_part_is_marked(line: dict[str, Any], said: str) -> None:
+    assert held_out(line) == said
+
+
+def test_what_the_mark_means_is_said_once_and_only_where_it_stands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def told(*shares: float) -> str:
+        reporter = ConsoleReporter()
+        reporter.begin(RunConfig(), Progress())
+        for share in shares:
+            line = {"loss": 2.0, "tokens_per_second": 7.0, "val_loss": 2.5, "val_share": share}
+            reporter.stepped(Progress(step=1), line)
+        return capsys.readouterr().err
+
+    assert told(0.1, 0.1, 1.0).count("(~ is measured on a part") == 1
+    assert "(~ is measured on a part" not in told(1.0, 1.0)
+
+
+def test_a_run_is_listed_with_its_last_evaluation(trained: Any, run_folder: Any) -> None:
+    trained("a", "train.max_steps=2")
+    folder: RunFolder = run_folder("a")
+    whole = describe(folder)
+    Metrics(folder.metrics_file, 2).append({"step": 3, "loss": 1.5, "val_loss": 1.25, "val_share": 0.5})
+
+    assert (whole["step"], whole["val_share"]) == (2, 1.0)
+    last = describe(folder)
+    assert (last["loss"], last["val_loss"], last["val_share"]) == (1.5, 1.25, 0.5)

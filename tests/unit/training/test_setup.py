@@ -1,0 +1,67 @@
+"""What is decided once, before a run begins."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from clearformer.errors import ConfigError
+from clearformer.files import give_usual_mode
+from clearformer.presets import resolve_run
+from clearformer.training import setup
+from clearformer.training.config import RunConfig
+from clearformer.training.processes import Processes
+from clearformer.training.report import Reporter
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _compiling_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "compile_pays", lambda *_: True)
+    monkeypatch.setattr(
+        setup, "resolve_compile", lambda setting, _, pays: pays() if setting == "auto" else setting
+    )
+
+
+def settled(config: RunConfig) -> RunConfig:
+    task = config.train.objective.open(config, None, Reporter().preparing)
+    return setup.resolve_auto(config, task, CPU, Processes())
+
+
+def pairs(tmp_path: Path, *settings: str) -> RunConfig:
+    (tmp_path / "a.tsv").write_text("".join(f"le {n}\tthe {n}\n" for n in range(60)))
+    own = (
+        f"data.path={tmp_path / 'a.tsv'}",
+        "data.val_fraction=0.1",
+        "tokenizer.kind=char",
+        "train.dtype=float32",
+    )
+    return resolve_run(["translate", *own, *settings], None)
+
+
+def test_a_step_of_one_shape_is_compiled_where_that_pays(configure: Callable[..., RunConfig]) -> None:
+    assert settled(configure("train.compile=auto")).train.compile is True
+
+
+def test_a_step_of_many_shapes_is_compiled_only_where_asked(tmp_path: Path) -> None:
+    assert settled(pairs(tmp_path)).train.compile is False
+    assert settled(pairs(tmp_path, "train.compile=true")).train.compile is True
+
+
+def test_pooling_has_no_part_in_filling_in() -> None:
+    with pytest.raises(ConfigError, match=r"model\.pooling: masked training pools nothing"):
+        resolve_run(["masked", "model.pooling=mean"], None)
+
+
+def test_a_file_is_read_by_whom_the_umask_says(tmp_path: Path) -> None:
+    file = tmp_path / "weights"
+    file.touch(mode=0o600)
+    before = os.umask(0o027)
+    try:
+        give_usual_mode(file)
+    finally:
+        os.umask(before)
+    assert file.stat().st_mode & 0o777 == 0o640
