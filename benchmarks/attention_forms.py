@@ -3,7 +3,7 @@
     python benchmarks/attention_forms.py
 
 Each pair is timed in turn, A B A B; medians of milliseconds of a forward and backward pass, and of a forward pass
-alone, as a training step and an evaluation make them. `formula_is_faster` in model/attention.py rests on this.
+alone, as a training step and an evaluation make them. `formula_is_faster` of model/fast rests on this.
 Prints one JSON object.
 """
 
@@ -15,7 +15,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from clearformer.model.attention import attention_scores, fused_attention
+from clearformer.model.attention import DotModule
+from clearformer.model.fast.attention_forms import fused_attention
 from clearformer.model.masks import Mask
 
 SHAPES = [
@@ -29,11 +30,11 @@ ROUNDS = 9
 
 
 def formula(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask) -> Tensor:
-    return attention_scores(q, k, scale, mask.attend(None)).softmax(-1) @ v
+    return DotModule(scale).formula(q, k, v, mask, None)
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask) -> Tensor:
-    return fused_attention(q, k, v, scale, mask, window=None, bias=None, dropout=0.0)
+    return fused_attention(q, k, v, mask, None, scale, window=None, p_dropout=0.0)
 
 
 def milliseconds(

@@ -7,7 +7,7 @@ size. Along T it is measured for full attention, for a window and for linear att
 along L for full attention. All sizes take turns, A B C ... A B C ..., after one go that does not count; a round's
 figure is the median of a few steps, and a point the median of the rounds.
 
-The prediction is FLOPs a token by `flops_by_formula` (model/count.py), divided by one rate for the whole curve: the
+The prediction is FLOPs a token by `analytic_flops` (model/count.py), divided by one rate for the whole curve: the
 one that makes the geometric mean of measured / predicted 1. So a curve tests the growth and not the level. The
 formula counts all T x T scores of full attention, though the fused kernel skips what lies above the diagonal, and
 neither the optimiser nor softmax, norms and look-ups. A window is held against two: its own keys alone ("formula"),
@@ -31,11 +31,11 @@ import torch
 
 from clearformer.bench.machine import describe, measure_limits
 from clearformer.bench.rounds import Contender, Figures, interleave
+from clearformer.cost import analytic_flops
 from clearformer.data import TextData
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.model.attention import AttentionSpec, Linear, MultiHead
 from clearformer.model.config import ModelConfig
-from clearformer.model.count import flops_by_formula
 from clearformer.presets import preset
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
@@ -179,7 +179,7 @@ def show(name: str, seconds: float) -> None:
 
 def flops_per_token(model: ModelConfig, length: int) -> float:
     """FLOPs of a token in a text of that length, forward and backward."""
-    flops = flops_by_formula(model, length)
+    flops = analytic_flops(model, length)
     return (sum(flops.forward.values()) + sum(flops.backward.values())) / length
 
 

@@ -166,7 +166,7 @@ def translate() -> RunConfig:
             scale_embeddings=True,
         ),
         data=PairsData(),
-        tokenizer=BPETokenizerSpec(vocab_size=2000, digits="single"),
+        tokenizer=BPETokenizerSpec(vocab_size=2000),
         train=TrainConfig(
             objective=Translate(batch_tokens=1024),
             max_seconds=120,

@@ -12,7 +12,6 @@ from clearformer.model.block import Block
 from clearformer.model.feedforward import GELU, FeedForward, ReLU
 from clearformer.model.hooks import hooked
 from clearformer.model.masks import Mask
-from clearformer.model.norms import LayerNorm
 from clearformer.model.positions import NoPositions, Positions
 
 B, T, S, D, H, F = 2, 7, 11, 15, 3, 17
@@ -86,15 +85,13 @@ def test_block_is_torchs_encoder_layer(
         dtype=dtype,
     )
     perturb(theirs)
-    ours = Block(
-        D,
-        MultiHead(n_heads=H, qkv_bias=True, output_bias=True),
-        {"relu": ReLU, "gelu": GELU}[activation](d_ff=F),
-        LayerNorm(),
-        placement,
-        residual=True,
-        dropout=0.0,
-    ).to(dtype)
+    config = ModelConfig(
+        d_model=D,
+        attention=MultiHead(n_heads=H, qkv_bias=True, output_bias=True),
+        ffn={"relu": ReLU, "gelu": GELU}[activation](d_ff=F),
+        placement=placement,
+    )
+    ours = Block(config).to(dtype)
     copy_layer(theirs, ours)
     x = torch.randn(B, T, D, dtype=dtype)
     later = torch.full((T, T), -torch.inf, dtype=dtype).triu(1)
@@ -107,16 +104,13 @@ def test_block_is_torchs_encoder_layer(
 
 @pytest.mark.parametrize("padded", PADDED)
 def test_a_block_s_cross_attention_is_that_of_torch(padded: str) -> None:
-    ours = Block(
-        D,
-        MultiHead(n_heads=H, qkv_bias=True, output_bias=True),
-        ReLU(d_ff=F),
-        LayerNorm(),
-        "post",
-        residual=True,
-        dropout=0.0,
-        cross=True,
-    ).double()
+    config = ModelConfig(
+        d_model=D,
+        attention=MultiHead(n_heads=H, qkv_bias=True, output_bias=True),
+        ffn=ReLU(d_ff=F),
+        placement="post",
+    )
+    ours = Block(config, cross=True).double()
     theirs = nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64)
     perturb(theirs)
     assert isinstance(ours.cross_attn, Attention)

@@ -10,11 +10,11 @@ from clearformer.decoding.loop import collect, generate_tokens
 from clearformer.decoding.samplers import Sampling, random_stream
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import Linear, MultiHead
+from clearformer.model.fast.window import WindowBlocks
 from clearformer.model.hooks import hook_points
 from clearformer.model.init import Gaussian
 from clearformer.model.linear_attention import CHUNK
 from clearformer.model.positions import NoPositions, RoPE
-from clearformer.model.window import WindowBlocks
 
 B, T, V, D = 2, 211, 13, 22
 EDGES = (

@@ -24,7 +24,6 @@ import clearformer
 from clearformer.config import Spec, slot_variants
 from clearformer.errors import ConfigError, UserError
 from clearformer.model import Decoder, ModelConfig
-from clearformer.model import attention as attention_module
 from clearformer.model import linear_attention as linear_attention_module
 from clearformer.model.attention import Attention, Dot, Linear, MultiHead, Shared
 from clearformer.model.block import Block
@@ -481,7 +480,7 @@ def test_whichever_form_is_faster_gives_the_same(case: str, padded: bool) -> Non
 
     results = []
     for formula in (False, True):
-        with patch.object(attention_module, "formula_is_faster", return_value=formula):
+        with patch("clearformer.model.fast.attention_forms.formula_is_faster", return_value=formula):
             model.zero_grad()
             logits = model(tokens, real)
             logits[:, -3:].float().square().mean().backward()

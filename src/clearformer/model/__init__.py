@@ -1,17 +1,10 @@
 """The model, in pure torch: it knows nothing of text, data, training or files."""
 
 from clearformer.model.block import EncoderOutput
+from clearformer.model.build import build, build_on_meta, build_undrawn
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
-from clearformer.model.transformer import (
-    Decoder,
-    Encoder,
-    EncoderDecoder,
-    Transformer,
-    build,
-    build_on_meta,
-    build_undrawn,
-)
+from clearformer.model.transformer import Decoder, Encoder, EncoderDecoder, Transformer
 
 __all__ = [
     "Cache",

@@ -9,27 +9,27 @@ sub-layer between the two, cross-attention. Parallel sub-layers both read what t
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from clearformer.model.attention import Attention, AttentionSpec
+from clearformer.model.attention import Attention
 from clearformer.model.cache import BlockCache, MemoryCache
-from clearformer.model.dropout import dropout
-from clearformer.model.feedforward import FeedForwardSpec
+from clearformer.model.fast import dropout
 from clearformer.model.hooks import HookPoint
 from clearformer.model.masks import Mask
-from clearformer.model.norms import NoNorm, Norm
+from clearformer.model.norms import NoNorm
 from clearformer.model.positions import Positions
 
-Placement = Literal["pre", "post", "none"]
+if TYPE_CHECKING:
+    from clearformer.model.config import ModelConfig
 
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """What an encoder made of a text, for cross-attention to read.
+    """An encoder's vectors of a text, for cross-attention to read.
 
     Attributes:
         vectors: One for each of its tokens.
@@ -52,29 +52,19 @@ class EncoderOutput:
 class Block(nn.Module):
     """Attention and feed-forward with their norms and residuals; [B T D] to [B T D]."""
 
-    def __init__(
-        self,
-        d_model: int,
-        attention: AttentionSpec,
-        ffn: FeedForwardSpec,
-        norm: Norm,
-        placement: Placement,
-        residual: bool,
-        dropout: float,
-        parallel: bool = False,
-        cross: bool = False,
-        rotated: bool = False,
-    ) -> None:
+    def __init__(self, config: "ModelConfig", cross: bool = False) -> None:
         super().__init__()
-        norm = NoNorm() if placement == "none" else norm
-        self.placement, self.residual, self.dropout, self.parallel = placement, residual, dropout, parallel
-        self.ln1, self.attn = norm.build(d_model), attention.build(d_model, dropout)
-        if rotated and isinstance(self.attn, Attention):
-            self.attn.show_rotation()
-        self.ln_cross = norm.build(d_model) if cross else None
-        self.cross_attn = attention.build_cross(d_model, dropout) if cross else None
-        self.mlp = ffn.build(d_model)
-        self.ln2 = norm.build(d_model) if self.mlp is not None else None
+        d, p = config.d_model, config.dropout
+        norm = NoNorm() if config.placement == "none" else config.norm
+        self.placement, self.residual, self.parallel = config.placement, config.residual, config.parallel
+        self.dropout = p
+        self.ln1, self.attn = norm.build(d), config.attention.build(d, p)
+        if config.position.rotates and isinstance(self.attn, Attention):
+            self.attn.add_rotation_hooks()
+        self.ln_cross = norm.build(d) if cross else None
+        self.cross_attn = config.attention.build_cross(d, p) if cross else None
+        self.mlp = config.ffn.build(d)
+        self.ln2 = norm.build(d) if self.mlp is not None else None
         self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
         if cross or self.mlp is not None:
             self.hook_resid_mid = HookPoint()
@@ -82,10 +72,6 @@ class Block(nn.Module):
             self.hook_mlp_out = HookPoint()
         if cross:
             self.hook_cross_attn_out, self.hook_resid_mid_cross = HookPoint(), HookPoint()
-
-    def new_cache(self) -> BlockCache:
-        """An empty cache for this block."""
-        return BlockCache(self.attn.new_cache(), None if self.cross_attn is None else MemoryCache())
 
     def forward(
         self,
@@ -100,10 +86,8 @@ class Block(nn.Module):
         x = self.add(self.ln1, x, self.hook_attn_out(out))
         if self.cross_attn is not None and self.ln_cross is not None and memory is not None:
             x = self.hook_resid_mid(x)
-            reading = self.read(self.ln_cross, x)
-            out = self.cross_attn(
-                reading, memory.mask(mask.q_pos), positions, cache and cache.cross, memory.vectors
-            )
+            read, cross_mask = self.read(self.ln_cross, x), memory.mask(mask.q_pos)
+            out = self.cross_attn(read, cross_mask, positions, cache and cache.cross, memory.vectors)
             x = self.hook_resid_mid_cross(self.add(self.ln_cross, x, self.hook_cross_attn_out(out)))
         elif self.mlp is not None:
             x = self.hook_resid_mid(x)
@@ -113,7 +97,7 @@ class Block(nn.Module):
         return self.hook_resid_post(x)
 
     def read(self, norm: nn.Module, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """What a sub-layer reads from the residual stream."""
+        """The residual stream as a sub-layer reads it."""
         return norm(x) if self.placement == "pre" else x
 
     def add(
@@ -123,3 +107,7 @@ class Block(nn.Module):
         out = dropout(out, self.dropout, self.training)
         x = x + out if self.residual else out
         return norm(x) if self.placement == "post" else x
+
+    def new_cache(self) -> BlockCache:
+        """An empty cache for this block."""
+        return BlockCache(self.attn.new_cache(), None if self.cross_attn is None else MemoryCache())

@@ -1,4 +1,4 @@
-"""What a model is made of: its sizes, and one spec for each slot."""
+"""A model's configuration: its sizes, and one spec for each slot."""
 
 from typing import Literal
 
@@ -7,13 +7,13 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from clearformer.config import Spec
 from clearformer.errors import ConfigError
 from clearformer.model.attention import AttentionSpec, MultiHead
-from clearformer.model.block import Placement
 from clearformer.model.feedforward import GELU, FeedForwardSpec
 from clearformer.model.init import GPT2, Init
 from clearformer.model.norms import LayerNorm, Norm
 from clearformer.model.positions import ALiBi, Learned, Position, Relative, RoPE
 
 Family = Literal["decoder", "encoder", "encoder-decoder"]
+Placement = Literal["pre", "post", "none"]
 
 OF_ONE_FAMILY: dict[str, Family] = {
     "n_decoder_layers": "encoder-decoder",

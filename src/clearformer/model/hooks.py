@@ -25,7 +25,7 @@ from clearformer.errors import UserError, did_you_mean
 
 @dataclass(frozen=True)
 class Hook:
-    """What a function is told of the place it looks at.
+    """The place that a hook function is called at.
 
     Attributes:
         name: The point's full name in the model that `hooked` was given.
@@ -35,7 +35,7 @@ class Hook:
 
 
 HookFn = Callable[[Tensor, Hook], Tensor | None]
-"""What a hook does with an activation: returns another to put in its place, or None to leave it."""
+"""A hook function of an activation: returns another to put in its place, or None to leave it."""
 
 
 class HookPoint:
@@ -46,22 +46,17 @@ class HookPoint:
 
     @property
     def has_hooks(self) -> bool:
-        """Whether a function looks at it in this call."""
-        return self.n_open > 0 and any(self in looks for looks in _open.get())
+        """Whether a hook function is called here, by this thread or task."""
+        return self.n_open > 0 and any(self in hooks for hooks in _open.get())
 
     def __call__(self, activation: Tensor) -> Tensor:
         if self.n_open == 0:
             return activation
-        for looks in _open.get():
-            for look, hook in looks.get(self, ()):
-                replacement = look(activation, hook)
+        for hooks in _open.get():
+            for function, hook in hooks.get(self, ()):
+                replacement = function(activation, hook)
                 activation = activation if replacement is None else replacement
         return activation
-
-
-def shown(activation: Tensor, point: HookPoint | None) -> Tensor:
-    """What a point makes of an activation, where there is one."""
-    return activation if point is None else point(activation)
 
 
 HookFns = dict[HookPoint, list[tuple[HookFn, Hook]]]
@@ -103,12 +98,12 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 @contextmanager
-def hooked(model: nn.Module, looks: Mapping[str, HookFn]) -> Iterator[None]:
-    """Let functions look at, or replace, the named activations inside the `with` block.
+def hooked(model: nn.Module, hooks: Mapping[str, HookFn]) -> Iterator[None]:
+    """Call functions with the named activations, which they may replace, inside the `with` block.
 
     Args:
-        looks: By a point's name or a pattern (`blocks.*.attn.hook_z`), a function of an activation and of a `Hook`
-            that names the point. Where several look at one point, each sees what the one before it left there:
+        hooks: By a point's name or a pattern (`blocks.*.attn.hook_z`), a function of an activation and of a `Hook`
+            that names the point. Of several at one point each is given what the one before it left there:
             those of an outer block come first, then those of this one in their order here.
 
     Raises:
@@ -116,10 +111,10 @@ def hooked(model: nn.Module, looks: Mapping[str, HookFn]) -> Iterator[None]:
     """
     points = hook_points(model)
     by_point: HookFns = {}
-    for pattern, look in looks.items():
-        _check_signature(pattern, look)
+    for pattern, function in hooks.items():
+        _check_signature(pattern, function)
         for name in matching(pattern, points):
-            by_point.setdefault(points[name], []).append((look, Hook(name)))
+            by_point.setdefault(points[name], []).append((function, Hook(name)))
     _count(by_point, 1)
     _open.set((*_open.get(), by_point))
     try:
@@ -136,9 +131,9 @@ def _count(points: Iterable[HookPoint], change: int) -> None:
             point.n_open += change
 
 
-def _check_signature(pattern: str, look: HookFn) -> None:
+def _check_signature(pattern: str, function: HookFn) -> None:
     try:
-        signature = inspect.signature(look)
+        signature = inspect.signature(function)
     except ValueError:  # what is written in C need not have one
         return
     try:

@@ -6,7 +6,7 @@ Shapes: B batch, T query positions, S key positions.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -50,6 +50,15 @@ class Mask:
         if self.padding is not None:
             allowed = allowed & self.padding.unsqueeze(-2)
         return allowed.unsqueeze(-3) if allowed.dim() == 3 else allowed[None, None]
+
+    def matrix(self, window: int | None, dtype: torch.dtype) -> Float[Tensor, "#B 1 T S"]:
+        """M: 0 where a query may read a key, and where not the lowest finite number, which swallows the score.
+
+        Finite, so that a row that may read nothing (a padding token's) stays a number; its weight elsewhere is exactly
+        0 all the same, because exp underflows.
+        """
+        attend = self.attend(window)
+        return torch.zeros_like(attend, dtype=dtype).masked_fill(~attend, torch.finfo(dtype).min)
 
     def reads_everything(self, window: int | None) -> bool:
         """Whether no query is denied any key, known from the shapes alone (so that no mask need be made)."""

@@ -1,7 +1,12 @@
-"""Normalisation of the residual stream: none, LayerNorm, RMSNorm."""
+"""Normalisation of the residual stream: none, LayerNorm, RMSNorm.
+
+`hook_scale` is the number that a vector is divided by, [... 1], and `hook_normalized` the result. Where a scale is
+replaced, or its gradient wanted, the formula is taken; else torch's fused form of it.
+"""
 
 from typing import Annotated, Literal
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from pydantic import Field, PositiveFloat
@@ -31,6 +36,26 @@ class LayerNorm(Spec):
         return LayerNormModule(d, eps=self.eps, bias=self.bias)
 
 
+class LayerNormModule(nn.LayerNorm):
+    """See `LayerNorm`."""
+
+    def __init__(self, d: int, eps: float, bias: bool) -> None:
+        super().__init__(d, eps=eps, bias=bias)
+        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
+
+    def forward(self, input: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:  # noqa: A002  (torch's name)
+        y = super().forward(input)
+        if self.hook_scale.has_hooks:
+            x = at_least_float32(input)
+            x = x - x.mean(-1, keepdim=True)
+            scale = (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
+            replaced = self.hook_scale(scale)
+            if replaced is not scale or scale.requires_grad:
+                x = x / replaced * self.weight
+                y = (x if self.bias is None else x + self.bias).to(y.dtype)
+        return self.hook_normalized(y)
+
+
 class RMSNorm(Spec):
     """x / sqrt(mean(x²) + eps) * weight (Zhang and Sennrich 2019); `learned=false` leaves the weight out."""
 
@@ -42,28 +67,29 @@ class RMSNorm(Spec):
         return RMSNormModule(d, eps=self.eps, elementwise_affine=self.learned)
 
 
-Norm = Annotated[NoNorm | LayerNorm | RMSNorm, Field(discriminator="kind")]
-
-
-class LayerNormModule(nn.LayerNorm):
-    """`torch.nn.LayerNorm` whose result can be looked at."""
-
-    def __init__(self, d: int, eps: float, bias: bool) -> None:
-        super().__init__(d, eps=eps, bias=bias)
-        self.hook_normalized = HookPoint()
-
-    def forward(self, input: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:  # noqa: A002  (torch's name)
-        return self.hook_normalized(super().forward(input))
-
-
 class RMSNormModule(nn.RMSNorm):
-    """`torch.nn.RMSNorm` whose result can be looked at."""
+    """See `RMSNorm`."""
 
     def __init__(self, d: int, eps: float, elementwise_affine: bool) -> None:
         super().__init__(d, eps=eps, elementwise_affine=elementwise_affine)
-        self.hook_normalized = HookPoint()
+        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         # Under autocast q and k are bfloat16 and the weight is float32, for which torch has no fused kernel.
         weight = None if self.weight is None else self.weight.to(x.dtype)
-        return self.hook_normalized(F.rms_norm(x, self.normalized_shape, weight, self.eps))
+        y = F.rms_norm(x, self.normalized_shape, weight, self.eps)
+        if self.hook_scale.has_hooks:
+            wide = at_least_float32(x)
+            scale = (wide.square().mean(-1, keepdim=True) + (self.eps or 0.0)).sqrt()
+            replaced = self.hook_scale(scale)
+            if replaced is not scale or scale.requires_grad:
+                y = (wide / replaced * (1.0 if weight is None else weight)).to(y.dtype)
+        return self.hook_normalized(y)
+
+
+Norm = Annotated[NoNorm | LayerNorm | RMSNorm, Field(discriminator="kind")]
+
+
+def at_least_float32(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """x in float32, in which torch's own kernels sum bfloat16 too; float64 stays."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

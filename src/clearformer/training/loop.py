@@ -31,7 +31,7 @@ from clearformer.device import (
 )
 from clearformer.errors import CheckpointError, ClearformerError, DiskError, Interrupted, NonFiniteError
 from clearformer.model import Transformer, build
-from clearformer.model.compiling import compile_step
+from clearformer.model.fast.compiling import compile_step
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.interrupts import Interrupts
 from clearformer.training.nonfinite import first_nonfinite_module, weights_are_finite

@@ -11,20 +11,20 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from clearformer.cost import (
+    LiveBytes,
+    analytic_flops,
+    analytic_matrices,
+    analytic_parameters,
+    measured_flops,
+    measured_parameters,
+)
+from clearformer.cost.parameters import head_matrix
 from clearformer.device import STEADY_SPREAD, autocast, synchronize
 from clearformer.errors import ConfigError
 from clearformer.model.attention import Attention
+from clearformer.model.build import build, build_on_meta
 from clearformer.model.config import ModelConfig
-from clearformer.model.count import (
-    LiveBytes,
-    flops_by_count,
-    flops_by_formula,
-    head_matrix,
-    matrices_by_formula,
-    parameters_by_count,
-    parameters_by_formula,
-)
-from clearformer.model.transformer import build, build_on_meta
 from clearformer.training.config import TrainConfig
 from clearformer.training.objective import next_token_loss, summed_loss, summed_loss_of_counted
 from clearformer.training.tasks import Classify, Masked, NextToken, Translate
@@ -436,7 +436,7 @@ def check_countable(model: ModelConfig, train: TrainConfig) -> None:
     """
     n_texts, length = part_size(model, train)
     one_layer = {"n_layers": 1} | ({"n_decoder_layers": 1} if model.family == "encoder-decoder" else {})
-    parameters = sum(parameters_by_formula(model.replace(**one_layer)).values())
+    parameters = sum(analytic_parameters(model.replace(**one_layer)).values())
     n_heads, _ = model.attention.heads(model.d_model)
     widest = parameters // model.d_model + model.d_model
     if MOST_BYTES_EACH * max(parameters, n_texts * length * max(widest, n_heads * length)) < 2**63:
@@ -463,11 +463,11 @@ def _tokens_per_step(model: ModelConfig, train: TrainConfig) -> int:
 
 def count_parameters(config: ModelConfig) -> ParameterCounts:
     """A model's parameters, by count and by formula."""
-    counted = parameters_by_count(build_on_meta(config))
+    counted = measured_parameters(build_on_meta(config))
     return ParameterCounts(
         total=sum(counted.values()),
-        by_formula=sum(parameters_by_formula(config).values()),
-        matrices=sum(matrices_by_formula(config).values()),
+        by_formula=sum(analytic_parameters(config).values()),
+        matrices=sum(analytic_matrices(config).values()),
         by_component=counted,
     )
 
@@ -475,8 +475,8 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
 def count_flops(config: ModelConfig) -> TokenFlops:
     """A model's FLOPs a token, by count and by formula."""
     seq_len = config.max_seq_len
-    counted = flops_by_count(build_on_meta(config), seq_len)
-    formula = flops_by_formula(config, seq_len)
+    counted = measured_flops(build_on_meta(config), seq_len)
+    formula = analytic_flops(config, seq_len)
     return TokenFlops(
         forward=sum(counted.forward.values()) / seq_len,
         backward=sum(counted.backward.values()) / seq_len,
@@ -502,7 +502,7 @@ def compile_pays(
 
 
 def _seconds_per_step(model: ModelConfig, train: TrainConfig, tokens_per_step: int, rate: Rate) -> float:
-    flops = flops_by_formula(model, model.max_seq_len)
+    flops = analytic_flops(model, model.max_seq_len)
     flops_per_token = (sum(flops.forward.values()) + sum(flops.backward.values())) / model.max_seq_len
     if isinstance(train.objective, Masked):  # only the tokens to guess are given logits
         flops_per_token -= (1 - train.objective.fraction) * 6 * head_matrix(model).size

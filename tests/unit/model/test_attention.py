@@ -9,23 +9,18 @@ import torch
 from torch import Tensor
 
 from clearformer.errors import ConfigError
-from clearformer.model import attention as attention_module
 from clearformer.model.attention import (
     Attention,
     Dot,
+    DotModule,
     Last,
     Linear,
     Mean,
     MultiHead,
     Shared,
-    attention_scores,
-    formula_is_faster,
-    fused_attention,
     share_heads,
-    takes_sums,
 )
 from clearformer.model.hooks import hooked
-from clearformer.model.linear import joint_linear
 from clearformer.model.masks import Mask
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import Positions
@@ -80,9 +75,12 @@ def test_an_embedding_reads_mostly_itself() -> None:
 @pytest.mark.parametrize("d_head", [16, 64])
 def test_unscaled_scores_have_the_standard_deviation_sqrt_d(d_head: int) -> None:
     q, k = torch.randn(2, 1, 1, 300, d_head)
-    everything = torch.ones(1, 1, 300, 300, dtype=torch.bool)
-    assert attention_scores(q, k, 1.0, everything).std().item() == pytest.approx(d_head**0.5, rel=0.05)
-    assert attention_scores(q, k, d_head**-0.5, everything).std().item() == pytest.approx(1, rel=0.05)
+    everything = Mask(torch.arange(300), torch.arange(300), causal=False)
+    for scale, expected in ((1.0, d_head**0.5), (d_head**-0.5, 1)):
+        attention, scores = DotModule(scale), list[Tensor]()
+        with hooked(attention, {"hook_attn_scores": lambda s, _, scores=scores: scores.append(s)}):
+            attention.formula(q, k, k, everything, None)
+        assert scores[0].std().item() == pytest.approx(expected, rel=0.05)
 
 
 def test_shared_has_one_matrix_on_both_sides() -> None:
@@ -141,78 +139,17 @@ def test_queries_keys_and_values_by_one_product_are_those_by_three(
     module = kind(n_heads=4, **settings).build(12, 0.0).double()
     x = torch.randn(2, 5, 12, dtype=torch.float64)
 
-    expected = module.of_itself(x)
-    with (
-        patch("torch.compiler.is_compiling", return_value=True),
-        patch.object(attention_module, "joint_linear", side_effect=joint_linear) as joint,
-    ):
-        found = module.of_itself(x)
-        with torch.no_grad():
-            module.of_itself(x)  # writing a text, the joined matrix would be made anew for every token
+    expected = module.queries_keys_values(x)
+    with patch("torch.compiler.is_compiling", return_value=True):
+        found = module.queries_keys_values(x)
 
-    assert joint.call_count == settings.get("value", True)
-    for one, other in zip([found[0], *found[1]], [expected[0], *expected[1]], strict=True):
+    for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
 
 
 def test_neighbouring_query_heads_share_a_key_value_head() -> None:
     x = torch.arange(3)[None, :, None, None].expand(B, 3, T, 2).float()
     assert share_heads(x, 6)[0, :, 0, 0].tolist() == [0, 0, 1, 1, 2, 2]
-
-
-@pytest.mark.parametrize(
-    ("dtype", "n_queries", "n_keys", "formula"),
-    [
-        (torch.bfloat16, 5, 5, True),
-        (torch.bfloat16, 1, 5, False),  # a new token: there is no backward
-        (torch.bfloat16, 5, 2000, False),  # the scores would fill much memory
-        (torch.float32, 5, 5, False),
-    ],
-)
-def test_the_plain_formula_is_taken_for_short_texts_in_bfloat16(
-    dtype: torch.dtype, n_queries: int, n_keys: int, formula: bool
-) -> None:
-    q, k = torch.zeros(B, 3, n_queries, 4, dtype=dtype), torch.zeros(B, 3, n_keys, 4, dtype=dtype)
-    assert formula_is_faster(q, k) == formula
-
-
-def test_with_dropout_the_plain_formula_is_taken_on_a_cpu() -> None:
-    q = torch.zeros(B, 3, 5, 4)
-    assert formula_is_faster(q, q, p_dropout=0.1)
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_a_new_token_s_products_as_sums_are_the_formula_s(padded: bool) -> None:
-    torch.manual_seed(0)
-    spec, n = MultiHead(n_heads=4, n_kv_heads=2), 7
-    module = spec.build(8, 0.0).double()
-    x, memory = torch.randn(3, 1, 8, dtype=torch.float64), torch.randn(3, n, 8, dtype=torch.float64)
-    padding = torch.arange(n) >= torch.tensor([[0], [2], [5]]) if padded else None
-    k, v = (part.transpose(1, 2) for part in module.keys_values(memory))
-    q = module.queries(x).transpose(1, 2)
-    mask = Mask(torch.tensor([n - 1]), torch.arange(n), causal=True, padding=padding)
-
-    expected = module.mix(q, k, v, mask, None, None)
-    with patch("torch.compiler.is_compiling", return_value=True):
-        assert takes_sums(q)
-        found = module.mix(q, k, v, mask, None, None)
-
-    assert takes_sums(q) is False
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-
-
-def test_a_query_that_may_read_nothing_stays_a_number() -> None:
-    """As a padding token's does; in both forms, with a bias and without, forwards and backwards."""
-    nothing = Mask(
-        torch.arange(T), torch.arange(T), causal=False, padding=torch.zeros(B, T, dtype=torch.bool)
-    )
-    for bias in (None, torch.randn(3, T, T)):
-        q, k, v = torch.randn(3, B, 3, T, 4, requires_grad=True)
-        fused = fused_attention(q, k, v, 0.5, nothing, None, bias, 0.0)
-        scores = attention_scores(q, k, 0.5, nothing.attend(None), bias)
-        for result in (fused, scores.softmax(-1) @ v):
-            gradients = torch.autograd.grad(result.sum(), (q, k, v), retain_graph=True)
-            assert all(tensor.isfinite().all() for tensor in (result, *gradients))
 
 
 def test_cross_attention_reads_its_memory_and_no_order() -> None:

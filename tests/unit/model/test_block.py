@@ -1,6 +1,6 @@
 """The wiring of a block, with parts simple enough to follow by hand."""
 
-from typing import Literal
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from clearformer.model.attention import Mean, MultiHead
 from clearformer.model.block import Block, EncoderOutput
+from clearformer.model.config import ModelConfig, Placement
 from clearformer.model.feedforward import NoFeedForward, ReLU
 from clearformer.model.hooks import hooked
 from clearformer.model.masks import Mask
@@ -15,7 +16,6 @@ from clearformer.model.norms import LayerNorm, NoNorm
 from clearformer.model.positions import Positions
 
 B, T, D = 2, 3, 5
-Placement = Literal["pre", "post", "none"]
 
 
 class Halve(nn.Module):
@@ -42,9 +42,15 @@ class AddOne(nn.Module):
         return x + 1
 
 
+def config(**settings: Any) -> ModelConfig:
+    return ModelConfig(
+        **{"d_model": D, "attention": MultiHead(), "ffn": ReLU(), "norm": LayerNorm()} | settings
+    )
+
+
 def simple_block(placement: Placement, residual: bool, parallel: bool = False, cross: bool = False) -> Block:
     """norm(x) = x / 2, attention(x) = x², cross-attention(x) = x + the memory's sum, feed-forward(x) = x + 1."""
-    block = Block(D, Mean(), ReLU(), LayerNorm(), placement, residual, 0.0, parallel, cross)
+    block = Block(config(attention=Mean(), placement=placement, residual=residual, parallel=parallel), cross)
     for name in ("ln1", "ln2", *(["ln_cross"] if cross else [])):
         block.add_module(name, nn.Identity() if placement == "none" else Halve())
     block.add_module("attn", Square())
@@ -114,7 +120,7 @@ def test_cross_attention_stands_between_the_two_with_a_norm_and_residual_of_its_
 
 
 def test_a_block_that_reads_another_text_has_a_third_norm_and_no_window_there() -> None:
-    block = Block(D, MultiHead(window=3), ReLU(), LayerNorm(), "pre", True, 0.0, cross=True)
+    block = Block(config(attention=MultiHead(window=3)), cross=True)
     parts = {name.partition(".")[0] for name, _ in block.named_parameters()}
     assert parts == {"ln1", "attn", "ln_cross", "cross_attn", "ln2", "mlp"}
     assert (block.attn.window, getattr(block.cross_attn, "window", 0)) == (3, None)
@@ -127,7 +133,7 @@ def test_a_memory_is_read_throughout_but_for_its_padding() -> None:
 
 
 def test_attention_only_blocks_have_one_norm_and_no_feed_forward() -> None:
-    block = Block(D, MultiHead(), NoFeedForward(), LayerNorm(), "pre", True, dropout=0.0)
+    block = Block(config(ffn=NoFeedForward()))
     assert {name.partition(".")[0] for name, _ in block.named_parameters()} == {"ln1", "attn"}
     x = torch.randn(B, T, D)
     seen: list[Tensor] = []
@@ -140,12 +146,12 @@ def test_attention_only_blocks_have_one_norm_and_no_feed_forward() -> None:
     ("norm", "placement"), [(LayerNorm(), "none"), (NoNorm(), "pre"), (NoNorm(), "post")]
 )
 def test_blocks_without_norms_have_no_norm_parameters(norm: LayerNorm | NoNorm, placement: Placement) -> None:
-    block = Block(D, MultiHead(), ReLU(), norm, placement, True, dropout=0.0)
+    block = Block(config(norm=norm, placement=placement))
     assert {name.partition(".")[0] for name, _ in block.named_parameters()} == {"attn", "mlp"}
 
 
 def test_the_two_norms_are_two() -> None:
-    block = Block(D, MultiHead(), ReLU(), LayerNorm(), "pre", True, dropout=0.0)
+    block = Block(config())
     assert block.ln1 is not block.ln2
 
 

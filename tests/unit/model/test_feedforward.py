@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, ReLUBySign, SiLU, SwiGLU
+from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
 
 D, FF = 5, 11
 
@@ -82,14 +82,3 @@ def test_gated_layers_are_two_thirds_as_wide_rounded_up_to_a_multiple_of_eight(
     mlp = kind().build(d_model)
     assert {tuple(p.shape) for p in mlp.parameters()} == {(width, d_model), (d_model, width)}
     assert kind(d_ff=9).width(d_model) == 9
-
-
-def test_relu_by_sign_has_relus_values_and_gradients() -> None:
-    x = torch.tensor([-2.0, -0.0, 0.0, 1e-30, 3.0], dtype=torch.float64, requires_grad=True)
-    of_result = torch.randn(5, dtype=torch.float64)
-
-    by_sign, torchs = ReLUBySign.apply(x), torch.relu(x)
-
-    assert torch.equal(by_sign, torchs)
-    [gradient], [expected] = (torch.autograd.grad(y, x, of_result) for y in (by_sign, torchs))
-    assert torch.equal(gradient, expected)

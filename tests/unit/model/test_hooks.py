@@ -13,8 +13,7 @@ from torch import Tensor
 
 from clearformer.errors import UserError
 from clearformer.model import Decoder, ModelConfig, Transformer, build
-from clearformer.model import attention as attention_module
-from clearformer.model.attention import Last, MultiHead
+from clearformer.model.attention import Attention, Last, MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
 from clearformer.model.hooks import Hook, HookFn, HookPoint, has_any_hooks, hook_points, hooked
 from clearformer.model.norms import RMSNorm
@@ -22,10 +21,12 @@ from clearformer.model.positions import Learned, RoPE, Sinusoidal
 
 B, T, V, D, H, K, DH, FF = 2, 7, 13, 23, 6, 3, 4, 17
 RESIDUAL = (B, T, D)
+SCALE = (B, T, 1)
 SHAPES = {
     "hook_embed": RESIDUAL,
     "hook_pos_embed": RESIDUAL,
     "blocks.0.hook_resid_pre": RESIDUAL,
+    "blocks.0.ln1.hook_scale": SCALE,
     "blocks.0.ln1.hook_normalized": RESIDUAL,
     "blocks.0.attn.hook_q": (B, T, H, DH),
     "blocks.0.attn.hook_k": (B, T, K, DH),
@@ -35,11 +36,13 @@ SHAPES = {
     "blocks.0.attn.hook_z": (B, T, H, DH),
     "blocks.0.hook_attn_out": RESIDUAL,
     "blocks.0.hook_resid_mid": RESIDUAL,
+    "blocks.0.ln2.hook_scale": SCALE,
     "blocks.0.ln2.hook_normalized": RESIDUAL,
     "blocks.0.mlp.hook_pre": (B, T, FF),
     "blocks.0.mlp.hook_post": (B, T, FF),
     "blocks.0.hook_mlp_out": RESIDUAL,
     "blocks.0.hook_resid_post": RESIDUAL,
+    "ln_final.hook_scale": SCALE,
     "ln_final.hook_normalized": RESIDUAL,
 }
 ROTATED = {
@@ -87,8 +90,10 @@ def test_every_promised_name_is_there_with_its_shape(positions: str) -> None:
     assert logits.shape == (B, T, V)
 
 
-ENCODER_SHAPES = {name: shape for name, shape in SHAPES.items() if name != "ln_final.hook_normalized"} | {
+ENCODER_SHAPES = {name: shape for name, shape in SHAPES.items() if not name.startswith("ln_final")} | {
+    "ln_embed.hook_scale": SCALE,
     "ln_embed.hook_normalized": RESIDUAL,
+    "masked_head.ln.hook_scale": SCALE,
     "masked_head.ln.hook_normalized": RESIDUAL,
 }
 S = 5  # the source's tokens
@@ -101,6 +106,7 @@ CROSS_SHAPES = {
     "decoder_blocks.0.cross_attn.hook_z": (B, T, H, DH),
     "decoder_blocks.0.hook_cross_attn_out": RESIDUAL,
     "decoder_blocks.0.hook_resid_mid_cross": RESIDUAL,
+    "decoder_blocks.0.ln_cross.hook_scale": SCALE,
     "decoder_blocks.0.ln_cross.hook_normalized": RESIDUAL,
 }
 
@@ -435,7 +441,7 @@ def test_a_hook_point_that_nobody_looks_at_hands_on_the_same_tensor() -> None:
 def test_the_scores_are_held_only_while_somebody_looks_at_them(name: str) -> None:
     decoder, text = model(), tokens()
     fused = patch.object(F, "scaled_dot_product_attention", wraps=F.scaled_dot_product_attention)
-    explicit = patch.object(attention_module, "attention_scores", wraps=attention_module.attention_scores)
+    explicit = patch.object(Attention, "formula", autospec=True, side_effect=Attention.formula)
 
     with fused as fused_spy, explicit as explicit_spy:
         with decoder.hooked({"blocks.0.attn.hook_z": look_at_nothing}):

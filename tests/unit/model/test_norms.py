@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from clearformer.model.hooks import hooked
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 
 D = 7
@@ -45,6 +46,57 @@ def test_a_bfloat16_input_meets_float32_weights_without_a_warning(spec: LayerNor
     norm, x = spec.build(D), torch.randn(3, D)
     result = norm(x.bfloat16())
     torch.testing.assert_close(result.float(), norm(x), rtol=0.02, atol=0.02)
+
+
+KINDS = [LayerNorm(), LayerNorm(bias=False), RMSNorm(), RMSNorm(learned=False)]
+
+
+@pytest.mark.parametrize("spec", KINDS)
+@torch.no_grad()
+def test_looking_at_the_scale_changes_no_bit(spec: LayerNorm | RMSNorm) -> None:
+    norm, x = perturbed(spec.build(D)), torch.randn(3, 5, D, dtype=torch.float64)
+    seen: dict[str, Tensor] = {}
+
+    with hooked(norm, {"hook_*": lambda activation, at: seen.update({at.name: activation})}):
+        result = norm(x)
+
+    assert torch.equal(result, norm(x))
+    assert torch.equal(result, seen["hook_normalized"])
+    centred = x - x.mean(-1, keepdim=True) if isinstance(spec, LayerNorm) else x
+    torch.testing.assert_close(
+        seen["hook_scale"], (centred.square().mean(-1, keepdim=True) + spec.eps).sqrt()
+    )
+
+
+@pytest.mark.parametrize("spec", KINDS)
+def test_a_scale_that_is_replaced_is_divided_by(spec: LayerNorm | RMSNorm) -> None:
+    """Frozen, a norm is linear: twice the input gives twice the result, its bias aside."""
+    norm, x = perturbed(spec.build(D)), torch.randn(3, 5, D, dtype=torch.float64)
+    bias = getattr(norm, "bias", None)
+    bias = 0 if bias is None else bias
+
+    with hooked(norm, {"hook_scale": lambda scale, _: scale * 2}):
+        halved = norm(x)
+    with hooked(norm, {"hook_scale": lambda scale, _: torch.full_like(scale, 3.0)}):
+        frozen, twice = norm(x), norm(2 * x)
+
+    torch.testing.assert_close(halved - bias, (norm(x) - bias) / 2)
+    torch.testing.assert_close(twice - bias, 2 * (frozen - bias))
+
+
+@pytest.mark.parametrize("spec", KINDS)
+def test_the_scale_has_its_gradient(spec: LayerNorm | RMSNorm) -> None:
+    norm = perturbed(spec.build(D))
+    x = torch.randn(3, D, dtype=torch.float64, requires_grad=True)
+    scales: list[Tensor] = []
+
+    with hooked(norm, {"hook_scale": lambda scale, _: scales.append(scale)}):
+        y = norm(x)
+
+    [gradient] = torch.autograd.grad(y.sum(), scales)
+    bias = getattr(norm, "bias", None)
+    without_bias = y if bias is None else y - bias
+    torch.testing.assert_close(gradient, -without_bias.sum(-1, keepdim=True) / scales[0])
 
 
 @torch.no_grad()

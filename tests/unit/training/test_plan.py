@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import clearformer.training.plan as plan_module
+from clearformer.cost import LiveBytes, analytic_activations
 from clearformer.device import autocast
 from clearformer.errors import ConfigError
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
-from clearformer.model.count import LiveBytes, activations_by_formula
 from clearformer.model.feedforward import ReLU2
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import RoPE
@@ -93,7 +93,7 @@ def test_memory_by_its_parts() -> None:
     assert memory.weights == memory.gradients == 4 * n_parameters
     n_tensors = len(list(build(MODEL).parameters()))
     assert memory.optimizer == 8 * n_parameters + 4 * n_tensors  # a count of its steps for each
-    assert memory.activations == sum(activations_by_formula(MODEL, 6, MODEL.max_seq_len).values()) + 8
+    assert memory.activations == sum(analytic_activations(MODEL, 6, MODEL.max_seq_len).values()) + 8
     assert memory.peak > memory.weights + memory.optimizer + memory.activations
 
 

@@ -10,19 +10,19 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from clearformer.config import Spec, slot_variants
+from clearformer.cost import (
+    COMPONENTS,
+    LiveBytes,
+    analytic_activations,
+    analytic_flops,
+    analytic_matrices,
+    analytic_parameters,
+    measured_flops,
+    measured_parameters,
+)
 from clearformer.errors import ConfigError
 from clearformer.model import ModelConfig, build, build_on_meta
 from clearformer.model.attention import Dot, Last, Linear, Mean, MultiHead, Shared
-from clearformer.model.count import (
-    COMPONENTS,
-    LiveBytes,
-    activations_by_formula,
-    flops_by_count,
-    flops_by_formula,
-    matrices_by_formula,
-    parameters_by_count,
-    parameters_by_formula,
-)
 from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE, Sinusoidal
@@ -163,10 +163,10 @@ def test_every_kind_is_among_the_models() -> None:
 @pytest.mark.parametrize("config", [*EVERY_KIND, *whole_configs()])
 def test_parameters_by_formula_are_those_of_the_built_model(config: ModelConfig) -> None:
     model = build_on_meta(config)
-    assert parameters_by_formula(config) == parameters_by_count(model)
-    assert sum(parameters_by_count(model).values()) == sum(p.numel() for p in model.parameters())
+    assert analytic_parameters(config) == measured_parameters(model)
+    assert sum(measured_parameters(model).values()) == sum(p.numel() for p in model.parameters())
     in_matrices = sum(p.numel() for p in model.parameters() if p.dim() > 1)
-    assert sum(matrices_by_formula(config).values()) == in_matrices
+    assert sum(analytic_matrices(config).values()) == in_matrices
 
 
 def lecture(d_model: int) -> ModelConfig:
@@ -188,8 +188,8 @@ def lecture(d_model: int) -> ModelConfig:
 )
 def test_the_lecture_s_model(d_model: int, matrices: int, total: int) -> None:
     config = lecture(d_model)
-    assert sum(matrices_by_formula(config).values()) == matrices == 2 * 65 * d_model + 11 * 4 * d_model**2
-    assert sum(parameters_by_count(build_on_meta(config)).values()) == total
+    assert sum(analytic_matrices(config).values()) == matrices == 2 * 65 * d_model + 11 * 4 * d_model**2
+    assert sum(measured_parameters(build_on_meta(config)).values()) == total
 
 
 def gpt(n_layers: int, d_model: int, n_heads: int, max_seq_len: int, **settings: Any) -> ModelConfig:
@@ -206,9 +206,9 @@ def gpt(n_layers: int, d_model: int, n_heads: int, max_seq_len: int, **settings:
 
 def test_gpt2_has_the_published_parameters() -> None:
     config = gpt(n_layers=12, d_model=768, n_heads=12, max_seq_len=1024)
-    counted = parameters_by_count(build_on_meta(config))
+    counted = measured_parameters(build_on_meta(config))
     assert sum(counted.values()) == 124_439_808
-    in_blocks = matrices_by_formula(config)["attention"] + matrices_by_formula(config)["ffn"]
+    in_blocks = analytic_matrices(config)["attention"] + analytic_matrices(config)["ffn"]
     assert round(in_blocks / 1e6, 1) == 84.9
 
 
@@ -216,8 +216,8 @@ def test_gpt3_is_counted_without_its_memory() -> None:
     config = gpt(n_layers=96, d_model=12_288, n_heads=96, max_seq_len=2048, tie_embeddings=False)
     model = build_on_meta(config)
     assert all(parameter.is_meta for parameter in model.parameters())
-    assert round(sum(parameters_by_count(model).values()) / 1e9, 1) == 175.2
-    without_positions = sum(matrices_by_formula(config).values()) - matrices_by_formula(config)["position"]
+    assert round(sum(measured_parameters(model).values()) / 1e9, 1) == 175.2
+    without_positions = sum(analytic_matrices(config).values()) - analytic_matrices(config)["position"]
     assert without_positions == 12 * 96 * 12_288**2 + 2 * 50_257 * 12_288
 
 
@@ -240,7 +240,7 @@ def test_the_original_transformer_base_has_its_63_million_parameters() -> None:
         final_norm=False,
         scale_embeddings=True,
     )
-    counted = parameters_by_count(build_on_meta(config))
+    counted = measured_parameters(build_on_meta(config))
 
     assert counted["attention"] + counted["ffn"] == 168 * d**2 + 12 * (
         2048 + d
@@ -248,7 +248,7 @@ def test_the_original_transformer_base_has_its_63_million_parameters() -> None:
     assert counted["norms"] == (6 * 2 + 6 * 3) * 2 * d
     assert (counted["position"], counted["head"], counted["embedding"]) == (0, 0, vocab_size * d)
     assert sum(counted.values()) == 63_045_632
-    assert parameters_by_formula(config) == counted
+    assert analytic_parameters(config) == counted
 
 
 def test_bert_base_has_the_published_parameters() -> None:
@@ -267,11 +267,11 @@ def test_bert_base_has_the_published_parameters() -> None:
         masked_head="transform",
         head_bias=True,
     )
-    assert sum(parameters_by_count(build_on_meta(config)).values()) == 109_514_298
+    assert sum(measured_parameters(build_on_meta(config)).values()) == 109_514_298
 
 
 def test_a_model_without_a_vocabulary_cannot_be_counted() -> None:
-    for count in (parameters_by_formula, lambda config: flops_by_formula(config, 7)):
+    for count in (analytic_parameters, lambda config: analytic_flops(config, 7)):
         with pytest.raises(ConfigError, match="vocab_size"):
             count(ModelConfig())
 
@@ -281,8 +281,8 @@ def test_a_model_without_a_vocabulary_cannot_be_counted() -> None:
 
 @pytest.mark.parametrize("config", EVERY_KIND)
 def test_flops_by_formula_are_those_of_the_built_model(config: ModelConfig) -> None:
-    formula = flops_by_formula(config, SEQ_LEN)
-    counted = flops_by_count(build_on_meta(config), SEQ_LEN)
+    formula = analytic_flops(config, SEQ_LEN)
+    counted = measured_flops(build_on_meta(config), SEQ_LEN)
     assert counted.forward == formula.forward
     if isinstance(config.attention, Mean):  # its scores are constant and need no gradient
         attention = formula.backward["attention"]
@@ -311,7 +311,7 @@ def test_flops_of_windows_and_linear_attention_at_any_length(
 ) -> None:
     """Short texts as a whole, long ones in blocks and chunks, and with a bias all pairs."""
     config = ModelConfig(**LONG | {"family": family} | settings)
-    assert flops_by_formula(config, seq_len) == flops_by_count(build_on_meta(config), seq_len)
+    assert analytic_flops(config, seq_len) == measured_flops(build_on_meta(config), seq_len)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_a_window_s_pairs_by_hand(seq_len: int, window: int | None, family: str,
     config = ModelConfig(**LONG | {"family": family, "max_seq_len": seq_len, "attention": attention})
     projections = 3 * seq_len * 12**2
     mixing = 2 * n_pairs * n_heads * d_head  # the scores, and the values they weigh
-    assert flops_by_formula(config, seq_len).forward["attention"] == 2 * (projections + mixing)
+    assert analytic_flops(config, seq_len).forward["attention"] == 2 * (projections + mixing)
 
 
 @pytest.mark.parametrize(
@@ -345,22 +345,22 @@ def test_linear_attention_s_chunks_by_hand(seq_len: int, n_chunks: int, chunk: i
     projections = 3 * seq_len * 12**2
     sums = 0 if n_chunks == 1 else n_chunks * chunk * (2 * d**2 + d)
     mixing = n_heads * (n_chunks * chunk**2 * 2 * d + sums)
-    assert flops_by_formula(config, seq_len).forward["attention"] == 2 * (projections + mixing)
+    assert analytic_flops(config, seq_len).forward["attention"] == 2 * (projections + mixing)
 
 
 def test_flops_of_a_gpt_are_6n_plus_the_attention_of_palm_s_appendix() -> None:
     n_layers, d_model, seq_len = 12, 768, 1024
     config = gpt(n_layers, d_model, n_heads=12, max_seq_len=seq_len)
-    matrices = matrices_by_formula(config)
+    matrices = analytic_matrices(config)
     n = matrices["attention"] + matrices["ffn"] + matrices["embedding"]  # which is the head too
-    flops = flops_by_formula(config, seq_len)
+    flops = analytic_flops(config, seq_len)
     a_token = (sum(flops.forward.values()) + sum(flops.backward.values())) / seq_len
     assert a_token == 6 * n + 12 * n_layers * seq_len * d_model
 
 
 def test_counting_leaves_the_model_as_it_was() -> None:
     model = build_on_meta(ModelConfig(**SMALL))
-    flops_by_count(model, 7)
+    measured_flops(model, 7)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -420,7 +420,7 @@ def activations_by_count(config: ModelConfig) -> int:
 )
 def test_activations_by_formula_are_those_that_are_kept(settings: dict[str, Any]) -> None:
     config = ModelConfig(**SMALL | settings)
-    formula = activations_by_formula(config, BATCH_SIZE, SEQ_LEN)
+    formula = analytic_activations(config, BATCH_SIZE, SEQ_LEN)
     assert tuple(formula) == COMPONENTS
     # The loss itself and the number of targets, a float each, are what the formula leaves out.
     assert activations_by_count(config) == sum(formula.values()) + 8
@@ -432,7 +432,7 @@ def test_activations_by_formula_are_those_that_are_kept(settings: dict[str, Any]
 )
 def test_activations_that_have_no_formula_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="decoders without relative positions"):
-        activations_by_formula(ModelConfig(**SMALL | settings), BATCH_SIZE, SEQ_LEN)
+        analytic_activations(ModelConfig(**SMALL | settings), BATCH_SIZE, SEQ_LEN)
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_activations_that_have_no_formula_are_refused(settings: dict[str, Any]) 
 )
 def test_activations_of_chunks_and_of_windows_have_no_formula(attention: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        activations_by_formula(ModelConfig(**SMALL, attention=attention), BATCH_SIZE, SEQ_LEN)
+        analytic_activations(ModelConfig(**SMALL, attention=attention), BATCH_SIZE, SEQ_LEN)
 
 
 def test_live_bytes_follow_tensors_from_birth_to_death() -> None:

@@ -1,10 +1,12 @@
-"""x W^T + b, and the same of one vector as sums."""
+"""x W^T + b, the same of one vector as sums, and of several matrices at once."""
+
+from unittest.mock import patch
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from clearformer.model.linear import LinearLayer, joint_linear, linear, matrix_vector
+from clearformer.model.fast.products import Linear, joint_linear, linear, linear_each, matrix_vector
 
 I, O = 7, 11  # noqa: E741  (inputs and outputs)
 
@@ -33,7 +35,7 @@ def test_a_bfloat16_sum_is_exact_to_its_last_digit() -> None:
 
 
 def test_uncompiled_it_is_torchs_own_to_the_bit() -> None:
-    layer = LinearLayer(I, O)
+    layer = Linear(I, O)
     x = torch.randn(1, 1, I)
 
     assert torch.equal(layer(x), F.linear(x, layer.weight, layer.bias))
@@ -42,8 +44,28 @@ def test_uncompiled_it_is_torchs_own_to_the_bit() -> None:
 
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_several_matrices_at_once_are_each_by_itself(has_bias: bool) -> None:
-    layers = [LinearLayer(I, n, bias=has_bias, dtype=torch.float64) for n in (O, 3, 5)]
+    layers = [Linear(I, n, bias=has_bias, dtype=torch.float64) for n in (O, 3, 5)]
     x = torch.randn(2, 4, I, dtype=torch.float64)
 
     for found, layer in zip(joint_linear(x, layers), layers, strict=True):
         torch.testing.assert_close(found, layer(x), rtol=0, atol=1e-14)
+
+
+def test_matrices_are_joined_in_compiled_training_of_small_batches_alone() -> None:
+    layers = [Linear(I, n) for n in (O, 3)]
+    x = torch.randn(2, 4, I)
+    module = "clearformer.model.fast.products"
+
+    with patch(f"{module}.joint_linear", side_effect=joint_linear) as joint:
+        apart = linear_each(x, *layers)
+        with patch("torch.compiler.is_compiling", return_value=True):
+            joined = linear_each(x, *layers)
+            linear_each(x, layers[0], torch.nn.Identity())  # which is no matrix
+            with torch.no_grad():  # writing a text, the joined matrix would be made anew for every token
+                linear_each(x, *layers)
+            with patch(f"{module}.SMALL_BATCH", x.numel() - 1):
+                linear_each(x, *layers)
+
+    assert joint.call_count == 1
+    for one, other in zip(joined, apart, strict=True):
+        torch.testing.assert_close(one, other)

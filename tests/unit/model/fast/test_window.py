@@ -10,16 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clearformer.model import attention as attention_module
-from clearformer.model import window as window_module
-from clearformer.model.attention import Attention, MultiHead, attention_scores, share_heads
+from clearformer.model.attention import Attention, MultiHead
 from clearformer.model.cache import KeyValueCache
+from clearformer.model.fast.window import WindowBlocks, window_blocks, within_reach
 from clearformer.model.hooks import hooked
 from clearformer.model.masks import Mask
-from clearformer.model.window import WindowBlocks, window_blocks, within_reach
 
 B, H, K, DH = 2, 6, 3, 5
-SCALE = DH**-0.5
 
 
 def text_mask(n: int, causal: bool, first: int = 0) -> Mask:
@@ -39,10 +36,9 @@ def heads(n_queries: int, n_keys: int | None = None, n_texts: int = B) -> list[T
     ]
 
 
-def masked(q: Tensor, k: Tensor, v: Tensor, mask: Mask, window: int) -> Tensor:
+def masked(q: Tensor, k: Tensor, v: Tensor, mask: Mask, window: int, bias: Tensor | None = None) -> Tensor:
     """The formula over all T x T scores."""
-    scores = attention_scores(q, share_heads(k, H), SCALE, mask.attend(window))
-    return scores.softmax(-1) @ share_heads(v, H)
+    return attention_with(window).formula(q, k, v, mask, bias)
 
 
 def assert_equal_with_gradients(one: Tensor, other: Tensor, inputs: list[Tensor]) -> None:
@@ -107,8 +103,8 @@ def test_a_window_in_blocks_is_the_masked_formula(
     attention, mask, (q, k, v) = attention_with(window), text_mask(n, causal), heads(n)
 
     with (
-        patch.object(window_module, "LEAST_BLOCK", least),
-        patch.object(attention_module, "formula_is_faster", return_value=formula),
+        patch("clearformer.model.fast.window.LEAST_BLOCK", least),
+        patch("clearformer.model.fast.attention_forms.formula_is_faster", return_value=formula),
     ):
         z = attention.mix(q, k, v, mask, None, None)
 
@@ -157,7 +153,7 @@ def test_dropout_in_blocks_leaves_the_expected_pattern() -> None:
     attention, mask = attention_with(window, dropout=0.5), text_mask(n, causal=True)
     q, k, v = (x.expand(draws, *x.shape[1:]) for x in heads(n, n_texts=1))
 
-    with patch.object(window_module, "LEAST_BLOCK", 1):
+    with patch("clearformer.model.fast.window.LEAST_BLOCK", 1):
         assert window_blocks(mask, window) is not None
         z = attention.train().mix(q, k, v, mask, None, None)
         still = attention.eval().mix(q, k, v, mask, None, None)
@@ -180,8 +176,7 @@ def test_what_is_added_to_the_scores_is_added() -> None:
     attention, mask, (q, k, v) = attention_with(5), text_mask(131, causal=True), heads(131)
     bias = torch.randn(H, 131, 131, dtype=torch.float64)
     z = attention.mix(q, k, v, mask, bias, None)
-    scores = attention_scores(q, share_heads(k, H), SCALE, mask.attend(5), bias)
-    assert_equal_with_gradients(z, scores.softmax(-1) @ share_heads(v, H), [q, k, v])
+    assert_equal_with_gradients(z, masked(q, k, v, mask, 5, bias), [q, k, v])
 
 
 # --- a cache ----------------------------------------------------------------------------------------------

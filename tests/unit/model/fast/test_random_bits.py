@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clearformer.model.dropout import N_DRAWS, dropout, dropout_factors, n_dropped_of
+from clearformer.model.fast.random_bits import N_DRAWS, dropout, dropout_factors, n_dropped_of
 
 MANY = torch.ones(500, 401)  # an odd number of them: four are drawn at a time
 

@@ -1,0 +1,27 @@
+"""Costs of a configuration: parameters, FLOPs, bytes, each by formula and as measured on the model itself.
+
+The two ways know nothing of each other, and the tests hold them equal for every kind of every slot. `slots.py` is where
+each kind answers for itself.
+"""
+
+from clearformer.cost.activations import analytic_activations
+from clearformer.cost.flops import Flops, analytic_flops, measured_flops
+from clearformer.cost.live_bytes import LiveBytes
+from clearformer.cost.parameters import (
+    COMPONENTS,
+    analytic_matrices,
+    analytic_parameters,
+    measured_parameters,
+)
+
+__all__ = [
+    "COMPONENTS",
+    "Flops",
+    "LiveBytes",
+    "analytic_activations",
+    "analytic_flops",
+    "analytic_matrices",
+    "analytic_parameters",
+    "measured_flops",
+    "measured_parameters",
+]

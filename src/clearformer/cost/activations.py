@@ -1,0 +1,38 @@
+"""Bytes that the forward pass leaves for the backward pass, from the configuration's arithmetic alone."""
+
+from clearformer.cost.parameters import COMPONENTS, all_norms, head_matrix
+from clearformer.cost.slots import FLOAT_BYTES, attention_floats, ffn_floats, norm_floats, position_bytes
+from clearformer.errors import ConfigError
+from clearformer.model.config import ModelConfig
+from clearformer.model.positions import Relative
+
+
+def analytic_activations(config: ModelConfig, batch_size: int, seq_len: int) -> dict[str, int]:
+    """Bytes kept from the forward pass for the backward pass, the next-token loss included, by component.
+
+    In float32, without dropout, with fused attention as torch's CPU kernels do it. A module keeps what its
+    gradient needs: a matrix its input, a norm its input and its statistics, attention q, k, v, its result and one
+    sum a head, an activation function its input or its result.
+
+    Raises:
+        ConfigError: the vocabulary's size is not set, or there is no formula here: of linear attention, a window
+            within the text, relative positions, parallel sub-layers (which keep one input for both), and the
+            families other than decoders.
+    """
+    if config.family != "decoder" or config.parallel or isinstance(config.position, Relative):
+        raise ConfigError(
+            "model.family: activations are known by formula for decoders without relative positions or parallel "
+            "sub-layers; plan counts them"
+        )
+    head = head_matrix(config)
+    floats_per_token = {
+        "attention": config.n_layers * attention_floats(config.attention, config, seq_len),
+        "ffn": config.n_layers * ffn_floats(config.ffn, config.d_model),
+        "norms": sum(times * norm_floats(norm, size) for norm, size, times in all_norms(config)),
+        # The head's input, the log-probabilities, and before them the capped logits.
+        "head": config.d_model + head.n_out * (1 if config.logit_soft_cap is None else 2),
+    }
+    n_tokens = batch_size * seq_len
+    kept = {name: FLOAT_BYTES * n_tokens * floats for name, floats in floats_per_token.items()}
+    positions = position_bytes(config.position, config, seq_len)
+    return dict.fromkeys(COMPONENTS, 0) | kept | {"position": positions}

@@ -1,0 +1,137 @@
+"""FLOPs by component: from the configuration's arithmetic alone, and counted while the model runs.
+
+A multiply-add is 2 FLOPs. Only matrix products count: embeddings are looked up, which is 0, and what norms, activations
+and softmax do is small beside the products. The backward pass forms two products for each of the forward pass (one for
+the input's gradient, one for the weight's), so it counts twice. Attention counts all T x T scores, causal or not, as
+the literature does; a kernel that skips what lies above the diagonal does about half. Of a window over a long text and
+of linear attention it counts what their blocks and chunks form. With N weights in matrices full attention takes
+6 N + 12 L T d a token, forward and backward (Kaplan et al. 2020, 2.1; Chowdhery et al. 2022, appendix B).
+
+Letters: T positions, L layers, d d_model.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearformer.cost.parameters import (
+    COMPONENT_OF,
+    COMPONENTS,
+    attention_matrices,
+    ffn_matrices,
+    head_matrices,
+    n_attentions,
+    n_ffns,
+)
+from clearformer.cost.slots import Matrix, Reading, mixing
+from clearformer.model.config import ModelConfig
+from clearformer.model.transformer import Transformer
+
+SUB_LAYERS = ("attn", "cross_attn", "mlp")
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Floating-point operations by component, in the forward and in the backward pass."""
+
+    forward: dict[str, int]
+    backward: dict[str, int]
+
+
+def analytic_flops(config: ModelConfig, seq_len: int) -> Flops:
+    """FLOPs of one text of T tokens, from the configuration's arithmetic alone; divide by T for those of a token.
+
+    Of an encoder-decoder, those of a pair of texts of T tokens each. A classifier's head reads one vector a text.
+
+    Raises:
+        ConfigError: the vocabulary's size is not set.
+    """
+    projections = n_attentions(config) * _multiply_adds(attention_matrices(config), seq_len)
+    head_tokens = seq_len if config.n_classes is None else 1
+    multiply_adds = dict.fromkeys(COMPONENTS, 0) | {
+        "attention": projections + _all_mixing(config, seq_len),
+        "ffn": n_ffns(config) * _multiply_adds(ffn_matrices(config), seq_len),
+        "head": _multiply_adds(head_matrices(config), head_tokens),
+    }
+    forward = {component: 2 * count for component, count in multiply_adds.items()}
+    return Flops(forward, backward={component: 2 * count for component, count in forward.items()})
+
+
+def _all_mixing(config: ModelConfig, seq_len: int) -> int:
+    """Multiply-adds that mix positions in all attention sub-layers; who reads backwards only depends on the stack."""
+
+    def of(causal: bool, cross: bool = False) -> int:
+        return mixing(config.attention, config, Reading(seq_len, causal, cross))
+
+    if config.family == "decoder":
+        return config.n_layers * of(causal=True)
+    encoder = config.n_layers * of(causal=False)
+    if config.family == "encoder":
+        return encoder
+    return encoder + config.decoder_layers * (of(causal=False, cross=True) + of(causal=True))
+
+
+def _multiply_adds(matrices: list[Matrix], n_tokens: int) -> int:
+    return n_tokens * sum(matrix.uses * matrix.size for matrix in matrices)
+
+
+def measured_flops(model: Transformer, seq_len: int) -> Flops:
+    """FLOPs of one text of T tokens, counted while the model runs on the meta device.
+
+    Every sub-layer is counted by itself, on what it read in the model; the head is what they leave of the whole (a
+    tied head is no module of its own). The backward pass is at most twice the forward pass: a product whose operand
+    needs no gradient is not formed (the constant scores of `mean`, the empty sums that linear attention begins with).
+    """
+    flops = Flops(dict.fromkeys(COMPONENTS, 0), dict.fromkeys(COMPONENTS, 0))
+    tokens = torch.zeros(1, seq_len, dtype=torch.long, device="meta")
+    with _noted_sub_layers(model) as runs:
+        flops.forward["head"], flops.backward["head"] = _run_and_count(
+            model, [tokens] * model.config.n_stacks
+        )
+    for component, module, inputs in runs:
+        forward, backward = _run_and_count(module, inputs)
+        flops.forward[component] += forward
+        flops.backward[component] += backward
+        flops.forward["head"] -= forward
+        flops.backward["head"] -= backward
+    model.zero_grad()
+    return flops
+
+
+@contextmanager
+def _noted_sub_layers(model: nn.Module) -> Iterator[list[tuple[str, nn.Module, list[Any]]]]:
+    """The component, module and inputs of each sub-layer that runs inside the `with` block."""
+    runs: list[tuple[str, nn.Module, list[Any]]] = []
+
+    def note(component: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        runs.append((component, module, [_leaf(value) for value in inputs]))
+
+    names = {module: path.rpartition(".")[2] for path, module in model.named_modules()}
+    hooks = [
+        module.register_forward_pre_hook(partial(note, COMPONENT_OF[name]))
+        for module, name in names.items()
+        if name in SUB_LAYERS
+    ]
+    yield runs
+    for hook in hooks:
+        hook.remove()
+
+
+def _leaf(value: Any) -> Any:
+    return value.detach().requires_grad_() if isinstance(value, Tensor) else value
+
+
+def _run_and_count(module: nn.Module, inputs: list[Any]) -> tuple[int, int]:
+    """FLOPs of the forward and of the backward pass."""
+    from torch.utils.flop_counter import FlopCounterMode  # takes a third of a second to import
+
+    with FlopCounterMode(display=False) as counter:
+        result = module(*inputs)
+        forward = counter.get_total_flops()
+        result.sum().backward()
+        return forward, counter.get_total_flops() - forward

@@ -1,0 +1,343 @@
+"""Each kind's own costs: a function for each question, and under it the answer of each kind.
+
+A kind that has none (one of your own) is refused in one line; `measured_parameters` and `measured_flops` need none.
+
+Letters: T positions, S keys, D d_model, F d_ff.
+"""
+
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any, NoReturn
+
+from clearformer.config import Spec
+from clearformer.errors import ConfigError
+from clearformer.model.attention import Dot, Last, Linear, Mean, MultiHead, Shared
+from clearformer.model.config import ModelConfig
+from clearformer.model.fast.window import WindowBlocks
+from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
+from clearformer.model.linear_attention import linear_chunks
+from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
+from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE, Sinusoidal
+
+FLOAT_BYTES = 4
+INDEX_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix that every token's vector is multiplied by, and its bias.
+
+    Attributes:
+        uses: How often each token is multiplied by it.
+    """
+
+    n_in: int
+    n_out: int
+    bias: bool = False
+    uses: int = 1
+
+    @property
+    def size(self) -> int:
+        return self.n_in * self.n_out
+
+    @property
+    def bias_size(self) -> int:
+        return self.n_out if self.bias else 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How an attention sub-layer reads a text of T positions.
+
+    Attributes:
+        cross: Whether it is another text than the one that reads.
+    """
+
+    n_positions: int
+    causal: bool
+    cross: bool = False
+
+
+def no_formula(question: str, spec: Any) -> NoReturn:
+    raise ConfigError(f"{question} of {getattr(spec, 'kind', spec)!r} is measured, not known by formula")
+
+
+# --- matrices of one sub-layer ------------------------------------------------------------------------------
+
+
+@singledispatch
+def matrices(spec: Spec | None, d_model: int) -> list[Matrix]:
+    """The matrices of an attention or feed-forward sub-layer."""
+    no_formula("the size", spec)
+
+
+@matrices.register(Last)
+@matrices.register(Mean)
+@matrices.register(Dot)
+@matrices.register(NoFeedForward)
+def _(spec: Spec, d_model: int) -> list[Matrix]:
+    return []
+
+
+@matrices.register
+def _(spec: Shared, d_model: int) -> list[Matrix]:
+    return [Matrix(d_model, d_model, uses=2)]  # for the queries and for the keys
+
+
+@matrices.register(MultiHead)
+@matrices.register(Linear)
+def _(spec: MultiHead | Linear, d_model: int) -> list[Matrix]:
+    n_heads, d_head = spec.heads(d_model)
+    joined, joined_kv = n_heads * d_head, spec.n_key_value_heads * d_head
+    queries, keys = Matrix(d_model, joined, spec.qkv_bias), Matrix(d_model, joined_kv, spec.qkv_bias)
+    values = [keys] if spec.value else []
+    return [queries, keys, *values, *([Matrix(joined, d_model, spec.output_bias)] if spec.output else [])]
+
+
+@matrices.register(ReLU)
+@matrices.register(GELU)
+@matrices.register(SiLU)
+@matrices.register(ReLU2)
+def _(spec: ReLU | GELU | SiLU | ReLU2, d_model: int) -> list[Matrix]:
+    d_ff = spec.width(d_model)
+    return [Matrix(d_model, d_ff, spec.bias), Matrix(d_ff, d_model, spec.bias)]
+
+
+@matrices.register(SwiGLU)
+@matrices.register(GEGLU)
+def _(spec: SwiGLU | GEGLU, d_model: int) -> list[Matrix]:
+    d_ff = spec.width(d_model)
+    return [Matrix(d_model, d_ff, spec.bias)] * 2 + [Matrix(d_ff, d_model, spec.bias)]
+
+
+# --- multiply-adds that mix the positions of one text in one sub-layer --------------------------------------
+
+
+@singledispatch
+def mixing(spec: Spec, config: ModelConfig, reading: Reading) -> int:
+    """Multiply-adds of the scores, and of the values that they weigh."""
+    no_formula("the mixing", spec)
+
+
+@mixing.register
+def _(spec: Last, config: ModelConfig, reading: Reading) -> int:
+    return 0
+
+
+@mixing.register
+def _(spec: Mean, config: ModelConfig, reading: Reading) -> int:
+    return reading.n_positions**2 * (1 + config.d_model)  # its queries and keys are a single 0
+
+
+@mixing.register(Dot)
+@mixing.register(Shared)
+def _(spec: Dot | Shared, config: ModelConfig, reading: Reading) -> int:
+    n_heads, d_head = spec.heads(config.d_model)
+    return reading.n_positions**2 * n_heads * 2 * d_head
+
+
+@mixing.register
+def _(spec: MultiHead, config: ModelConfig, reading: Reading) -> int:
+    n_heads, d_head = spec.heads(config.d_model)
+    # Cross-attention has no window: two texts' positions have no distance. With a bias all scores are formed.
+    in_blocks = not reading.cross and not adds_bias(config.position)
+    blocks = WindowBlocks.of(reading.n_positions, spec.window, reading.causal) if in_blocks else None
+    n_pairs = reading.n_positions**2 if blocks is None else blocks.n_pairs
+    return n_pairs * n_heads * 2 * d_head
+
+
+@mixing.register
+def _(spec: Linear, config: ModelConfig, reading: Reading) -> int:
+    n_heads, d_head = spec.heads(config.d_model)
+    sums = 2 * d_head**2 + d_head  # k^T v, and the sums to divide by
+    if not reading.causal:
+        return reading.n_positions * n_heads * sums
+    n_chunks, chunk = linear_chunks(reading.n_positions)
+    within = chunk * 2 * d_head  # pairs inside a chunk
+    return n_chunks * chunk * n_heads * (within + (sums if n_chunks > 1 else 0))
+
+
+# --- norms and positions ------------------------------------------------------------------------------------
+
+
+@singledispatch
+def norm_parameters(spec: Spec, size: int) -> int:
+    """Parameters of a norm of so many numbers."""
+    no_formula("the size", spec)
+
+
+@norm_parameters.register
+def _(spec: NoNorm, size: int) -> int:
+    return 0
+
+
+@norm_parameters.register
+def _(spec: LayerNorm, size: int) -> int:
+    return 2 * size if spec.bias else size
+
+
+@norm_parameters.register
+def _(spec: RMSNorm, size: int) -> int:
+    return size if spec.learned else 0
+
+
+@singledispatch
+def position_parameters(spec: Spec, config: ModelConfig) -> int:
+    """Parameters of the positions of one stack."""
+    no_formula("the size", spec)
+
+
+@position_parameters.register(NoPositions)
+@position_parameters.register(Sinusoidal)
+@position_parameters.register(RoPE)
+@position_parameters.register(ALiBi)
+def _(spec: Spec, config: ModelConfig) -> int:
+    return 0
+
+
+@position_parameters.register
+def _(spec: Learned, config: ModelConfig) -> int:
+    return config.max_seq_len * config.d_model
+
+
+@position_parameters.register
+def _(spec: Relative, config: ModelConfig) -> int:
+    return spec.n_buckets * config.attention.heads(config.d_model)[0]
+
+
+@singledispatch
+def adds_bias(spec: Spec) -> bool:
+    """Whether positions add to the scores."""
+    return False
+
+
+@adds_bias.register(ALiBi)
+@adds_bias.register(Relative)
+def _(spec: Spec) -> bool:
+    return True
+
+
+# --- floats kept for the backward pass ----------------------------------------------------------------------
+
+
+@singledispatch
+def attention_floats(spec: Spec, config: ModelConfig, seq_len: int) -> int:
+    """Floats a token that one sub-layer keeps: input, q, k and v where they are made, the result, the rows' sums."""
+    no_formula("the memory", spec)
+
+
+@attention_floats.register
+def _(spec: Last, config: ModelConfig, seq_len: int) -> int:
+    return 0
+
+
+@attention_floats.register
+def _(spec: Mean, config: ModelConfig, seq_len: int) -> int:
+    return seq_len  # no fused kernel, so its weights are kept; but nothing for the scores, which are constant
+
+
+@attention_floats.register
+def _(spec: Dot, config: ModelConfig, seq_len: int) -> int:
+    return _with_result(spec, config, 2 * config.d_model if config.position.rotates else 0)
+
+
+@attention_floats.register
+def _(spec: Shared, config: ModelConfig, seq_len: int) -> int:
+    return _with_result(spec, config, 2 * config.d_model)
+
+
+@attention_floats.register
+def _(spec: MultiHead, config: ModelConfig, seq_len: int) -> int:
+    if spec.window is not None and spec.window < seq_len:
+        raise ConfigError(
+            "model.attention.window: the activations of a window within the text are counted, not known by formula"
+        )
+    n_heads, d_head = spec.heads(config.d_model)
+    n_keys_and_values = (2 if spec.value else 1) * spec.n_key_value_heads
+    return _with_result(spec, config, (n_heads + n_keys_and_values) * d_head)
+
+
+@attention_floats.register
+def _(spec: Linear, config: ModelConfig, seq_len: int) -> int:
+    raise ConfigError(
+        "model.attention.kind: linear attention's activations are counted, not known by formula"
+    )
+
+
+def _with_result(spec: Dot | Shared | MultiHead, config: ModelConfig, made: int) -> int:
+    n_heads, d_head = spec.heads(config.d_model)
+    return config.d_model + made + n_heads * d_head + n_heads
+
+
+@singledispatch
+def ffn_floats(spec: Spec, d_model: int) -> int:
+    """Floats a token that one feed-forward sub-layer keeps."""
+    no_formula("the memory", spec)
+
+
+@ffn_floats.register
+def _(spec: NoFeedForward, d_model: int) -> int:
+    return 0
+
+
+@ffn_floats.register
+def _(spec: ReLU, d_model: int) -> int:
+    return d_model + spec.width(d_model)  # its gradient needs its result, which the next matrix keeps as well
+
+
+@ffn_floats.register(GELU)
+@ffn_floats.register(SiLU)
+@ffn_floats.register(ReLU2)
+def _(spec: GELU | SiLU | ReLU2, d_model: int) -> int:
+    return d_model + 2 * spec.width(d_model)
+
+
+@ffn_floats.register(SwiGLU)
+@ffn_floats.register(GEGLU)
+def _(spec: SwiGLU | GEGLU, d_model: int) -> int:
+    # The gate before and after its activation, the vector it multiplies, and the product.
+    return d_model + 4 * spec.width(d_model)
+
+
+@singledispatch
+def norm_floats(spec: Spec, size: int) -> int:
+    """Floats that a norm of so many numbers keeps."""
+    no_formula("the memory", spec)
+
+
+@norm_floats.register
+def _(spec: NoNorm, size: int) -> int:
+    return 0
+
+
+@norm_floats.register
+def _(spec: LayerNorm, size: int) -> int:
+    return size + 2
+
+
+@norm_floats.register
+def _(spec: RMSNorm, size: int) -> int:
+    return 2 * size + 1 if spec.learned else size + 1  # the weight's gradient needs the normalised input
+
+
+@singledispatch
+def position_bytes(spec: Spec, config: ModelConfig, seq_len: int) -> int:
+    """Bytes that positions keep, whatever the batch."""
+    return 0
+
+
+@position_bytes.register
+def _(spec: Learned, config: ModelConfig, seq_len: int) -> int:
+    return INDEX_BYTES * seq_len
+
+
+@position_bytes.register
+def _(spec: RoPE, config: ModelConfig, seq_len: int) -> int:
+    _, d_head = config.attention.heads(config.d_model)  # cosines and sines, for queries and for keys
+    return FLOAT_BYTES * config.n_layers * 2 * spec.rotated_dims(d_head) * seq_len
+
+
+@position_bytes.register
+def _(spec: ALiBi, config: ModelConfig, seq_len: int) -> int:
+    n_heads, _ = config.attention.heads(config.d_model)
+    return FLOAT_BYTES * config.n_layers * n_heads * seq_len**2

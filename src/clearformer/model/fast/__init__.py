@@ -1,0 +1,18 @@
+"""Other forms of what the model computes, quicker on some machine; nobody needs them to understand it.
+
+Each is named after the plain definition that it replaces, chooses between that and itself by shapes, types and
+device, and is equal to it by a test under tests/unit/model/fast. benchmarks/RESULTS.md has what each gains.
+
+    attention   softmax(Q K^T scale + bias + M) V      one kernel; blocks of a window; sums for one token
+    dropout     x with numbers set to 0                from raw random bits, on a CPU
+    linear      x W^T + b                              sums for one vector; several matrices at once
+    relu        max(0, x)                              its gradient by the sign of its result
+"""
+
+from clearformer.model.fast.attention_forms import attention
+from clearformer.model.fast.compiling import compile_step
+from clearformer.model.fast.products import Linear, linear, linear_each
+from clearformer.model.fast.random_bits import dropout
+from clearformer.model.fast.relu_by_sign import relu
+
+__all__ = ["Linear", "attention", "compile_step", "dropout", "linear", "linear_each", "relu"]

@@ -1,0 +1,65 @@
+"""x W^T + b: of a single vector by sums that the compiler turns into a loop, and of several matrices at once.
+
+Shapes: I inputs, O outputs.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+SMALL_BATCH = 2**17  # numbers; between those of the two steps that `joins_products` was measured on
+
+
+class Linear(nn.Linear):
+    """`torch.nn.Linear` by `linear`."""
+
+    def forward(self, input: Float[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:  # noqa: A002  (torch's name)
+        return linear(input, self.weight, self.bias)
+
+
+def linear(
+    x: Float[Tensor, "*B I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
+) -> Float[Tensor, "*B O"]:
+    """x W^T + b; of one vector, compiled for a CPU, by `matrix_vector`."""
+    if torch.compiler.is_compiling() and x.device.type == "cpu" and x.shape[:-1].numel() == 1:
+        return matrix_vector(x, weight, bias)
+    return F.linear(x, weight, bias)
+
+
+def matrix_vector(
+    x: Float[Tensor, "*B I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
+) -> Float[Tensor, "*B O"]:
+    """x W^T + b of one vector (all of B are 1) as sums, in float32 at least.
+
+    Compiled, they are one pass over the weights at the memory's speed, which torch's product does not reach.
+    """
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    y = (weight.to(dtype) * x.reshape(-1).to(dtype)).sum(-1)
+    if bias is not None:
+        y = y + bias.to(dtype)
+    return y.to(x.dtype).view(*x.shape[:-1], -1)
+
+
+def linear_each(x: Float[Tensor, "*B I"], *layers: nn.Module) -> tuple[Float[Tensor, "*B _"], ...]:
+    """Each layer's result of x; where `joins_products` says so, by one product with their joined matrix."""
+    if not joins_products(x) or not all(isinstance(layer, Linear) for layer in layers):
+        return tuple(layer(x) for layer in layers)
+    return joint_linear(x, [layer for layer in layers if isinstance(layer, Linear)])
+
+
+def joint_linear(x: Float[Tensor, "*B I"], layers: list[Linear]) -> tuple[Float[Tensor, "*B _"], ...]:
+    """The results of layers that all have a bias or all have none, by one product with their joined matrix."""
+    weight = torch.cat(tuple(layer.weight for layer in layers))
+    biases = tuple(layer.bias for layer in layers if layer.bias is not None)
+    y = linear(x, weight, torch.cat(biases) if biases else None)
+    return y.split([layer.out_features for layer in layers], dim=-1)
+
+
+def joins_products(x: Float[Tensor, "*B I"]) -> bool:
+    """Whether several products of x are formed as one: in compiled training on a CPU, of small batches.
+
+    Calling products so small costs as much as they do; of larger ones, copying the parts out of the whole costs more.
+    """
+    small = x.device.type == "cpu" and x.numel() <= SMALL_BATCH
+    return small and torch.compiler.is_compiling() and torch.is_grad_enabled()
