@@ -36,6 +36,11 @@ from clearformer.model.positions import Positions
 Queries = Float[Tensor, "B T H Dh"]
 Keys = Float[Tensor, "B S K Dh"]
 Values = Float[Tensor, "B S K Dv"]
+Q = Float[Tensor, "B H T Dh"]
+K = Float[Tensor, "B K S Dh"]
+V = Float[Tensor, "B K S Dv"]
+Z = Float[Tensor, "B H T Dv"]
+Bias = Float[Tensor, "*#B H T S"]
 
 
 # --- the formula --------------------------------------------------------------------------------------------
@@ -50,14 +55,7 @@ class Attention(nn.Module, ABC):
         self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
         self.hook_attn_scores, self.hook_pattern, self.hook_z = HookPoint(), HookPoint(), HookPoint()
 
-    def formula(
-        self,
-        q: Float[Tensor, "B H T Dh"],
-        k: Float[Tensor, "B K S Dh"],
-        v: Float[Tensor, "B K S Dv"],
-        mask: Mask,
-        bias: Float[Tensor, "*#B H T S"] | None,
-    ) -> Float[Tensor, "B H T Dv"]:
+    def formula(self, q: Q, k: K, v: V, mask: Mask, bias: Bias | None) -> Z:
         """softmax(Q K^T scale + bias + M) V."""
         k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
         scores = q @ k.transpose(-2, -1) * self.scale  # [B H T S]
@@ -100,15 +98,7 @@ class Attention(nn.Module, ABC):
         z = self.hook_z(self.mix(q, k, v, mask, bias, cache).transpose(1, 2))  # [B T H Dh]
         return self.output(z.flatten(2))
 
-    def mix(
-        self,
-        q: Float[Tensor, "B H T Dh"],
-        k: Float[Tensor, "B K _ Dh"],
-        v: Float[Tensor, "B K _ Dv"],
-        mask: Mask,
-        bias: Float[Tensor, "*#B H T S"] | None,
-        cache: Any,
-    ) -> Float[Tensor, "B H T Dv"]:
+    def mix(self, q: Q, k: K, v: V, mask: Mask, bias: Float[Tensor, "..."] | None, cache: Any) -> Z:
         """The formula, in the open where somebody looks at its scores or pattern."""
         if cache is not None:
             k, v = cache.append(mask.k_pos.shape[-1] - k.shape[2], k, v)
@@ -414,15 +404,7 @@ class LinearModule(ProjectedHeads):
     def new_cache(self) -> LayerCache:
         return LinearCache()
 
-    def mix(
-        self,
-        q: Float[Tensor, "B H T Dh"],
-        k: Float[Tensor, "B K S Dh"],
-        v: Float[Tensor, "B K S Dv"],
-        mask: Mask,
-        bias: Tensor | None,
-        cache: Any,
-    ) -> Float[Tensor, "B H T Dv"]:
+    def mix(self, q: Q, k: K, v: V, mask: Mask, bias: Float[Tensor, "..."] | None, cache: Any) -> Z:
         q, k, v = positive(q), share_heads(positive(k), q.shape[1]), share_heads(v, q.shape[1])
         if mask.padding is not None:
             k = k * mask.padding[:, None, -k.shape[2] :, None]  # a padding token adds nothing to any sum

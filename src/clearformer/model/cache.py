@@ -1,4 +1,4 @@
-"""What attention keeps between calls, so that a new token costs one step and not the whole text again.
+"""Keys and values that attention keeps between calls, so that a new token costs one step and not the whole text again.
 
 Shapes: B batch, T new positions, S all positions so far, K key/value heads, Dh head size.
 """
@@ -14,7 +14,7 @@ from clearformer.errors import UserError
 
 
 class LayerCache(ABC):
-    """What one layer keeps."""
+    """The cache of one layer."""
 
     def make_room(self, n_before: int, n: int) -> None:  # noqa: B027  (for most there is nothing to do)
         """Let `n` positions fit beside each other, `n_before` of which are kept already."""
@@ -124,7 +124,7 @@ class MemoryCache(LayerCache):
     def once(
         self, make: Callable[[], tuple[Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]]
     ) -> tuple[Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]:
-        """What `make` returned when it was first called."""
+        """The result of `make` when it was first called."""
         if self._keys_values is None:
             self._keys_values = make()
         return self._keys_values
@@ -136,7 +136,7 @@ class MemoryCache(LayerCache):
 
 
 class BlockCache(LayerCache):
-    """What one block keeps: of its own text, and of the text that it reads besides, where there is one."""
+    """The caches of one block: of its own text, and of the text that it reads besides, where there is one."""
 
     def __init__(self, attn: LayerCache, cross: MemoryCache | None = None) -> None:
         self.attn, self.cross = attn, cross

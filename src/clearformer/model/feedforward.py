@@ -3,6 +3,7 @@
 Shapes: B batch, T positions, D d_model, F d_ff.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Literal
@@ -16,6 +17,8 @@ from clearformer.config import Spec
 from clearformer.model import fast
 from clearformer.model.hooks import HookPoint
 
+Activation = Callable[[Tensor], Tensor]
+
 
 class NoFeedForward(Spec):
     """No feed-forward sub-layer (lecture 000, section 5.4.1: attention-only blocks)."""
@@ -26,21 +29,28 @@ class NoFeedForward(Spec):
         return None
 
 
-class _TwoLayers(Spec):
-    """W_out f(W_in x), D -> F -> D."""
+class _TwoLayers(Spec, ABC):
+    """W_out f(W_in x), D -> F -> D; F is four times D where it is not given (the original paper's choice)."""
 
     d_ff: PositiveInt | None = None
     bias: bool = True
 
     def width(self, d_model: int) -> int:
-        """F: what was set, or four times D (the original paper's choice)."""
+        """F."""
         return self.d_ff or 4 * d_model
+
+    @abstractmethod
+    def activation(self) -> Activation:
+        """f."""
+
+    def build(self, d_model: int) -> nn.Module:
+        return FeedForward(d_model, self.width(d_model), self.bias, self.activation())
 
 
 class FeedForward(nn.Module):
-    """W_out f(W_in x)."""
+    """See `_TwoLayers`."""
 
-    def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Activation) -> None:
         super().__init__()
         self.W_in = fast.Linear(d_model, d_ff, bias=bias)
         self.W_out = fast.Linear(d_ff, d_model, bias=bias)
@@ -57,8 +67,8 @@ class ReLU(_TwoLayers):
 
     kind: Literal["relu"] = "relu"
 
-    def build(self, d_model: int) -> nn.Module:
-        return FeedForward(d_model, self.width(d_model), self.bias, fast.relu)
+    def activation(self) -> Activation:
+        return fast.relu
 
 
 class GELU(_TwoLayers):
@@ -67,10 +77,8 @@ class GELU(_TwoLayers):
     kind: Literal["gelu"] = "gelu"
     approximate: Literal["none", "tanh"] = "none"
 
-    def build(self, d_model: int) -> nn.Module:
-        return FeedForward(
-            d_model, self.width(d_model), self.bias, partial(F.gelu, approximate=self.approximate)
-        )
+    def activation(self) -> Activation:
+        return partial(F.gelu, approximate=self.approximate)
 
 
 class ReLU2(_TwoLayers):
@@ -78,8 +86,8 @@ class ReLU2(_TwoLayers):
 
     kind: Literal["relu2"] = "relu2"
 
-    def build(self, d_model: int) -> nn.Module:
-        return FeedForward(d_model, self.width(d_model), self.bias, relu2)
+    def activation(self) -> Activation:
+        return relu2
 
 
 def relu2(x: Tensor) -> Tensor:
@@ -92,12 +100,12 @@ class SiLU(_TwoLayers):
 
     kind: Literal["silu"] = "silu"
 
-    def build(self, d_model: int) -> nn.Module:
-        return FeedForward(d_model, self.width(d_model), self.bias, F.silu)
+    def activation(self) -> Activation:
+        return F.silu
 
 
-class _Gated(Spec):
-    """(f(x W_gate) * x W_in) W_out (Shazeer 2020; lecture 002, section 6).
+class _Gated(Spec, ABC):
+    """W_out (f(W_gate x) * W_in x) (Shazeer 2020; lecture 002, section 6).
 
     Three matrices instead of two: the default width is two thirds of 4D, rounded up to a multiple of 8, so that
     the parameters are those of the other kinds.
@@ -107,13 +115,21 @@ class _Gated(Spec):
     bias: bool = False
 
     def width(self, d_model: int) -> int:
+        """F."""
         return self.d_ff or -(-8 * d_model // 24) * 8
+
+    @abstractmethod
+    def activation(self) -> Activation:
+        """f."""
+
+    def build(self, d_model: int) -> nn.Module:
+        return GatedFeedForward(d_model, self.width(d_model), self.bias, self.activation())
 
 
 class GatedFeedForward(nn.Module):
-    """W_out (f(W_gate x) * W_in x)."""
+    """See `_Gated`."""
 
-    def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Activation) -> None:
         super().__init__()
         self.W_gate = fast.Linear(d_model, d_ff, bias=bias)
         self.W_in = fast.Linear(d_model, d_ff, bias=bias)
@@ -131,8 +147,8 @@ class SwiGLU(_Gated):
 
     kind: Literal["swiglu"] = "swiglu"
 
-    def build(self, d_model: int) -> nn.Module:
-        return GatedFeedForward(d_model, self.width(d_model), self.bias, F.silu)
+    def activation(self) -> Activation:
+        return F.silu
 
 
 class GEGLU(_Gated):
@@ -141,9 +157,8 @@ class GEGLU(_Gated):
     kind: Literal["geglu"] = "geglu"
     approximate: Literal["none", "tanh"] = "tanh"
 
-    def build(self, d_model: int) -> nn.Module:
-        activation = partial(F.gelu, approximate=self.approximate)
-        return GatedFeedForward(d_model, self.width(d_model), self.bias, activation)
+    def activation(self) -> Activation:
+        return partial(F.gelu, approximate=self.approximate)
 
 
 FeedForwardSpec = Annotated[

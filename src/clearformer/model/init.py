@@ -20,7 +20,7 @@ BIASES = ("bias", "head_bias")
 
 
 class _InitSpec(Spec, ABC):
-    """What every kind of initialisation has.
+    """Base of the kinds of initialisation.
 
     Attributes:
         zero_outputs: Whether the outputs and a head of its own begin at 0: each block is then the identity at first,

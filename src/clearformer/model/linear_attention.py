@@ -24,7 +24,7 @@ def positive(x: Tensor) -> Tensor:
 
 
 def linear_pattern(scores: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
-    """What each position gives each that it may read, where all pairs are formed: scores over their sum."""
+    """Each position's weights of those that it may read, where all pairs are formed: scores over their sum."""
     return scores / scores.sum(-1, keepdim=True).clamp_min(TINY)
 
 
@@ -45,8 +45,7 @@ def causal_linear_attention(
     """Linear attention in causal order, in chunks; `memory` holds the sums over all earlier positions.
 
     With a chunk of one position this is the recurrent form, with a chunk of all T the parallel one; the paper
-    shows that they are equal. The products of all chunks are formed at once, and only their sums one after another:
-    for texts of 4,096 positions a layer of width 128 then takes 0.75 of the time in float32 and 0.4 in bfloat16.
+    shows that they are equal. The products of all chunks are formed at once, and only their sums one after another.
     """
     n = q.shape[2]
     q_c, k_c, v_c = in_chunks(q), in_chunks(k), in_chunks(v)  # [B H N C Dh]
@@ -78,7 +77,7 @@ def linear_chunks(n_positions: int) -> tuple[int, int]:
 def running_sums(
     first: Float[Tensor, "B H *D"], of_chunks: Float[Tensor, "B H N *D"]
 ) -> tuple[Float[Tensor, "B H N *D"], Float[Tensor, "B H *D"]]:
-    """What stands in a sum before each chunk, and after the last; in the type of `first`."""
+    """A sum before each chunk, and after the last; in the type of `first`."""
     *before, after = accumulate(of_chunks.unbind(2), initial=first)
     if len(before) == 1:  # as at every new token of a cached text, for which nothing is copied
         return first.unsqueeze(2), after

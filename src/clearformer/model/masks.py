@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Mask:
-    """What each query may read in one forward pass.
+    """The keys that each query may read in one forward pass.
 
     Attributes:
         q_pos: The queries' positions, [T] or [B T].

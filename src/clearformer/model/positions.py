@@ -23,7 +23,7 @@ from clearformer.config import Spec
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a position kind is built from; `causal` where its stack reads in causal order."""
+    """The sizes that positions are built for; `causal` where their stack reads in causal order."""
 
     d_model: int
     n_heads: int
@@ -51,7 +51,7 @@ class Positions(nn.Module):
 
 
 class _PositionSpec(Spec, ABC):
-    """What every kind of positions says of itself."""
+    """Base of the kinds of positions."""
 
     embeds: ClassVar[bool] = False  # whether it adds vectors to the token embeddings
     rotates: ClassVar[bool] = False  # whether it turns queries and keys
@@ -59,6 +59,26 @@ class _PositionSpec(Spec, ABC):
     @abstractmethod
     def build(self, sizes: Sizes) -> Positions:
         """The module."""
+
+
+class ConstantTables(Positions):
+    """Positions made of constants: never saved, and float32 whatever the model is cast to.
+
+    Angles and distances rounded to bfloat16 would merge neighbouring positions, so a cast makes the tables anew
+    (on the CPU, for not every device has the float64 they begin in).
+    """
+
+    def __init__(self, make: Callable[[], dict[str, Tensor]]) -> None:
+        super().__init__()
+        self._make = make
+        for name, table in make().items():
+            self.register_buffer(name, table, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ConstantTables":
+        super()._apply(fn, recurse)
+        for name, table in self._make().items():
+            setattr(self, name, table.to(getattr(self, name).device))
+        return self
 
 
 class NoPositions(_PositionSpec):
@@ -87,6 +107,29 @@ class Sinusoidal(_PositionSpec):
         return SinusoidalPositions(sizes.d_model, sizes.max_seq_len, self.interleaved)
 
 
+class SinusoidalPositions(ConstantTables):
+    """See `Sinusoidal`."""
+
+    table: Tensor
+
+    def __init__(self, d_model: int, max_seq_len: int, interleaved: bool) -> None:
+        super().__init__(lambda: {"table": sinusoidal_table(d_model, max_seq_len, interleaved)})
+
+    def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
+        return self.table[pos]
+
+
+def sinusoidal_table(d_model: int, max_seq_len: int, interleaved: bool = True) -> Float[Tensor, "S D"]:
+    """The encodings of all positions: sines in the even dimensions and cosines in the odd ones, or sines first."""
+    pos = torch.arange(max_seq_len, dtype=torch.float64)[:, None]
+    even = torch.arange(0, d_model, 2, dtype=torch.float64)
+    angles = pos / 10_000 ** (even / d_model)
+    if not interleaved:
+        return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :d_model].float()
+    pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)  # [S D/2 2]
+    return pairs.flatten(1)[:, :d_model].float()
+
+
 class Learned(_PositionSpec):
     """One trained vector per position (GPT-2, BERT; lecture 004, section 4.2)."""
 
@@ -95,6 +138,17 @@ class Learned(_PositionSpec):
 
     def build(self, sizes: Sizes) -> Positions:
         return LearnedPositions(sizes.d_model, sizes.max_seq_len)
+
+
+class LearnedPositions(Positions):
+    """See `Learned`."""
+
+    def __init__(self, d_model: int, max_seq_len: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(max_seq_len, d_model))
+
+    def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
+        return self.weight[pos]
 
 
 class RoPE(_PositionSpec):
@@ -120,6 +174,35 @@ class RoPE(_PositionSpec):
         return RotaryPositions(self.rotated_dims(sizes.d_head), self.theta, sizes.max_seq_len)
 
 
+class RotaryPositions(ConstantTables):
+    """See `RoPE`."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, n_rotated: int, theta: float, max_seq_len: int) -> None:
+        super().__init__(lambda: rotary_tables(n_rotated, theta, max_seq_len))
+        self.n_rotated = n_rotated
+
+    def rotate(self, x: Float[Tensor, "B T H Dh"], pos: Int[Tensor, "*#B T"]) -> Float[Tensor, "B T H Dh"]:
+        cos, sin = (table[pos].unsqueeze(-2).to(x.dtype) for table in (self.cos, self.sin))  # [*B T 1 n/2]
+        first, second, rest = x.split(
+            [self.n_rotated // 2, self.n_rotated // 2, x.shape[-1] - self.n_rotated], -1
+        )
+        return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
+
+
+def rotary_tables(n_rotated: int, theta: float, max_seq_len: int) -> dict[str, Tensor]:
+    """Cosines and sines of every position's angles, [S n/2].
+
+    In float32 from the first step: other implementations do the same, and an angle that is more exact than
+    theirs would differ from them at long positions.
+    """
+    exponents = torch.arange(0, n_rotated, 2, dtype=torch.float32) / n_rotated
+    angles = torch.outer(torch.arange(max_seq_len, dtype=torch.float32), 1.0 / theta**exponents)
+    return {"cos": angles.cos(), "sin": angles.sin()}
+
+
 class ALiBi(_PositionSpec):
     """A penalty on the scores that grows with distance, at another slope for each head (Press et al. 2022)."""
 
@@ -127,6 +210,30 @@ class ALiBi(_PositionSpec):
 
     def build(self, sizes: Sizes) -> Positions:
         return LinearBiases(sizes.n_heads)
+
+
+class LinearBiases(ConstantTables):
+    """See `ALiBi`."""
+
+    slopes: Tensor
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__(lambda: {"slopes": torch.tensor(alibi_slopes(n_heads))})
+
+    def bias(self, q_pos: Int[Tensor, "*#B T"], k_pos: Int[Tensor, "*#B S"]) -> Float[Tensor, "*#B H T S"]:
+        distance = (q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)).abs()  # [*B T S]
+        return -self.slopes[:, None, None] * distance.unsqueeze(-3)
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """The slopes of ALiBi's heads: 2^(-8/n), 2^(-16/n), ... for n a power of two.
+
+    For other counts the paper's own code takes the slopes of the next lower power of two, and then every other
+    slope of the next higher one.
+    """
+    lower = 2 ** math.floor(math.log2(n_heads))
+    slopes = [2 ** (-8 * (i + 1) / lower) for i in range(lower)]
+    return slopes + [2 ** (-4 * (i + 1) / lower) for i in range(0, 2 * (n_heads - lower), 2)]
 
 
 class Relative(_PositionSpec):
@@ -150,85 +257,6 @@ class Relative(_PositionSpec):
 
     def build(self, sizes: Sizes) -> Positions:
         return RelativeBiases(self.n_buckets, self.max_distance, sizes.n_heads, sizes.causal)
-
-
-Position = Annotated[
-    NoPositions | Sinusoidal | Learned | RoPE | ALiBi | Relative, Field(discriminator="kind")
-]
-
-
-class ConstantTables(Positions):
-    """Positions made of constants: never saved, and float32 whatever the model is cast to.
-
-    Angles and distances rounded to bfloat16 would merge neighbouring positions, so a cast makes the tables anew
-    (on the CPU, for not every device has the float64 they begin in).
-    """
-
-    def __init__(self, make: Callable[[], dict[str, Tensor]]) -> None:
-        super().__init__()
-        self._make = make
-        for name, table in make().items():
-            self.register_buffer(name, table, persistent=False)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ConstantTables":
-        super()._apply(fn, recurse)
-        for name, table in self._make().items():
-            setattr(self, name, table.to(getattr(self, name).device))
-        return self
-
-
-class SinusoidalPositions(ConstantTables):
-    """See `Sinusoidal`."""
-
-    table: Tensor
-
-    def __init__(self, d_model: int, max_seq_len: int, interleaved: bool) -> None:
-        super().__init__(lambda: {"table": sinusoidal_table(d_model, max_seq_len, interleaved)})
-
-    def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
-        return self.table[pos]
-
-
-class LearnedPositions(Positions):
-    """See `Learned`."""
-
-    def __init__(self, d_model: int, max_seq_len: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(max_seq_len, d_model))
-
-    def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
-        return self.weight[pos]
-
-
-class RotaryPositions(ConstantTables):
-    """See `RoPE`."""
-
-    cos: Tensor
-    sin: Tensor
-
-    def __init__(self, n_rotated: int, theta: float, max_seq_len: int) -> None:
-        super().__init__(lambda: rotary_tables(n_rotated, theta, max_seq_len))
-        self.n_rotated = n_rotated
-
-    def rotate(self, x: Float[Tensor, "B T H Dh"], pos: Int[Tensor, "*#B T"]) -> Float[Tensor, "B T H Dh"]:
-        cos, sin = (table[pos].unsqueeze(-2).to(x.dtype) for table in (self.cos, self.sin))  # [*B T 1 n/2]
-        first, second, rest = x.split(
-            [self.n_rotated // 2, self.n_rotated // 2, x.shape[-1] - self.n_rotated], -1
-        )
-        return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
-
-
-class LinearBiases(ConstantTables):
-    """See `ALiBi`."""
-
-    slopes: Tensor
-
-    def __init__(self, n_heads: int) -> None:
-        super().__init__(lambda: {"slopes": torch.tensor(alibi_slopes(n_heads))})
-
-    def bias(self, q_pos: Int[Tensor, "*#B T"], k_pos: Int[Tensor, "*#B S"]) -> Float[Tensor, "*#B H T S"]:
-        distance = (q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)).abs()  # [*B T S]
-        return -self.slopes[:, None, None] * distance.unsqueeze(-3)
 
 
 class RelativeBiases(Positions):
@@ -259,34 +287,6 @@ def distance_bucket(distance: Int[Tensor, "*B"], n_buckets: int, max_distance: i
     return torch.where(distance < n_near, distance, far.clamp_max(n_buckets - 1))
 
 
-def sinusoidal_table(d_model: int, max_seq_len: int, interleaved: bool = True) -> Float[Tensor, "S D"]:
-    """The encodings of all positions: sines in the even dimensions and cosines in the odd ones, or sines first."""
-    pos = torch.arange(max_seq_len, dtype=torch.float64)[:, None]
-    even = torch.arange(0, d_model, 2, dtype=torch.float64)
-    angles = pos / 10_000 ** (even / d_model)
-    if not interleaved:
-        return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :d_model].float()
-    pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)  # [S D/2 2]
-    return pairs.flatten(1)[:, :d_model].float()
-
-
-def rotary_tables(n_rotated: int, theta: float, max_seq_len: int) -> dict[str, Tensor]:
-    """Cosines and sines of every position's angles, [S n/2].
-
-    In float32 from the first step: other implementations do the same, and an angle that is more exact than
-    theirs would differ from them at long positions.
-    """
-    exponents = torch.arange(0, n_rotated, 2, dtype=torch.float32) / n_rotated
-    angles = torch.outer(torch.arange(max_seq_len, dtype=torch.float32), 1.0 / theta**exponents)
-    return {"cos": angles.cos(), "sin": angles.sin()}
-
-
-def alibi_slopes(n_heads: int) -> list[float]:
-    """The slopes of ALiBi's heads: 2^(-8/n), 2^(-16/n), ... for n a power of two.
-
-    For other counts the paper's own code takes the slopes of the next lower power of two, and then every other
-    slope of the next higher one.
-    """
-    lower = 2 ** math.floor(math.log2(n_heads))
-    slopes = [2 ** (-8 * (i + 1) / lower) for i in range(lower)]
-    return slopes + [2 ** (-4 * (i + 1) / lower) for i in range(0, 2 * (n_heads - lower), 2)]
+Position = Annotated[
+    NoPositions | Sinusoidal | Learned | RoPE | ALiBi | Relative, Field(discriminator="kind")
+]

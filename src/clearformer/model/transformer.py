@@ -74,9 +74,13 @@ class Transformer(nn.Module, ABC):
         self.head_bias: nn.Parameter | None = None
         self.token_types: nn.Embedding | None = None
 
+    def forward(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B _ V"]:
+        """Scores of every token, of the arguments of `hidden`."""
+        return self.unembed(self.hidden(*args, **kwargs))
+
     @abstractmethod
     def hidden(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B _ D"]:
-        """The vectors that `forward` unembeds, of the same arguments."""
+        """The vectors that `forward` unembeds."""
 
     def unembed(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
         """Logits of vectors of the residual stream (after the final norm)."""
@@ -195,26 +199,6 @@ class Decoder(Transformer):
         self.add_head()
         config.init.apply(self, config.n_layers)
 
-    def forward(
-        self,
-        tokens: Int[Tensor, "B T"],
-        padding: Bool[Tensor, "B T"] | None = None,
-        cache: Cache | None = None,
-        last_only: bool = False,
-    ) -> Float[Tensor, "B _ V"]:
-        """Scores of every token as the next one, after each position.
-
-        Args:
-            tokens: Token ids.
-            padding: True where a token is real, False where it fills a shorter row; None: all are real.
-            cache: The result of `new_cache`; `tokens` then go on from the texts it holds.
-            last_only: Whether only the scores after the last position are wanted, [B 1 V].
-
-        Raises:
-            UserError: the texts are longer than the model's positions.
-        """
-        return self.unembed(self.hidden(tokens, padding, cache, last_only))
-
     def hidden(
         self,
         tokens: Int[Tensor, "B T"],
@@ -222,6 +206,17 @@ class Decoder(Transformer):
         cache: Cache | None = None,
         last_only: bool = False,
     ) -> Float[Tensor, "B _ D"]:
+        """The vectors after each position, of which `forward` makes scores of every token as the next one.
+
+        Args:
+            tokens: Token ids.
+            padding: True where a token is real, False where it fills a shorter row; None: all are real.
+            cache: The result of `new_cache`; `tokens` then go on from the texts it holds.
+            last_only: Whether only those after the last position are wanted, [B 1 D].
+
+        Raises:
+            UserError: the texts are longer than the model's positions.
+        """
         mask = self.mask(tokens, padding, causal=True, cache=cache)
         x = self.token_vectors(tokens)
         return self.stack().run(x, mask, self.p_dropout, cache, last_only=last_only)
@@ -246,13 +241,37 @@ class Encoder(Transformer):
             self.hook_pooled = HookPoint()
         config.init.apply(self, config.n_layers)
 
-    def forward(
+    def forward(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B *_"]:
+        """Scores of every token at each position [B T V]; of a model with classes, of every class [B C]."""
+        if self.config.n_classes is None:
+            return super().forward(*args, **kwargs)
+        return self.classifier(dropout(self.hook_pooled(self.pooled(*args, **kwargs)), self.p_dropout))
+
+    def hidden(
         self,
         tokens: Int[Tensor, "B T"],
         padding: Bool[Tensor, "B T"] | None = None,
         token_types: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B *_"]:
-        """Scores of every token at each position [B T V]; of a model with classes, of every class [B C].
+    ) -> Float[Tensor, "B T D"]:
+        """The vectors of which `forward` makes scores of every token; the arguments are those of `encode`."""
+        return self.masked_head(self.encode(tokens, padding, token_types))
+
+    def pooled(
+        self,
+        tokens: Int[Tensor, "B T"],
+        padding: Bool[Tensor, "B T"] | None = None,
+        token_types: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B D"]:
+        """One vector for each text, of which `forward` makes scores of every class."""
+        return self.pool(self.encode(tokens, padding, token_types), padding)
+
+    def encode(
+        self,
+        tokens: Int[Tensor, "B T"],
+        padding: Bool[Tensor, "B T"] | None = None,
+        token_types: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """One vector for each token, of all the text around it (lecture 003: contextual embeddings).
 
         Args:
             tokens: Token ids.
@@ -262,26 +281,6 @@ class Encoder(Transformer):
         Raises:
             UserError: the texts are longer than the model's positions.
         """
-        if self.config.n_classes is None:
-            return self.unembed(self.hidden(tokens, padding, token_types))
-        x = self.encode(tokens, padding, token_types)
-        return self.classifier(dropout(self.hook_pooled(self.pool(x, padding)), self.p_dropout))
-
-    def hidden(
-        self,
-        tokens: Int[Tensor, "B T"],
-        padding: Bool[Tensor, "B T"] | None = None,
-        token_types: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        return self.masked_head(self.encode(tokens, padding, token_types))
-
-    def encode(
-        self,
-        tokens: Int[Tensor, "B T"],
-        padding: Bool[Tensor, "B T"] | None = None,
-        token_types: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """One vector for each token, of all the text around it (lecture 003: contextual embeddings)."""
         if token_types is not None and self.token_types is None:
             raise UserError("this model tells no texts apart (model.n_token_types=0); leave token_types out")
         mask = self.mask(tokens, padding, causal=False)
@@ -327,14 +326,14 @@ class EncoderDecoder(Transformer):
         self.add_head()
         config.init.apply(self, max(config.n_layers, config.decoder_layers))
 
-    def forward(
+    def hidden(
         self,
         source: Int[Tensor, "B S"],
         tokens: Int[Tensor, "B T"],
         source_padding: Bool[Tensor, "B S"] | None = None,
         padding: Bool[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T V"]:
-        """Scores of every token as the next one, after each position of `tokens`: teacher forcing.
+    ) -> Float[Tensor, "B T D"]:
+        """The vectors after each position of `tokens`, of which `forward` makes scores of the next (teacher forcing).
 
         Args:
             source: Token ids of the text that is read.
@@ -345,15 +344,6 @@ class EncoderDecoder(Transformer):
         Raises:
             UserError: a text is longer than the model's positions.
         """
-        return self.unembed(self.hidden(source, tokens, source_padding, padding))
-
-    def hidden(
-        self,
-        source: Int[Tensor, "B S"],
-        tokens: Int[Tensor, "B T"],
-        source_padding: Bool[Tensor, "B S"] | None = None,
-        padding: Bool[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
         return self.decoded(tokens, self.encode(source, source_padding), padding)
 
     def encode(
@@ -372,7 +362,7 @@ class EncoderDecoder(Transformer):
         cache: Cache | None = None,
         last_only: bool = False,
     ) -> Float[Tensor, "B _ V"]:
-        """Scores of every token as the next one; the arguments are those of `Decoder.forward`."""
+        """Scores of every token as the next one; the arguments are those of `Decoder.hidden`."""
         return self.unembed(self.decoded(tokens, memory, padding, cache, last_only))
 
     def decoded(
