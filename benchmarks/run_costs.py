@@ -65,8 +65,8 @@ PARTS = {
 }
 BESIDE = {"writing": [f"{TRAINING}.write"]}
 BEFORE = {
-    "text": ["clearformer.training.tasks:NextToken.open"],
-    "decisions": [f"{LOOP}:settle"],
+    "text": ["clearformer.training.tasks.next_token:prepare"],
+    "decisions": ["clearformer.training.setup:resolve_auto"],
     "model": [f"{TRAINING}.__init__"],
     "folder": [f"{TRAINING}.begin"],
     "compiling": [f"{TRAINING}.prepare_steps"],

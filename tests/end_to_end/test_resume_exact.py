@@ -171,7 +171,7 @@ OF_TASK = {
 FORKS = """
 import json, os, sys, time
 from pathlib import Path
-import clearformer.cli.views.outcomes, torch.optim
+import clearformer.cli.views.results, torch.optim
 from clearformer.training import loop
 from clearformer.training.store import checkpoint as module
 from clearformer.cli import main

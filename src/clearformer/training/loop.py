@@ -38,7 +38,7 @@ from clearformer.training.nonfinite import first_nonfinite_module, weights_are_f
 from clearformer.training.processes import Processes
 from clearformer.training.report import Reporter
 from clearformer.training.schedules import lr_factor
-from clearformer.training.setup import resolve_auto, resumed_config
+from clearformer.training.setup import open_task, resumed_config
 from clearformer.training.store.async_checkpoint import CheckpointWriter
 from clearformer.training.store.checkpoint import (
     Checkpoint,
@@ -63,7 +63,8 @@ from clearformer.training.store.state import (
     raw_weights_of,
     weights_of,
 )
-from clearformer.training.tasks import Measured, Task
+from clearformer.training.tasks import EvaluationResult, Task, make_task
+from clearformer.training.tasks.reports import TrainingReport
 from clearformer.training.tensorboard import open_tensorboard, write_scalars, writer_type
 
 LESS_MEMORY = (
@@ -77,12 +78,25 @@ FORWARD_PASSES_IN_A_STEP = 3  # by FLOPs: one forward, and a backward pass of tw
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run came to: the model to use, its evaluation on the held-out data, and where it stands."""
+    """The result of a run: the model to use, its evaluation on the held-out data, and where it stands."""
 
     model: Transformer
     task: Task
     progress: Progress
-    evaluation: Measured | None
+    evaluation: EvaluationResult | None
+
+    def report(self, run: str, preset: str | None) -> TrainingReport:
+        """The values that a report shows of the run.
+
+        Args:
+            run: The run's name, as one types it in a shell.
+            preset: The preset by which it began; None where that is not known.
+        """
+        return TrainingReport(
+            () if self.evaluation is None else self.task.figures(self.evaluation),
+            self.task.final_sample(self.model),
+            self.task.next_commands(run, preset),
+        )
 
 
 def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool = False) -> TrainResult:
@@ -112,12 +126,12 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
     with one_writer(folder.path) if processes.is_main else nullcontext() as hold:
         if resume:
             config = resumed_config(folder.read_config(), config)
-            task = config.train.objective.open(config, folder.read_tokenizer(), reporter.preparing)
+            task = make_task(config, folder.read_tokenizer(), reporter.preparing)
             folder.check_same_data(task.data_sha256)
         else:
             folder.check_no_run()
-            task = config.train.objective.open(config, pretrained_tokenizer(config), reporter.preparing)
-            config = resolve_auto(config, task, device, processes)
+            tokenizer = pretrained_tokenizer(config)
+            task, config = open_task(config, device, processes, tokenizer, reporter.preparing)
         training = Training(config, folder, task, device, processes, reporter)
         if resume:
             training.restore()
@@ -154,7 +168,7 @@ class Training:
         self.parameters = list(self.model.parameters())  # the walk through the modules takes 0.2 ms
         self.optimizers = config.train.optimizer.build(self.model, config.train.lr)
         self.progress = Progress()
-        self.evaluation: Measured | None = None
+        self.evaluation: EvaluationResult | None = None
         self.metrics: Metrics | None = None  # opened by `run`, in the process that writes
         self.interrupts = Interrupts()
         self.signal_of_all = 0  # that any of several processes had received when the step ended
@@ -445,7 +459,7 @@ class Training:
             self.evaluation = measured
         return self.describe_evaluation(measured, n_rows)
 
-    def measure(self, n_rows: int | None) -> Measured | None:
+    def measure(self, n_rows: int | None) -> EvaluationResult | None:
         """Read so many rows of the held-out split, or all of them; None where there is nothing to guess in them.
 
         Raises:
@@ -457,7 +471,7 @@ class Training:
             self.raise_nonfinite(step, "held-out loss", self.find_nonfinite(step))
         return measured
 
-    def describe_evaluation(self, measured: Measured | None, n_rows: int | None) -> dict[str, float]:
+    def describe_evaluation(self, measured: EvaluationResult | None, n_rows: int | None) -> dict[str, float]:
         """What a line in metrics.jsonl says of an evaluation."""
         share = 1.0 if n_rows is None else n_rows / self.task.n_held_out
         if measured is None:

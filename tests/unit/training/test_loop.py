@@ -33,7 +33,7 @@ from clearformer.training.interrupts import ENDING, Interrupts
 from clearformer.training.loop import Training, TrainResult
 from clearformer.training.processes import Processes
 from clearformer.training.report import Reporter
-from clearformer.training.setup import resolve_auto
+from clearformer.training.setup import open_task
 from clearformer.training.store.checkpoint import (
     MANIFEST,
     MODEL,
@@ -48,7 +48,7 @@ from clearformer.training.store.checkpoint import (
 )
 from clearformer.training.store.folder import Metrics, RunFolder, read_metrics
 from clearformer.training.store.lock import one_writer
-from clearformer.training.tasks import LanguageModelling, language
+from clearformer.training.tasks import NextTokenTask, next_token
 
 Trained = Callable[..., TrainResult]
 Resumed = Callable[..., TrainResult]
@@ -128,8 +128,7 @@ def begun(configure: Callable[..., RunConfig], run_folder: Folders) -> Callable[
 
     def begun(name: str, *settings: str, reporter: Reporter | None = None) -> Training:
         config = configure(*settings)
-        task = config.train.objective.open(config, None, Reporter().preparing)
-        config = resolve_auto(config, task, CPU, Processes())
+        task, config = open_task(config, CPU, Processes())
         training = Training(config, run_folder(name), task, CPU, Processes(), reporter or Reporter())
         training.begin()
         return training
@@ -156,8 +155,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """An eighth of a second for the loss of each batch, a hundred seconds for all that is not a step."""
     clock = Clock()
     monkeypatch.setattr(loop.time, "perf_counter", lambda: clock.now)
-    monkeypatch.setattr(language, "next_token_loss", clock.takes(0.125, language.next_token_loss))
-    for module, name in ((language, "evaluate_split"), (loop, "weights_of"), (language, "generate")):
+    monkeypatch.setattr(next_token, "next_token_loss", clock.takes(0.125, next_token.next_token_loss))
+    for module, name in ((next_token, "evaluate_split"), (loop, "weights_of"), (next_token, "generate")):
         monkeypatch.setattr(module, name, clock.takes(100.0, getattr(module, name)))
     return clock
 
@@ -175,7 +174,7 @@ def test_a_run_learns(trained: Trained, run_folder: Folders) -> None:
     assert outcome.evaluation is not None
     assert outcome.evaluation.loss == outcome.progress.val_loss
     assert isinstance(outcome.evaluation, Evaluation)
-    assert isinstance(outcome.task, LanguageModelling)
+    assert isinstance(outcome.task, NextTokenTask)
     assert outcome.evaluation.n_tokens == len(outcome.task.dataset.splits["val"]) - 1  # all of it
 
 
@@ -735,7 +734,7 @@ def test_an_evaluation_on_the_way_reads_the_same_rows_each_time(
     trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Tensor] = []
-    evaluate = language.evaluate_split
+    evaluate = next_token.evaluate_split
 
     def listening(model: Any, *args: Any, **options: Any) -> Any:
         seen: list[Tensor] = []
@@ -744,7 +743,7 @@ def test_an_evaluation_on_the_way_reads_the_same_rows_each_time(
         read.append(torch.cat(seen))
         return measured
 
-    monkeypatch.setattr(language, "evaluate_split", listening)
+    monkeypatch.setattr(next_token, "evaluate_split", listening)
 
     trained("a", "train.eval_every=4", "train.eval_flops_fraction=0.1")
 
@@ -759,14 +758,14 @@ def test_checkpoints_are_compared_by_one_part_of_the_held_out_data(
     trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Losses of other parts, which are far lower here and far higher, do not say which is the best."""
-    evaluate, losses = language.evaluate_split, iter([3.0, 2.0, 2.5])
+    evaluate, losses = next_token.evaluate_split, iter([3.0, 2.0, 2.5])
     of_parts = {4: 0.001, None: 9.0}  # between checkpoints, and of the whole
 
     def measured(*args: Any, n_windows: int | None, **options: Any) -> Evaluation:
         loss = next(losses) if n_windows == 6 else of_parts[n_windows]
         return replace(evaluate(*args, n_windows=n_windows, **options), loss=loss)
 
-    monkeypatch.setattr(language, "evaluate_split", measured)
+    monkeypatch.setattr(next_token, "evaluate_split", measured)
 
     outcome = trained("a", "train.eval_every=3", "train.checkpoint_every=5", "train.eval_flops_fraction=0.1")
 
@@ -802,7 +801,7 @@ class Losses:
             loss = next(left["whole" if n_windows is None else f"of_{n_windows}"])
             return replace(evaluate_split(*args, n_windows=n_windows, **options), loss=loss)
 
-        monkeypatch.setattr(language, "evaluate_split", measured)
+        monkeypatch.setattr(next_token, "evaluate_split", measured)
 
 
 PARTS = (
@@ -944,7 +943,7 @@ def test_an_evaluation_that_fails_loses_no_step(
 ) -> None:
     trained("whole", "train.max_steps=8")
     with monkeypatch.context() as patch:
-        patch.setattr(language, "evaluate_split", lambda *args, **options: crash())
+        patch.setattr(next_token, "evaluate_split", lambda *args, **options: crash())
         with pytest.raises(CrashedError):
             trained("a", "train.max_steps=8")  # at step 5
 
@@ -959,7 +958,7 @@ def test_an_evaluation_that_fails_loses_no_step(
 def test_a_sample_that_fails_loses_no_step(
     trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(language, "generate", lambda *args, **options: crash())
+    monkeypatch.setattr(next_token, "generate", lambda *args, **options: crash())
 
     with pytest.raises(CrashedError):
         trained("a", "train.sample_every=3", "train.sample_prompt=the")
@@ -972,7 +971,7 @@ def test_what_failed_first_is_told_where_saving_fails_too(
 ) -> None:
     hold = Hold(monkeypatch, step=5, error=DiskError("no space"))
     threading.Thread(target=hold.let_go).start()
-    monkeypatch.setattr(language, "evaluate_split", lambda *args, **options: crash())
+    monkeypatch.setattr(next_token, "evaluate_split", lambda *args, **options: crash())
 
     with pytest.raises(CrashedError):
         trained("a")
@@ -1044,9 +1043,9 @@ def test_the_last_and_the_best_are_kept(
     trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([3.0, 2.0, 2.5, 2.2, 2.9])
-    evaluate = language.evaluate_split
+    evaluate = next_token.evaluate_split
     monkeypatch.setattr(
-        language, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=next(losses))
+        next_token, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=next(losses))
     )
 
     trained(
@@ -1357,9 +1356,9 @@ def test_the_culprit_is_found_in_a_later_part_of_the_batch(sabotaged: Callable[.
 def test_a_held_out_loss_that_is_not_finite_stops_the_run(
     sabotaged: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate = language.evaluate_split
+    evaluate = next_token.evaluate_split
     monkeypatch.setattr(
-        language, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=math.nan)
+        next_token, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=math.nan)
     )
     training = sabotaged(-1, lambda _: None)
 
