@@ -142,7 +142,10 @@ class _Ours:
 
     def parts_of_batch(self, step: int) -> list[list[Tensor]]:
         """The parts of a step's batch, inputs and targets [B T] each."""
-        return [self.training.micro_batch(step, part) for part in range(self.config.train.grad_accum_steps)]
+        return [
+            self.training.train_step.micro_batch(step, part)
+            for part in range(self.config.train.grad_accum_steps)
+        ]
 
 
 def forget_peak(device: torch.device) -> None:

@@ -92,7 +92,7 @@ def begun(
         device, processes = resolve_device("cpu"), Processes()
         task, config = open_task(config, device, processes, pretrained_tokenizer(config))
         training = Training(config, run_folder(name), task, device, processes, reporter or Reporter())
-        training.begin()
+        training.start()
         return training
 
     return begun

@@ -63,7 +63,7 @@ def test_it_learns_a_word_that_tells(trained: Trained) -> None:
 def test_either_pooling_trains_all_of_its_parameters(begun: Callable[..., Training], pooling: str) -> None:
     training = begun("a", "classification", f"model.pooling={pooling}")
 
-    training.gradients(0)
+    training.train_step.gradients(0)
 
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in training.model.classifier.parameters())
     assert all(p.grad is not None for p in training.model.parameters())
