@@ -190,7 +190,7 @@ def add_objective(objective: type[ObjectiveSpec]) -> None:
     RunConfig.model_rebuild(force=True)
 
 
-# A resumed run goes on as the run it was; only how long, how often it tells, and where may change.
+# A resumed run stays the run it was: only its length, how often it reports, and its device may change.
 TRAIN_MAY_CHANGE = frozenset(
     (
         "max_steps",

@@ -1,4 +1,4 @@
-"""What a run learns, as settings: pure data, and the arithmetic that follows from them.
+"""Objectives of training as settings: pure data, and the arithmetic that follows from them.
 
 The task of an objective (its data, loss, evaluation and reports) is in `training/tasks/`.
 """
@@ -22,7 +22,7 @@ class ObjectiveSpec(Spec):
         kind: Its name in a configuration.
         family: The family of models that it trains.
         data_kinds: The kinds of data that it learns from.
-        activity: What a trained run does, as a message says it.
+        activity: The verb of a trained run, in a message.
         usage: The command for that, or for another way on, after the activity; `{run}` stands for the run.
         evaluation_options: The options of `eval` that are for this objective alone, and what each is about.
         continues_prompts: Whether a sample is the continuation of a prompt.

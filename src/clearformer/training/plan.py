@@ -401,7 +401,7 @@ def _with_numbers(counted: Counted, numbers: Iterator[Any]) -> Counted:
 
 
 def check_countable(model: ModelConfig, train: TrainConfig) -> None:
-    """Refuse sizes of which a tensor would have more bytes than torch counts, which is not told by it in one line.
+    """Refuse sizes of which a tensor would have more bytes than torch counts, which torch does not say in one line.
 
     Raises:
         ConfigError: names the largest size.

@@ -42,7 +42,7 @@ def open_task(
         device: Where it computes.
         processes: Those that train it.
         tokenizer: That of the run's data; one is made, where not given.
-        progress: Told of the preparing.
+        progress: Receives how far the preparing is.
 
     Raises:
         DataError, TokenizerError: the data cannot be used.
@@ -76,22 +76,22 @@ def resolve_auto(
     return config.replace(train=config.train.replace(dtype=dtype, compile=compiled))
 
 
-def resumed_config(begun: RunConfig, given: RunConfig) -> RunConfig:
-    """The configuration with which a run goes on: as it began, and what may change as it is given.
+def resumed_config(own: RunConfig, given: RunConfig) -> RunConfig:
+    """The configuration of a resumed run: its own, and what may change as it is given.
 
     Raises:
         ConfigError: a setting is given that is not the run's own; the first one is named. What is left open, and was
             decided when the run began, is none.
     """
     given = given.replace(data=with_whole_paths(given.data))
-    for key, own, other in differences(begun, given):
+    for key, of_run, other in differences(own, given):
         if key not in MAY_CHANGE and not (key in LEFT_OPEN and other == LEFT_OPEN[key]):
             raise ConfigError(
-                f"{key}: the run has {as_written(own)}, and {as_written(other)} is given; a resumed run stays the run "
-                f"it was, and only {', '.join(sorted(MAY_CHANGE))} may change"
+                f"{key}: the run has {as_written(of_run)}, and {as_written(other)} is given; a resumed run stays the "
+                f"run it was, and only {', '.join(sorted(MAY_CHANGE))} may change"
             )
     changes = {name: getattr(given.train, name) for name in TRAIN_MAY_CHANGE}
-    return begun.replace(train=begun.train.replace(**changes))
+    return own.replace(train=own.train.replace(**changes))
 
 
 def as_written(value: Any) -> str:

@@ -39,7 +39,7 @@ def plan(
 
     run = resolve_run(arguments or [], config)
     planned = plan_run(run, device)
-    for note in notes(run):
+    for note in notes_on(run):
         typer.echo(note, err=True)
     if as_json:
         typer.echo(json.dumps(asdict(planned)))
@@ -102,7 +102,7 @@ def expected_classes(run: "RunConfig") -> int | None:
     return run.model.n_classes or len(run.data.labels or ()) or GUESSED_CLASSES
 
 
-def notes(run: "RunConfig") -> list[str]:
+def notes_on(run: "RunConfig") -> list[str]:
     """Notes for the user where the plan rests on a guess."""
     notes = []
     if run.model.vocab_size is None and run.tokenizer.kind == "char":

@@ -58,7 +58,7 @@ def train(
     start = (resumed_start if resume else new_start)(arguments or [], config, run)
     reporter = ConsoleReporter() if is_main_process() else Reporter()
     try:
-        result = trained(start, reporter, is_named=run is not None)
+        result = train_start(start, reporter, is_named=run is not None)
     except Interrupted as stopped:
         if not is_main_process():  # the first one says it
             raise typer.Exit(stopped.exit_status) from None
@@ -100,7 +100,7 @@ def name_for(preset: str, settings: "RunConfig") -> str:
 
 
 def resumed_start(arguments: list[str], config: Path | None, run: str | None) -> Start:
-    """An earlier run that goes on; where there is none, the new run that the arguments describe."""
+    """An earlier run to resume; where there is none, the new run that the arguments describe."""
     from clearformer.presets import resolve_resumed
     from clearformer.run import find_run
 
@@ -109,20 +109,20 @@ def resumed_start(arguments: list[str], config: Path | None, run: str | None) ->
     try:
         folder = find_run(run)
     except RunError:
-        if not describe_a_run(arguments, config):
+        if not describes_a_run(arguments, config):
             raise
         return new_start(arguments, config, run)
     return Start(resolve_resumed(folder, arguments, config), folder, resume=True)
 
 
-def describe_a_run(arguments: list[str], config: Path | None) -> bool:
-    """Whether they say more than how long a run goes on and how often it tells: a mistyped name alone begins none."""
+def describes_a_run(arguments: list[str], config: Path | None) -> bool:
+    """Whether they say more than how long a run lasts and how often it reports: a mistyped name alone starts none."""
     from clearformer.training.config import MAY_CHANGE
 
     return config is not None or any(word.partition("=")[0] not in MAY_CHANGE for word in arguments)
 
 
-def trained(start: Start, reporter: "Reporter", is_named: bool) -> "TrainResult":
+def train_start(start: Start, reporter: "Reporter", is_named: bool) -> "TrainResult":
     """Train a run; where another has taken a name that nobody gave since it was chosen, by the next free one."""
     from clearformer.run import free_name, new_run
     from clearformer.training import loop

@@ -19,7 +19,7 @@ from clearformer.evaluation.classes.scores import (
     class_logprobs,
     evaluate_classes,
 )
-from clearformer.evaluation.parts import part_of_labelled
+from clearformer.evaluation.subsets import subset_of_labelled
 from clearformer.model import Encoder
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
@@ -123,7 +123,7 @@ class ClassificationTask(Task):
         if texts is None:
             return None
         if n_rows is not None:
-            dataset = replace(dataset, splits={"val": part_of_labelled(texts, n_rows)})
+            dataset = replace(dataset, splits={"val": subset_of_labelled(texts, n_rows)})
         return evaluate_classes(model, dataset, too_long=self.too_long, dtype=dtype)
 
     def metrics(self, result: ClassEvaluation) -> dict[str, float]:

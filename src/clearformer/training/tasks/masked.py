@@ -16,7 +16,7 @@ from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import evaluating
 from clearformer.errors import DataError
 from clearformer.evaluation.masked import MaskedEvaluation, evaluate_masked
-from clearformer.evaluation.parts import part_of_labelled, part_of_text
+from clearformer.evaluation.subsets import subset_of_labelled, subset_of_text
 from clearformer.model import Encoder
 from clearformer.text import Tokenizer, specials_of
 from clearformer.training.config import RunConfig
@@ -56,7 +56,7 @@ def masked_in_order(
 
 
 def masking_of(config: RunConfig, tokenizer: Tokenizer, seed: int) -> Masking:
-    """What is masked under the run's settings."""
+    """The masking that the run's settings describe."""
     objective = config.train.objective
     assert isinstance(objective, MaskedObjective)
     return Masking(tokenizer, seed, objective.fraction, objective.whole_words)
@@ -68,13 +68,13 @@ def _rows_in_order(
     batch_size, length = config.train.batch_size, config.model.max_seq_len
     if not isinstance(dataset, LabelledDataset):
         text = dataset.splits[split]
-        part = text if n_rows is None else part_of_text(text, n_rows, _content(length))
+        part = text if n_rows is None else subset_of_text(text, n_rows, _content(length))
         yield from windows_in_order(part, batch_size, length, dataset.tokenizer)
         return
     assert isinstance(config.data, LabelledData)
     assert dataset.tokenizer.pad_id is not None
     texts, pad_id = dataset.splits[split], dataset.tokenizer.pad_id
-    texts = texts if n_rows is None else part_of_labelled(texts, n_rows)
+    texts = texts if n_rows is None else subset_of_labelled(texts, n_rows)
     for _, batch in in_length_order(texts, batch_size, length, pad_id, config.data.too_long):
         yield Rows(batch.tokens, batch.padding)
 
@@ -210,23 +210,23 @@ class MaskedTask(Task):
     # --- reports --------------------------------------------------------------------------------------------
 
     def sample(self, model: Encoder) -> str:
-        """The start of a held-out text, and what the model makes of the tokens that are masked in it."""
+        """The start of a held-out text, with the model's predictions of the tokens that are masked in it."""
         split = "val" if "val" in self.dataset.splits else "train"
         batch = next(masked_in_order(self.config, self.dataset, split))
         device = model.embed.weight.device
         with evaluating(model), torch.inference_mode():
             tokens, padding, targets = (torch.from_numpy(array[:1]).to(device) for array in batch)
-            guesses = model.unembed(model.hidden(tokens, padding)).argmax(-1)
-        rows = (tensor[0, :SAMPLE_TOKENS].tolist() for tensor in (tokens, padding, targets, guesses))
+            predictions = model.unembed(model.hidden(tokens, padding)).argmax(-1)
+        rows = (tensor[0, :SAMPLE_TOKENS].tolist() for tensor in (tokens, padding, targets, predictions))
         return " ".join(self._label(*place) for place in zip(*rows, strict=True)).rstrip()
 
-    def _label(self, token: int, real: bool, target: int, guess: int) -> str:
+    def _label(self, token: int, real: bool, target: int, predicted: int) -> str:
         label = self.tokenizer.token_label
         if not real:
             return ""
         if target == IGNORED:
             return label(token)
-        return f"[{label(target)}]" if guess == target else f"[{label(guess)}|{label(target)}]"
+        return f"[{label(target)}]" if predicted == target else f"[{label(predicted)}|{label(target)}]"
 
     def final_sample(self, model: Encoder) -> str:
         return f"{LEGEND}\n{self.sample(model)}"

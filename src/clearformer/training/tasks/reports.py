@@ -53,7 +53,7 @@ class EvaluationReport:
 
 
 def one_vocabulary(vocab_size: int) -> str:
-    """What the loss may be compared with."""
+    """A sentence about what the loss may be compared with."""
     return f"Perplexity and loss per token compare only within one vocabulary (here {vocab_size} tokens)"
 
 

@@ -18,7 +18,7 @@ from clearformer.training.objectives import ObjectiveSpec
 from clearformer.training.tasks.reports import EvaluationReport, Section
 
 Progress = Callable[[str, int, int | None], None]
-"""Told what is being prepared, how much is done, and how much there is in all where known."""
+"""Receives what is being prepared, how much is done, and how much there is in all where known."""
 
 
 @runtime_checkable
@@ -128,7 +128,7 @@ class Task(ABC):
 
     @property
     def data_sha256(self) -> str:
-        """The SHA-256 of the data that the run is trained on: a resumed run goes on with no other."""
+        """The SHA-256 of the data that the run is trained on: a run is resumed on no other."""
         return self.dataset.manifest["source"]["sha256"]
 
     @abstractmethod

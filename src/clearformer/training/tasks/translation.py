@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearformer.data import PairBatches, PairDataset, PairsData, prepare_pairs
 from clearformer.decoding.translations import translate
-from clearformer.evaluation.parts import part_of_pairs
+from clearformer.evaluation.subsets import subset_of_pairs
 from clearformer.evaluation.teacher_forcing import PairLoss, evaluate_pairs
 from clearformer.evaluation.translation import evaluate_translation
 from clearformer.model import EncoderDecoder
@@ -104,7 +104,7 @@ class TranslationTask(Task):
         split = self.dataset.splits.get("val")
         if split is None:
             return None
-        subset = split if n_rows is None else part_of_pairs(split, n_rows)
+        subset = split if n_rows is None else subset_of_pairs(split, n_rows)
         return evaluate_pairs(model, subset, self.tokenizer, dtype=dtype)
 
     def metrics(self, result: PairLoss) -> dict[str, float]:
