@@ -100,9 +100,12 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
             tokenizer = pretrained_tokenizer(config)
             task, config = open_task(config, device, processes, tokenizer, reporter.preparing)
         training = Training(config, folder, task, device, processes, reporter)
-        (training.resume if resume else training.start)()
+        if resume:
+            training.resume()
+        else:
+            training.start()
         with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
-            training.run(interrupts, *([hold.check] if hold else []))
+            training.run(interrupts, hold.check if hold else None)
     return TrainResult(training.weights_to_use, task, training.progress, training.evaluation)
 
 
@@ -175,7 +178,7 @@ class Training:
             load_pretrained(self.model, Path(self.settings.pretrained), self.reporter)
             self.state.restart_average()
 
-    def run(self, interrupts: Interrupts, check_hold: Callable[[], None] = lambda: None) -> None:
+    def run(self, interrupts: Interrupts, check_hold: Callable[[], None] | None = None) -> None:
         """Step after step until the run's end, with all that happens between.
 
         Args:
@@ -189,7 +192,8 @@ class Training:
                 while not self.finished():
                     result = self.step()
                     line = self.log_line(result)
-                    check_hold()
+                    if check_hold:
+                        check_hold()
                     if self.is_due(self.settings.eval_every) or self.is_due(self.settings.checkpoint_every):
                         line = line or self.describe_step(result)
                         with self.saved_if_it_fails(line):

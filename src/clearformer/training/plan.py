@@ -290,7 +290,7 @@ class ParameterCounts:
 
 @dataclass(frozen=True)
 class TokenFlops:
-    """FLOPs of a token in a text as long as the model reads; see `model.count` for what counts.
+    """FLOPs of a token in a text as long as the model reads; see `cost` for what counts.
 
     Of pairs, those of one token of the source and one of the target.
 

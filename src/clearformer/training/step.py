@@ -48,6 +48,7 @@ class TrainStep:
         self.config, self.settings, self.task, self.state = config, config.train, task, state
         self.device, self.processes = device, processes
         self.n_parts = processes.count * config.train.grad_accum_steps
+        self.model = state.model  # an attribute of its own: the compiler follows it, and not the whole state
         self.parameters = list(state.model.parameters())  # the walk through the modules takes 0.2 ms
         self.compute_loss: Callable[..., Tensor] = self.loss_of_batch
 
@@ -73,7 +74,7 @@ class TrainStep:
             reporter.say(f"compiling failed, going on without it: {reason}")
         else:
             reporter.say(f"compiled in {time.perf_counter() - start:.0f} s")
-        self.state.model.zero_grad()
+        self.model.zero_grad()
 
     def take(self, progress: Progress) -> StepResult:
         """Take the step after `progress`.
@@ -121,7 +122,7 @@ class TrainStep:
     def loss_of_batch(self, *batch: Tensor) -> Tensor:
         """The loss, with the matrix products in the run's type."""
         with autocast(self.device, self.settings.dtype):
-            return self.task.loss(self.state.model, *batch)
+            return self.task.loss(self.model, *batch)
 
     def gradient_norm(self) -> Tensor:
         """The norm of all gradients together."""
@@ -145,14 +146,14 @@ class TrainStep:
         """Move the average towards the weights; in the first steps more, so that they do not weigh on it."""
         if self.state.average is not None and self.settings.ema is not None:
             decay = min(self.settings.ema, (1 + step) / (10 + step))
-            move_average(self.state.average, self.state.model, decay)
+            move_average(self.state.average, self.model, decay)
 
     def find_nonfinite(self, step: int) -> str | None:
         """Compute a step's loss and gradients again, uncompiled, and name where a number stops being finite."""
         seed_kernels(self.device, self.dropout_seed(step))
         for part in range(self.settings.grad_accum_steps):
             batch = self.micro_batch(step, part)
-            where = first_nonfinite_module(self.state.model, partial(self.loss_of_batch, *batch))
+            where = first_nonfinite_module(self.model, partial(self.loss_of_batch, *batch))
             if where:
                 return where
         return None
