@@ -185,6 +185,7 @@ def train_shakespeare(options: Options) -> dict[str, Any]:
 
     from clearformer.device import resolve_device
     from clearformer.evaluation import evaluate_split
+    from clearformer.model import Decoder
     from clearformer.training.loop import Training
     from clearformer.training.processes import Processes
     from clearformer.training.report import Reporter
@@ -198,6 +199,7 @@ def train_shakespeare(options: Options) -> dict[str, Any]:
     task, config = open_task(config, device, processes)
     assert isinstance(task, NextTokenTask)
     training = Training(config, RunFolder(options.scratch / "run"), task, device, processes, Reporter())
+    assert isinstance(training.model, Decoder)
     start = time.perf_counter()
     training.prepare_steps()
     compile_seconds = time.perf_counter() - start

@@ -1,7 +1,7 @@
 """The configuration of a run: its sections, their defaults, and what of them must fit together."""
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import (
     Field,
@@ -185,7 +185,8 @@ def add_objective(objective: type[ObjectiveSpec]) -> None:
     slot = TrainConfig.model_fields["objective"]
     if objective.model_fields["kind"].default in slot_variants(slot):
         return
-    slot.annotation = slot.annotation | objective
+    union: Any = slot.annotation
+    slot.annotation = union | objective
     TrainConfig.model_rebuild(force=True)
     RunConfig.model_rebuild(force=True)
 
