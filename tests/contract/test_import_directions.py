@@ -24,6 +24,7 @@ BUILDS_ON = {
     "evaluation": {"model", "data", "decoding"},
     "training": {"device", "cost", "model", "text", "data", "decoding", "evaluation"},
     "run": {"training"},
+    "run_evaluation": {"run"},
     "auto": {"training"},
     "interop": {"run"},
     "lens": {"run"},

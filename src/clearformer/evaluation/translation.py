@@ -120,9 +120,9 @@ def evaluate_translation(
     """
     check_equal_lengths(len(sources), len(references), "sentences")
     best = [found[0] for found in translate(run, sources, **settings)]
-    told = {key: value for key, value in settings.items() if isinstance(value, str | int | float)}
+    plain = {key: value for key, value in settings.items() if isinstance(value, str | int | float)}
     scores = score_translations([translation.text for translation in best], references)
-    return TranslationEvaluation(scores, best, told)
+    return TranslationEvaluation(scores, best, plain)
 
 
 def score_translations(

@@ -11,15 +11,21 @@ from clearformer.interop.tokenizers.tokens import read_tokenizer
 from clearformer.model import ModelConfig
 from clearformer.run import Run, free_name, load, new_run
 from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.objectives import (
+    ClassificationObjective,
+    MaskedObjective,
+    NextTokenObjective,
+    Objective,
+    TranslationObjective,
+)
 from clearformer.training.store.checkpoint import Checkpoint, Progress, link, save_checkpoint
 from clearformer.training.store.folder import RunFolder
-from clearformer.training.tasks import Classify, Masked, NextToken, Objective, Translate
 
 TASKS: dict[str, tuple[Data, Objective]] = {
-    "decoder": (TextData(), NextToken()),
-    "encoder": (TextData(), Masked()),
-    "classes": (LabelledData(), Classify()),
-    "encoder-decoder": (PairsData(), Translate()),
+    "decoder": (TextData(), NextTokenObjective()),
+    "encoder": (TextData(), MaskedObjective()),
+    "classes": (LabelledData(), ClassificationObjective()),
+    "encoder-decoder": (PairsData(), TranslationObjective()),
 }
 STEPS = 1000  # of training it further, where nothing else is said
 

@@ -14,20 +14,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-# What each option is about, and the objective of the runs that it goes with.
-OPTIONS_OF_ONE_KIND = {
-    "context": ("how much of a text is read at once", "next_token"),
-    "stride": ("how a text is read window by window", "next_token"),
-    "beams": ("beam search", "translation"),
-    "figure": ("the confusion matrix", "classification"),
-}
-RUNS_THAT = {
-    "next_token": "continues texts",
-    "translation": "translates",
-    "masked": "fills in masked tokens",
-    "classification": "classifies",
-}
-
 
 @app.command("eval")
 def command(
@@ -77,9 +63,11 @@ def command(
     taken for what, beside a baseline of TF-IDF and logistic regression.
     """
     from clearformer.cli.commands.translate import dtype_of
-    from clearformer.cli.views.measuring import Settings, measure
+    from clearformer.cli.views.evaluation import evaluation_text
     from clearformer.evaluation.figures import check_known_format, confusion_matrix_figure
     from clearformer.run import find_run, load
+    from clearformer.run_evaluation import DataChoice, evaluate_run
+    from clearformer.training.tasks.task import EvaluationOptions
 
     show_log()
     check_applicable(options, find_run(run).read_config())
@@ -90,20 +78,25 @@ def command(
     if figure is not None:
         check_known_format(figure)
     trained = load(run, checkpoint, device, average)
-    settings = Settings(split, data or [], changed_data, context, stride, beams, dtype_of(trained, dtype))
-    measured = measure(trained, settings)
-    typer.echo(json.dumps(measured.values) if as_json else measured.text)
-    if figure is not None and measured.report is not None:
-        confusion_matrix_figure(measured.report, figure, f"{trained.folder.path.name}, {settings.name}")
+    choice = DataChoice(split, data or [], changed_data)
+    report = evaluate_run(
+        trained, choice, EvaluationOptions(dtype_of(trained, dtype), context, stride, beams)
+    )
+    typer.echo(json.dumps(report.values) if as_json else evaluation_text(report))
+    if figure is not None and report.classes is not None:
+        confusion_matrix_figure(report.classes, figure, f"{trained.folder.path.name}, {choice.name}")
         typer.echo(f"confusion matrix: {figure}", err=True)
 
 
 def check_applicable(options: typer.Context, config: "RunConfig") -> None:
     """Raise UserError for an option that has no part in measuring a run of this kind."""
-    kind = config.train.objective.kind
-    for name, (about, its_kind) in OPTIONS_OF_ONE_KIND.items():
-        if kind != its_kind and was_given(options, name):
-            raise UserError(
-                f"--{name}: {about} is for a run that {RUNS_THAT[its_kind]}, and this one {RUNS_THAT[kind]}; "
-                f"leave out --{name}"
-            )
+    from clearformer.training.tasks import TASKS
+
+    own = config.train.objective
+    for objective in TASKS:
+        for name, about in objective.evaluation_options.items():
+            if name not in own.evaluation_options and was_given(options, name):
+                raise UserError(
+                    f"--{name}: {about} is for a run that {objective.activity}, and this one {own.activity}; "
+                    f"leave out --{name}"
+                )

@@ -1,4 +1,4 @@
-"""`clearformer plan`: what a run will cost, before it is made."""
+"""`clearformer plan`: the cost of a run before it is made."""
 
 import json
 import math
@@ -39,7 +39,7 @@ def plan(
 
     run = resolve_run(arguments or [], config)
     planned = plan_run(run, device)
-    for note in notes(run):
+    for note in notes_on(run):
         typer.echo(note, err=True)
     if as_json:
         typer.echo(json.dumps(asdict(planned)))
@@ -96,28 +96,27 @@ def expected_vocabulary(run: "RunConfig") -> int:
 def expected_classes(run: "RunConfig") -> int | None:
     """The labels of the data before they are read; a guess, where no settings say."""
     from clearformer.data import LabelledData
-    from clearformer.training.tasks import Classify
 
-    if not isinstance(run.train.objective, Classify) or not isinstance(run.data, LabelledData):
+    if not run.train.objective.predicts_classes or not isinstance(run.data, LabelledData):
         return None
     return run.model.n_classes or len(run.data.labels or ()) or GUESSED_CLASSES
 
 
-def notes(run: "RunConfig") -> list[str]:
-    """What to tell the user where the plan rests on a guess."""
-    told = []
+def notes_on(run: "RunConfig") -> list[str]:
+    """Notes for the user where the plan rests on a guess."""
+    notes = []
     if run.model.vocab_size is None and run.tokenizer.kind == "char":
-        told.append(
+        notes.append(
             f"note: how many characters the text has is not known yet; the plan takes {expected_vocabulary(run)}. "
             f"model.vocab_size=N sets another number"
         )
     n_classes = expected_classes(run)
     if n_classes is not None and run.model.n_classes is None and getattr(run.data, "labels", None) is None:
-        told.append(
+        notes.append(
             f"note: how many labels the texts have is not known yet; the plan takes {n_classes}. "
             f"model.n_classes=N sets another number"
         )
-    return told
+    return notes
 
 
 # --- what is printed --------------------------------------------------------------------------------------
@@ -142,7 +141,7 @@ def component_table(plan: "Plan") -> str:
 
 
 def formula_line(plan: "Plan") -> str:
-    """What the formulas give beside what was counted."""
+    """The figures of the formulas beside the counted ones."""
     parameters, flops = plan.parameters, plan.flops_per_token
     return (
         f"By formula: {count(parameters.by_formula, 'parameter')}, {parameters.matrices:,} without biases and norms; "

@@ -1,4 +1,4 @@
-"""What a classifier has to beat: TF-IDF of words and pairs of words, with logistic regression.
+"""The baseline that a classifier has to beat: TF-IDF of words and pairs of words, with logistic regression.
 
 It sees which words there are and no order beyond two of them, and it is trained in seconds. A Transformer that does
 no better has not used what it is for.

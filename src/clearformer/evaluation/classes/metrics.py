@@ -154,7 +154,7 @@ class ClassificationReport:
 def classification_report(
     labels: ArrayLike, predictions: ArrayLike, names: Sequence[str], logprobs: ArrayLike | None = None
 ) -> ClassificationReport:
-    """What came out of classifying N texts.
+    """The scores of a classifier on N texts.
 
     Args:
         labels: [N], the place of each text's label in `names`.

@@ -1,4 +1,4 @@
-"""What the terminal shows of prepared data: for each kind of data a summary, and a closer look."""
+"""Prepared data on the terminal: for each kind of data a summary, and a closer look."""
 
 import textwrap
 from abc import ABC, abstractmethod
@@ -28,11 +28,11 @@ N_EXAMPLES = 3
 COUNTED_AT_ONCE = 1 << 22
 
 
-class Shown(ABC):
+class DatasetView(ABC):
     """Prepared data as a person looks at them."""
 
     files: str
-    """What their files are called."""
+    """The word for their files."""
     columns: tuple[str, ...]
     """Of the table of splits, after their names."""
 
@@ -41,7 +41,7 @@ class Shown(ABC):
 
     @abstractmethod
     def check(self) -> int:
-        """Reads all files, and gives their number.
+        """Read all files; returns their number.
 
         Raises:
             ShardError: one of them is not what was written.
@@ -49,7 +49,7 @@ class Shown(ABC):
 
     @abstractmethod
     def source(self) -> Iterable[str]:
-        """Lines that say what was prepared."""
+        """Lines about the source of the data."""
 
     @abstractmethod
     def row(self, split: Any) -> Sequence[str]:
@@ -72,7 +72,7 @@ class Shown(ABC):
         return {"folder": str(self.dataset.folder)} | self.dataset.manifest
 
     def print_summary(self) -> None:
-        """What was prepared, and the table of its splits."""
+        """Print the source of the data, and the table of its splits."""
         from rich.console import Console
         from rich.table import Table
 
@@ -92,7 +92,7 @@ class Shown(ABC):
             typer.echo(line)
 
 
-class ShownText(Shown):
+class TextView(DatasetView):
     """A running text."""
 
     dataset: Dataset
@@ -127,7 +127,7 @@ class ShownText(Shown):
             typer.echo(f"most frequent: {'  '.join(tokens)}")
 
 
-class ShownPairs(Shown):
+class PairsView(DatasetView):
     """Pairs of lines in two languages."""
 
     dataset: PairDataset
@@ -179,7 +179,7 @@ class ShownPairs(Shown):
         ]
 
 
-class ShownLabelled(Shown):
+class LabelledView(DatasetView):
     """Texts with labels."""
 
     dataset: LabelledDataset
@@ -230,15 +230,17 @@ class ShownLabelled(Shown):
         ]
 
 
-def prepared(data: Data, tokenizer: TokenizerConfig, *, check: bool = False, progress: Progress) -> Shown:
-    """The data prepared; with `check`, what is in the cache is read, and made again where it is damaged."""
+def prepare_view(
+    data: Data, tokenizer: TokenizerConfig, *, check: bool = False, progress: Progress
+) -> DatasetView:
+    """Prepare data and view them; with `check`, what is in the cache is read, and made again where it is damaged."""
     match prepare_data(data, tokenizer, check=check, progress=progress):
         case Dataset() as text:
-            return ShownText(text)
+            return TextView(text)
         case PairDataset() as pairs:
-            return ShownPairs(pairs)
+            return PairsView(pairs)
         case LabelledDataset() as texts:
-            return ShownLabelled(texts)
+            return LabelledView(texts)
 
 
 def _count(number: int, noun: str) -> str:
