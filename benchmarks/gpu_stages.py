@@ -188,7 +188,7 @@ def train_shakespeare(options: Options) -> dict[str, Any]:
     from clearformer.training.loop import Training
     from clearformer.training.processes import Processes
     from clearformer.training.report import Reporter
-    from clearformer.training.setup import settle
+    from clearformer.training.setup import resolve_auto
     from clearformer.training.store.folder import RunFolder
     from clearformer.training.tasks import LanguageModelling
 
@@ -197,7 +197,7 @@ def train_shakespeare(options: Options) -> dict[str, Any]:
     device, processes = resolve_device(options.device), Processes()
     task = config.train.objective.open(config, None, Reporter().preparing)
     assert isinstance(task, LanguageModelling)
-    config = settle(config, task, device, processes)
+    config = resolve_auto(config, task, device, processes)
     training = Training(config, RunFolder(options.scratch / "run"), task, device, processes, Reporter())
     start = time.perf_counter()
     training.prepare_steps()

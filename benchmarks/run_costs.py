@@ -66,7 +66,7 @@ PARTS = {
 BESIDE = {"writing": [f"{TRAINING}.write"]}
 BEFORE = {
     "text": ["clearformer.training.tasks:NextToken.open"],
-    "decisions": [f"{LOOP}:settle"],
+    "decisions": [f"{LOOP}:resolve_auto"],
     "model": [f"{TRAINING}.__init__"],
     "folder": [f"{TRAINING}.begin"],
     "compiling": [f"{TRAINING}.prepare_steps"],

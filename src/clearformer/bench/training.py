@@ -31,7 +31,7 @@ from clearformer.training.objective import next_token_loss
 from clearformer.training.plan import count_flops, mfu, training_memory
 from clearformer.training.processes import Processes
 from clearformer.training.report import Reporter
-from clearformer.training.setup import settle
+from clearformer.training.setup import resolve_auto
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.tasks import LanguageModelling, NextToken
 
@@ -125,7 +125,7 @@ class _Ours:
         task = config.train.objective.open(config, None, Reporter().preparing)
         assert isinstance(task, LanguageModelling)
         self.task, self.device = task, device
-        self.config = settle(config, task, device, processes)
+        self.config = resolve_auto(config, task, device, processes)
         folder = RunFolder(scratch / OURS)
         self.training = Training(self.config, folder, task, device, processes, Reporter())
         start = time.perf_counter()

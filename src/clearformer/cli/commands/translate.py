@@ -14,6 +14,7 @@ from clearformer.cli.options import (
     Device,
     Dtype,
     RunName,
+    check_dtype,
     named_as_options,
 )
 from clearformer.cli.tables import count
@@ -174,12 +175,10 @@ def dtype_of(run: "Run", name: str | None) -> Any:
     """The type of the matrix products: the named one, or the run's own."""
     import torch
 
-    if name is not None and name not in ("float32", "bfloat16"):
-        raise UserError(
-            f"--dtype takes float32 or bfloat16; got {shortened(name)!r}"
-            f"{did_you_mean(name, ('float32', 'bfloat16'))}"
-        )
-    return run.dtype if name is None else getattr(torch, name)
+    if name is None:
+        return run.dtype
+    check_dtype(name)
+    return getattr(torch, name)
 
 
 # --- out --------------------------------------------------------------------------------------------------
