@@ -82,6 +82,11 @@ def shortened(text: str, most: int = 80) -> str:
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 token`, `2 tokens`, `1,000 tokens`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate that `name` was most likely meant to be, or None where none is close.
 

@@ -8,7 +8,8 @@ import typer
 
 from clearformer.cli.commands.plan import readable_number, readable_rate
 from clearformer.cli.options import AsJson, Config, Device, RunName, check_dtype
-from clearformer.cli.tables import count, table
+from clearformer.cli.tables import table
+from clearformer.errors import count
 
 if TYPE_CHECKING:
     from clearformer.bench.machine import Limits

@@ -13,8 +13,7 @@ import typer
 
 from clearformer.cli import standard_input
 from clearformer.cli.options import AsJson, check_not_empty, check_utf8
-from clearformer.cli.tables import count
-from clearformer.errors import DataError, UserError, did_you_mean, shortened
+from clearformer.errors import DataError, UserError, count, did_you_mean, shortened
 from clearformer.files import runs_folder, user_path
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them

@@ -17,8 +17,7 @@ from clearformer.cli.options import (
     check_dtype,
     named_as_options,
 )
-from clearformer.cli.tables import count
-from clearformer.errors import UserError, did_you_mean, shortened
+from clearformer.errors import UserError, count, did_you_mean, shortened
 
 if TYPE_CHECKING:
     from clearformer.decoding import Translation
