@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearformer.errors import ConfigError, RunError, TokenizerError, UserError
+from clearformer.errors import ConfigError, RunError, TokenizerError, needs_extra
 from clearformer.files import file_made_whole, user_path
 from clearformer.interop.architectures.base import d_ff, norm_eps
 from clearformer.interop.mapping.fitting import ArchitectureMatch, fit
@@ -136,7 +136,7 @@ def to_gguf(
             Or there is no such type, or a weight is too large for it.
         TokenizerError: the tokeniser is no byte-level BPE with GPT-2's pre-tokens.
         RunError: there is no such run, or there is such a file.
-        UserError: the gguf package is not installed.
+        MissingPackageError: the gguf package is not installed.
         DiskError: the file cannot be written.
     """
     target = user_path(file)
@@ -158,12 +158,10 @@ def gguf_package() -> Any:
     """The package that writes the format.
 
     Raises:
-        UserError: it is not installed.
+        MissingPackageError: it is not installed.
     """
-    try:
+    with needs_extra("gguf", "a .gguf file needs the gguf package"):
         import gguf
-    except ImportError:
-        raise UserError("a .gguf file needs the gguf package: pip install 'clearformer[gguf]'") from None
     return gguf
 
 

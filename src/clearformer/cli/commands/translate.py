@@ -101,6 +101,7 @@ def command(
     references = None if reference is None else lines_of(reference)
     if references is not None:
         check_equal_lengths(file, lines, str(reference), references)
+        check_scores_at_hand()
     trained = load(run, checkpoint, device, average)
     settings: dict[str, Any] = {
         "beams": beams,
@@ -204,6 +205,13 @@ def scores_of(found: "list[list[Translation]]", references: list[str]) -> Any:
     from clearformer.evaluation.translation import score_translations
 
     return score_translations([translations[0].text for translations in found], references)
+
+
+def check_scores_at_hand() -> None:
+    """Raise MissingPackageError before anything is translated where sacrebleu is not installed."""
+    from clearformer.evaluation.translation import sacrebleu_metrics
+
+    sacrebleu_metrics()
 
 
 def warn_of_cuts(found: "list[list[Translation]]") -> None:

@@ -18,7 +18,7 @@ from clearformer.data import (
     prepare_data,
 )
 from clearformer.data.labelled.preparing import LabelledDataset
-from clearformer.errors import ConfigError, DataError, RunError, UserError
+from clearformer.errors import ConfigError, DataError, MissingPackageError, RunError, UserError
 from clearformer.evaluation import Evaluation, evaluate_split
 from clearformer.evaluation.classes.baseline import Baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport
@@ -285,10 +285,13 @@ def measure_classes(run: Run, settings: Settings) -> Measurement:
     found = evaluate_classes(
         run.model, data.prepared, data.name, too_long=data.config.data.too_long, dtype=settings.dtype
     )
-    if settings.files:
-        baseline = baseline_of_run(run, data.prepared)
-    else:
-        baseline = baseline_for(data.prepared, data.split)
+    try:
+        if settings.files:
+            baseline = baseline_of_run(run, data.prepared)
+        else:
+            baseline = baseline_for(data.prepared, data.split)
+    except MissingPackageError as missing:
+        baseline = str(missing)
     text = "\n".join((f"{read(settings)}:", *class_figures(found.report, baseline)))
     values = found.report.to_json() | {
         "labels": list(found.report.names),

@@ -7,7 +7,7 @@ from functools import singledispatch
 from pathlib import Path
 
 from clearformer.decoding import generate
-from clearformer.errors import TokenizerError
+from clearformer.errors import MissingPackageError, TokenizerError
 from clearformer.evaluation import Evaluation
 from clearformer.evaluation.classes.baseline import Baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport
@@ -72,7 +72,10 @@ def figures(task: Task, evaluation: Measured | None) -> list[str]:
             )
         case ClassEvaluation() as e:
             assert isinstance(task, Classification)
-            baseline = baseline_for(task.dataset, task.dataset.splits["val"])
+            try:
+                baseline = baseline_for(task.dataset, task.dataset.splits["val"])
+            except MissingPackageError as missing:
+                baseline = str(missing)
             return ["held-out texts:", *class_figures(e.report, baseline)]
         case _:
             return []

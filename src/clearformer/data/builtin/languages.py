@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from clearformer.errors import DataError
+from clearformer.errors import needs_extra
 
 if TYPE_CHECKING:
     from babel import Locale
@@ -42,11 +42,10 @@ def named_languages() -> Iterator[tuple[str, str]]:
     """Each name with the English name of its language, ordered by language and then by name.
 
     Raises:
-        DataError: Babel is not installed.
+        MissingPackageError: Babel is not installed.
     """
-    if not has_babel():
-        raise DataError("data.name=languages takes its names from Babel: pip install Babel")
-    from babel import Locale
+    with needs_extra("data", "data.name=languages takes its names from Babel"):
+        from babel import Locale
 
     locales = [Locale(code) for code in sorted(LANGUAGES)]
     names = [_names(locale) for locale in locales]
