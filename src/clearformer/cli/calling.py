@@ -35,6 +35,7 @@ def call(app: typer.Typer, name: str, arguments: list[str], tell_debug: Callable
     add_debug(command, tell_debug)
     for each in commands_of(command):
         each.rich_markup_mode = None
+        hide_types_of_arguments(each)
     check_known_command(command, name, arguments)
     try:
         with command.make_context(name, list(arguments)) as context:
@@ -64,6 +65,13 @@ def add_debug(command: Any, tell_debug: Callable[[], None]) -> None:
     [option] = (param for param in get_command(carrier).params if param.name == "debug")
     for each in commands_of(command):
         each.params.append(option)
+
+
+def hide_types_of_arguments(command: Any) -> None:
+    """Let help show an argument by its metavar alone: `RUN` instead of `RUN <str>`."""
+    for param in command.params:
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda **_: None
 
 
 def commands_of(command: Any) -> Iterator[Any]:

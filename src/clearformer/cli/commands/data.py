@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from clearformer.cli.options import show_log
+from clearformer.cli.options import AsJson, show_log
 from clearformer.cli.views.datasets import DatasetView, prepare_view
 from clearformer.config import Spec, parse_override, resolve
 from clearformer.data import BUILT_IN_BY_KIND, Data, TextData, kind_of
@@ -44,7 +44,6 @@ Overrides = Annotated[
         help="Settings, such as data.path=book.txt tokenizer.kind=bpe tokenizer.vocab_size=512.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 class PrepareConfig(Spec):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearformer.cli.options import show_log, was_given
+from clearformer.cli.options import AsJson, Average, Checkpoint, Device, Dtype, RunName, show_log, was_given
 from clearformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ app = typer.Typer(add_completion=False)
 @app.command("eval")
 def command(
     options: typer.Context,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
+    run: RunName,
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -26,7 +26,9 @@ def command(
             help="Another text, labelled texts or pairs, read whole (pairs in two files: --data SOURCE --data TARGET).",
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, val or test of the run's own data.")] = "val",
+    split: Annotated[
+        str, typer.Option(metavar="NAME", help="train, val or test of the run's own data.")
+    ] = "val",
     changed_data: Annotated[
         bool,
         typer.Option(
@@ -34,23 +36,30 @@ def command(
         ),
     ] = False,
     context: Annotated[
-        int | None, typer.Option(min=1, help="Texts: tokens read at once (the model's length).")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Texts: tokens read at once.", show_default="the model's length"
+        ),
     ] = None,
     stride: Annotated[
-        int | None, typer.Option(min=1, help="Texts: tokens between readings (half the context).")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Texts: tokens between readings.", show_default="half the context"
+        ),
     ] = None,
     beams: Annotated[
-        int, typer.Option(min=1, help="Translation: texts held at once by beam search; 1: greedy.")
+        int,
+        typer.Option(min=1, metavar="N", help="Translation: texts held at once by beam search; 1: greedy."),
     ] = 5,
     figure: Annotated[
         Path | None,
         typer.Option(metavar="F.png|F.svg", help="Classification: draw the confusion matrix there."),
     ] = None,
-    average: Annotated[int, typer.Option(min=1, help="Take the mean of the last K checkpoints.")] = 1,
-    checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
-    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:1.")] = "auto",
-    dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16 (as in training).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    average: Average = 1,
+    checkpoint: Checkpoint = "latest",
+    device: Device = "auto",
+    dtype: Dtype = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure a run on a whole split of its data.
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearformer.cli.options import AsJson, Config, Settings
-from clearformer.cli.tables import count, paragraph, table
+from clearformer.cli.tables import paragraph, table
+from clearformer.errors import count
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
     from clearformer.training.config import RunConfig

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearformer.cli.options import Config
 from clearformer.errors import Interrupted, RunError, RunInUseError
 
 if TYPE_CHECKING:
@@ -28,11 +29,9 @@ def train(
             help="A preset (see clearformer presets), and settings such as train.lr=3e-4.",
         ),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A TOML file of settings, laid over the preset.")
-    ] = None,
+    config: Config = None,
     run: Annotated[
-        str | None, typer.Option(help="The run's name under runs/ (or $CLEARFORMER_RUNS).")
+        str | None, typer.Option(metavar="NAME", help="The run's name under runs/ (or $CLEARFORMER_RUNS).")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run of that name; begin it where there is none.")

@@ -20,6 +20,7 @@ from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.data.pairs.files import check_pair_contents
 from clearformer.data.shards import check_contents
 from clearformer.data.text.preparing import Progress
+from clearformer.errors import count
 from clearformer.text import Tokenizer, TokenizerConfig
 
 N_FREQUENT = 10
@@ -105,7 +106,7 @@ class TextView(DatasetView):
     def source(self) -> Iterable[str]:
         source = self.dataset.manifest["source"]
         yield f"text       {source['description']}"
-        yield f"           {_count(source['n_documents'], 'document')}, {source['n_chars']:,} characters"
+        yield f"           {count(source['n_documents'], 'document')}, {source['n_chars']:,} characters"
 
     def row(self, split: Split) -> Sequence[str]:
         sizes = (f"{size:,}" for size in (split.n_chars, split.n_bytes, split.n_tokens))
@@ -141,7 +142,7 @@ class PairsView(DatasetView):
         source = self.dataset.manifest["source"]
         languages = f", {' to '.join(source['languages'])}" if source["languages"] else ""
         yield f"pairs      {source['description']}"
-        yield f"           {_count(source['n_pairs'], 'pair')}{languages}"
+        yield f"           {count(source['n_pairs'], 'pair')}{languages}"
 
     def row(self, split: PairSplit) -> Sequence[str]:
         sides = (split.source_lengths, split.target_lengths)
@@ -193,8 +194,8 @@ class LabelledView(DatasetView):
         source = self.dataset.manifest["source"]
         yield f"texts      {source['description']}"
         yield (
-            f"           {_count(source['n_documents'], 'text')}, {source['n_chars']:,} characters, "
-            f"{_count(len(self.dataset.labels), 'label')}"
+            f"           {count(source['n_documents'], 'text')}, {source['n_chars']:,} characters, "
+            f"{count(len(self.dataset.labels), 'label')}"
         )
 
     def row(self, split: LabelledSplit) -> Sequence[str]:
@@ -241,10 +242,6 @@ def prepare_view(
             return PairsView(pairs)
         case LabelledDataset() as texts:
             return LabelledView(texts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _first_text(split: Split, tokenizer: Tokenizer) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from clearformer.data import LabelledData
 from clearformer.data.labelled.batches import LabelledBatches, TooLong, batch_of, fitted_lengths
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit, prepare_labelled
-from clearformer.errors import DataError, RunError
+from clearformer.errors import DataError, MissingPackageError, RunError
 from clearformer.evaluation.classes.baseline import Baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport
 from clearformer.evaluation.classes.scores import (
@@ -175,7 +175,7 @@ class ClassificationTask(Task):
         return f"{name} {probability:.0%} ({verdict}): {shortened(text)}"
 
     def figures(self, result: ClassEvaluation) -> tuple[Section, ...]:
-        baseline = baseline_for(self.dataset, self.dataset.splits["val"])
+        baseline = baseline_or_reason(self.dataset, self.dataset.splits["val"])
         return (Section(heading="held-out texts:", figures=class_figures(result.report, baseline)),)
 
     def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
@@ -203,7 +203,15 @@ def baseline_on(data: EvaluationData, split: LabelledSplit) -> Baseline | str:
     except (DataError, RunError) as error:
         return f"none, for it learns from the run's training texts: {error}"
     assert isinstance(trained_on, LabelledDataset)
-    return baseline_for(trained_on, split)
+    return baseline_or_reason(trained_on, split)
+
+
+def baseline_or_reason(trained_on: LabelledDataset, split: LabelledSplit) -> Baseline | str:
+    """The baseline, or the line that names the extra it needs."""
+    try:
+        return baseline_for(trained_on, split)
+    except MissingPackageError as missing:
+        return str(missing)
 
 
 def baseline_values(baseline: Baseline) -> dict[str, Any]:
