@@ -1,7 +1,7 @@
 """The configuration of a run: its sections, their defaults, and what of them must fit together."""
 
 import re
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import (
     Field,
@@ -182,11 +182,10 @@ class RunConfig(Spec):
 
 def add_objective(objective: type[ObjectiveSpec]) -> None:
     """Let `train.objective` hold a further kind of objective, as one that comes with the package."""
-    slot = TrainConfig.model_fields["objective"]
+    slot = cast(Any, TrainConfig.model_fields["objective"])
     if objective.model_fields["kind"].default in slot_variants(slot):
         return
-    union: Any = slot.annotation
-    slot.annotation = union | objective
+    slot.annotation = slot.annotation | objective
     TrainConfig.model_rebuild(force=True)
     RunConfig.model_rebuild(force=True)
 
