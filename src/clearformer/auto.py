@@ -1,4 +1,4 @@
-"""The preset `auto`: a good model of a text within some seconds on the machine at hand, by rules that it tells.
+"""The preset `auto`: a good model of a text within some seconds on the machine at hand, by rules; reasons are logged.
 
     text's size, seconds, machine's rate -> FLOPs -> parameters -> shape, context, batch -> passes -> dropout
 
@@ -49,14 +49,14 @@ LEAST_STEPS = 300
 PARAMETERS_PER_TOKEN = 12  # more of them than this for each token of the text only learn it by heart
 FRESH_PASSES, MOST_PASSES = 3, 100
 HELD_OUT = 0.1  # of the text
-LEAST_HELD_OUT = 200_000  # tokens, which tell a loss to two digits behind the point
+LEAST_HELD_OUT = 200_000  # tokens: they give a loss to two digits behind the point
 EVALUATION_SHARE = 0.02  # of the run's FLOPs, for reading all that is held out
 GZIP_RATIO = 3  # of a text's size to that of its .gz
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What the rules decide by.
+    """The measurements of text and machine that the rules decide by.
 
     Attributes:
         n_bytes: Of the text, its held-out part included.
@@ -85,7 +85,7 @@ def auto() -> RunConfig:
 
 
 def auto_for(wanted: RunConfig) -> RunConfig:
-    """The run that `auto` stands for, for the text, the time and the device of a configuration; told in the log.
+    """The run that `auto` chooses for a configuration's text, time and device; its reasons are logged.
 
     Raises:
         ConfigError: it is for no text.

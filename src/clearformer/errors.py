@@ -1,4 +1,4 @@
-"""What a user can cause: each error is one clear line that names what is at fault and the way out.
+"""Errors that a user can cause: each is one line that names what is at fault and the way out.
 
 The command line prints the line and exits with `exit_status`: 2 where the user's input is at fault,
 1 where something failed that was not asked for wrongly.

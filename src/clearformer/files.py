@@ -47,7 +47,7 @@ def is_file(path: Path) -> bool:
 
 @contextmanager
 def disk_errors(place: Path, fix: str = "free some space, or choose another folder") -> Iterator[None]:
-    """Tells what goes wrong with writing at `place` as one line.
+    """Words an error of writing at `place` as one line.
 
     Raises:
         DiskError: the disk is full, or the place may not be written.
@@ -226,7 +226,7 @@ def _unfinished_in(folder: Path) -> Path:
 
 
 def parse_json(text: str) -> Any:
-    """What a JSON text says, where all of it could be written to a file again.
+    """Parses a JSON text of which all can be written to a file again.
 
     Raises:
         ValueError: it is no JSON, or holds half of a surrogate pair.

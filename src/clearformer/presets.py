@@ -111,7 +111,7 @@ def shakespeare_gpu() -> RunConfig:
 
 
 def _nanogpt(model: ModelConfig, batch_size: int, max_steps: int) -> RunConfig:
-    """What nanoGPT's recipes for Tiny Shakespeare share: a GPT-2 without biases, AdamW from 1e-3 to 1e-4."""
+    """Common settings of nanoGPT's recipes for Tiny Shakespeare: a GPT-2 without biases, AdamW from 1e-3 to 1e-4."""
     return RunConfig(
         model=model.replace(norm=LayerNorm(bias=False), ffn=GELU(bias=False)),
         data=TextData(name="shakespeare"),
@@ -433,7 +433,7 @@ def _pretrained(layers: list[dict[str, Any]]) -> str | None:
 
 
 def _like(run: RunConfig, begin_with: RunConfig) -> dict[str, Any]:
-    """What to lay over a preset for a model that the weights of a run fit, in that run's tokens."""
+    """The settings of a model and a tokeniser that the weights of a run fit, to be laid over a preset."""
     model = explicit(run.model, default=begin_with.model)
     for of_the_task in ("n_classes", "pooling", "dropout"):
         model.pop(of_the_task, None)

@@ -33,7 +33,7 @@ from transformers.models.qwen3 import modeling_qwen3
 from transformers.models.t5 import modeling_t5
 
 from clearformer.decoding.beam import BeamSearch, HuggingFaceLength, beam_search
-from clearformer.interop.mapping.fitting import fit
+from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.reading import ForeignModel, read_model
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import build
@@ -422,7 +422,7 @@ def only(targets: Tensor, i: int, row: Tensor, family: str) -> Tensor:
 @pytest.mark.parametrize("name", SOURCES)
 def test_an_exported_model_is_the_one_that_was_imported(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir()
-    fitted = fit(pair.read.config)
+    fitted = match_architecture(pair.read.config)
     write_model(tmp_path / "ours", fitted, pair.read.weights, SpecialIds(eos=EOS, pad=PAD, start=START))
     again = read_model(tmp_path / "ours")
     loaded = type(pair.theirs).from_pretrained(tmp_path / "ours", attn_implementation="eager").eval()

@@ -16,7 +16,7 @@ import transformers
 from clearformer.errors import ClearformerError
 from clearformer.interop.gguf import KINDS, Neighbours, to_gguf
 from clearformer.interop.importing import run_config
-from clearformer.interop.mapping.fitting import fit
+from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.mapping.tensors import tensor_maps, to_ours
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -233,7 +233,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 
 def test_the_models_are_the_kinds_they_are_called() -> None:
-    assert {fit(config).architecture.title for config in MODELS.values()} == KINDS.keys()
+    assert {match_architecture(config).architecture.title for config in MODELS.values()} == KINDS.keys()
 
 
 def test_without_the_package_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from clearformer.decoding import generate
 from clearformer.decoding.translations import translate
 from clearformer.errors import ConfigError
 from clearformer.interop import from_hf, to_hf
-from clearformer.interop.mapping.fitting import fit
+from clearformer.interop.mapping.matching import match_architecture
 from clearformer.model import build
 from clearformer.presets import PRESETS, preset
 from clearformer.run import Run, load, new_run
@@ -89,13 +89,15 @@ def test_every_preset_s_outcome_is_stated() -> None:
 def test_at_its_full_size_it_is_that_architecture(case: str) -> None:
     model = settings_of(case).model
     classes = 3 if case == "classify" else None
-    assert fit(model.replace(vocab_size=300, n_classes=classes)).architecture.title == FIT[case]
+    assert (
+        match_architecture(model.replace(vocab_size=300, n_classes=classes)).architecture.title == FIT[case]
+    )
 
 
 @pytest.mark.parametrize("case", FIT_NOTHING)
 def test_what_stands_between_is_told(case: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        fit(settings_of(case).model.replace(vocab_size=300))
+        match_architecture(settings_of(case).model.replace(vocab_size=300))
     assert str(caught.value) == FIT_NOTHING[case]
 
 

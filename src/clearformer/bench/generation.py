@@ -19,7 +19,7 @@ from clearformer.decoding import Sampling, collect, generate_tokens, random_stre
 from clearformer.device import synchronize
 from clearformer.errors import ConfigError, UserError
 from clearformer.interop.gguf import write_gguf
-from clearformer.interop.mapping.fitting import fit
+from clearformer.interop.mapping.matching import match_architecture
 from clearformer.model import Decoder
 from clearformer.training.store.state import weights_of
 
@@ -36,7 +36,7 @@ def bench_generation(
     streams: list[int],
     dtype: str,
     limits: Limits,
-    told: Callable[[str, float], None] = lambda *_: None,
+    on_figure: Callable[[str, float], None] = lambda *_: None,
     compiled: bool = False,
 ) -> list[Comparison]:
     """Greedy tokens a second, a comparison for each number of streams; prompts are random tokens.
@@ -49,7 +49,7 @@ def bench_generation(
         streams: Numbers of texts that are continued at once.
         dtype: The type of the weights and products on both sides, float32 or bfloat16.
         limits: The machine's, to set the figures against.
-        told: Called with each name and figure as it is found.
+        on_figure: Called with each name and figure as it is found.
         compiled: Whether our step is compiled; it is then measured as it is written besides.
 
     Raises:
@@ -75,7 +75,7 @@ def bench_generation(
                 writers.append(_LlamaCpp(model, n_new, dtype, Path(folder)))
             except UserError as error:
                 missing.append(Absent("llama_cpp", str(error)))
-        return [_compare(writers, missing, n, rounds, limits, told) for n in streams]
+        return [_compare(writers, missing, n, rounds, limits, on_figure) for n in streams]
 
 
 def _compare(
@@ -84,7 +84,7 @@ def _compare(
     n_streams: int,
     rounds: int,
     limits: Limits,
-    told: Callable[[str, float], None],
+    on_figure: Callable[[str, float], None],
 ) -> Comparison:
     ours = writers[0]
     if n_streams > 1 and any(writer.single for writer in writers):
@@ -93,7 +93,7 @@ def _compare(
     prompts = random_prompts(ours.model.config.vocab_size or 1, n_streams)
     compiling = _seconds_of_compiling(ours, prompts)
     sides = [Contender(w.name, lambda w=w: w.tokens_per_second(prompts), w.note) for w in writers]
-    figures = interleave(sides, rounds, told)
+    figures = interleave(sides, rounds, on_figure)
     facts = {"dtype": ours.dtype, "n_new": ours.n_new, "streams": n_streams}
     facts |= compiling | _bandwidth(ours, figures[0], n_streams, limits)
     theirs = [writer for writer in writers if not isinstance(writer, _Ours) and not writer.note]
@@ -104,7 +104,7 @@ def _compare(
 
 
 def _seconds_of_compiling(ours: "_Writer", prompts: list[list[int]]) -> dict[str, Any]:
-    """What the first texts took longer than the next."""
+    """The seconds by which the first texts took longer than the next."""
     if not ours.compiled:
         return {}
     first, next_one = (len(prompts) * ours.n_new / ours.tokens_per_second(prompts) for _ in range(2))
@@ -140,7 +140,7 @@ def _agreement(ours: list[list[int]], theirs: list[list[int]]) -> str:
 
 
 class _Writer(ABC):
-    """What continues texts greedily."""
+    """A side of the comparison: a model that continues texts greedily."""
 
     name: str
     note = ""
@@ -212,7 +212,7 @@ class _LlamaCpp(_Writer):
         if self.device.type != "cpu":
             raise ConfigError("it is measured on a CPU alone")
         file = folder / "model.gguf"
-        write_gguf(file, fit(model.config), weights_of(model), stored, "bench")
+        write_gguf(file, match_architecture(model.config), weights_of(model), stored, "bench")
         import llama_cpp  # type: ignore[import-not-found]
 
         n_threads = torch.get_num_threads()

@@ -23,7 +23,7 @@ with torch.inference_mode():
 
 
 def bench_loading(
-    run: Run, against: list[str], rounds: int, told: Callable[[str, float], None] = lambda *_: None
+    run: Run, against: list[str], rounds: int, on_figure: Callable[[str, float], None] = lambda *_: None
 ) -> list[Comparison]:
     """Milliseconds to open a run of a decoder, and seconds from a command to its first new token.
 
@@ -50,12 +50,12 @@ def bench_loading(
             opening.append(Contender(name, lambda: 1000 * seconds_of(lambda: open_theirs(folder)), note))
             first.append(Contender(name, lambda: seconds_of(lambda: in_new_process(code)), note))
         return [
-            Comparison("opening a model", "ms", False, interleave(opening, rounds, told), absent, facts),
+            Comparison("opening a model", "ms", False, interleave(opening, rounds, on_figure), absent, facts),
             Comparison(
                 "from the command to the first token",
                 "s",
                 False,
-                interleave(first, rounds, told),
+                interleave(first, rounds, on_figure),
                 absent,
                 facts,
             ),

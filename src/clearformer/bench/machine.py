@@ -1,4 +1,4 @@
-"""What a machine can do at most, measured beside what is measured on it."""
+"""A machine's limits, measured beside what runs on it: rates of matrix products, copying and reading."""
 
 import os
 import platform
@@ -95,17 +95,17 @@ def describe_device(device: torch.device) -> dict[str, Any]:
 
 
 def nvidia_driver() -> str | None:
-    """The version of NVIDIA's driver, where its own program tells it."""
+    """The version of NVIDIA's driver, where its own program prints it."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+        printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return next(iter(told.split()), None)
+    return next(iter(printed.split()), None)
 
 
 def processor() -> str:
-    """The processor's name, where the system tells it."""
+    """The processor's name, where the system has it."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.is_file() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

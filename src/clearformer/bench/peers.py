@@ -14,7 +14,7 @@ from torch import nn
 
 from clearformer.bench.rounds import Absent
 from clearformer.errors import ConfigError, UserError
-from clearformer.interop.mapping.fitting import fit
+from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import Decoder
 from clearformer.model.attention import MultiHead
@@ -90,10 +90,10 @@ def like_gpt2(config: ModelConfig) -> ModelConfig:
 def in_transformers(model: Decoder) -> tuple[nn.Module, str]:
     """Our model as transformers' own, with the same weights, and what of that does not hold (or nothing)."""
     try:
-        fitted, note, weights = fit(model.config), "", weights_of(model)
+        fitted, note, weights = match_architecture(model.config), "", weights_of(model)
     except ConfigError as error:
         config = like_gpt2(model.config)
-        fitted, weights = fit(config), weights_of(Decoder(config))
+        fitted, weights = match_architecture(config), weights_of(Decoder(config))
         note = f"a GPT-2 of the same sizes, for transformers has no such model ({error})"
     from transformers import AutoModelForCausalLM
 

@@ -28,7 +28,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class Figures:
-    """What one side reached in each round."""
+    """The figures that one side reached, one for each round."""
 
     name: str
     values: list[float]
@@ -85,14 +85,14 @@ class Comparison:
 
 
 def interleave(
-    contenders: Sequence[Contender], rounds: int, told: Callable[[str, float], None] = lambda *_: None
+    contenders: Sequence[Contender], rounds: int, on_figure: Callable[[str, float], None] = lambda *_: None
 ) -> list[Figures]:
     """Every side once a round, in the same order, after one run of each that does not count.
 
     Args:
         contenders: The sides.
         rounds: How often each is measured.
-        told: Called with each name and figure as it is found.
+        on_figure: Called with each name and figure as it is found.
     """
     for contender in contenders:
         contender.measure()
@@ -101,5 +101,5 @@ def interleave(
         for contender in contenders:
             found = contender.measure()
             values[contender.name].append(found)
-            told(contender.name, found)
+            on_figure(contender.name, found)
     return [Figures(contender.name, values[contender.name], contender.note) for contender in contenders]

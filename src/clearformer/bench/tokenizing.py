@@ -13,7 +13,7 @@ VOCAB_SIZE = 8000
 
 
 class Library(Protocol):
-    """What turns texts into ids of one vocabulary and back; not every one learns vocabularies."""
+    """A tokeniser of one vocabulary as a side of the comparison; not every one learns vocabularies."""
 
     name: str
 
@@ -86,7 +86,7 @@ def bench_tokenizing(
     text: str,
     against: list[str],
     rounds: int,
-    told: Callable[[str, float], None] = lambda *_: None,
+    on_figure: Callable[[str, float], None] = lambda *_: None,
 ) -> list[Comparison]:
     """Megabytes of UTF-8 a second: encoding a text in a vocabulary of its own, decoding it, learning the vocabulary.
 
@@ -117,7 +117,9 @@ def bench_tokenizing(
             Contender(_title(side), lambda side=side: _rate(lambda: work(side), n_bytes)) for side in sides
         ]
         size = f"{n_bytes / 1e6:.1f} MB of text, {tokenizer.vocab_size:,} tokens of BPE"
-        return Comparison(f"{what}, {size}", "MB/s", True, interleave(rates, rounds, told), missing, facts)
+        return Comparison(
+            f"{what}, {size}", "MB/s", True, interleave(rates, rounds, on_figure), missing, facts
+        )
 
     same = all(found == ids for found in encoded.values())
     return [

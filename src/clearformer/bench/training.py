@@ -45,7 +45,7 @@ def bench_training(
     rounds: int,
     steps: int,
     limits: Limits,
-    told: Callable[[str, float], None] = lambda *_: None,
+    on_figure: Callable[[str, float], None] = lambda *_: None,
 ) -> Comparison:
     """Tokens a second of training steps: batch, forward, backward, clipping, optimiser.
 
@@ -72,7 +72,7 @@ def bench_training(
                 absent.append(missing)
                 continue
             sides += SIDES[name](_Match(ours, steps, Path(scratch), folder))
-        figures = interleave(sides, rounds, told)
+        figures = interleave(sides, rounds, on_figure)
     return Comparison(
         f"training steps of {ours.tokens_per_step:,} tokens, {_sizes(ours.config.model)}",
         "tokens/s",
@@ -88,7 +88,7 @@ def _sizes(model: ModelConfig) -> str:
 
 
 def _facts(ours: "_Ours", figures: Figures, limits: Limits) -> dict[str, Any]:
-    """What our rate is of the machine's."""
+    """Our share of the machine's rate, and the memory that our side takes."""
     flops = count_flops(ours.config.model)
     per_token = flops.forward + flops.backward
     matrix_rate = getattr(limits, ours.config.train.dtype)
@@ -106,7 +106,7 @@ def _facts(ours: "_Ours", figures: Figures, limits: Limits) -> dict[str, Any]:
 
 
 def _memory(ours: "_Ours") -> dict[str, int]:
-    """The most memory that our side took on a GPU, and what `plan` expects; the system tells no such thing of a CPU."""
+    """The most memory that our side took on a GPU, and what `plan` expects; for a CPU the system reports none."""
     if ours.peak_bytes is None:
         return {}
     planned = training_memory(ours.config.model, ours.config.train, ours.device.type).peak
@@ -149,7 +149,7 @@ class _Ours:
 
 
 def forget_peak(device: torch.device) -> None:
-    """Have `peak_of` tell of what comes from now on."""
+    """Reset the peak that `peak_of` reads."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
@@ -175,7 +175,7 @@ def _median_step(step: Callable[[], object], steps: int) -> float:
 
 @dataclass(frozen=True)
 class _Match:
-    """What a side is made from: our run, the steps of a measurement, a folder for files, and the peer's own."""
+    """The settings of a comparison: our run, the steps of a measurement, a folder for files, the peer's checkout."""
 
     ours: _Ours
     steps: int
@@ -297,7 +297,7 @@ def write_for_nanogpt(task: NextTokenTask, folder: Path) -> Path:
     n_tokens = task.tokenizer.vocab_size
     if n_tokens > 2**16:
         raise UserError(
-            f"--against nanogpt: it tells {2**16:,} tokens apart, and the tokenizer has {n_tokens:,}"
+            f"--against nanogpt: it has ids for {2**16:,} tokens, and the tokenizer has {n_tokens:,}"
         )
     folder.mkdir()
     splits = task.dataset.splits

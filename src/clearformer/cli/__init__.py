@@ -42,7 +42,7 @@ Begin with `clearformer train`: a small model of English in about a minute of tr
 
 
 def usage() -> str:
-    """What `clearformer --help` prints."""
+    """The text of `clearformer --help`."""
     return USAGE.format(commands="\n".join(f"  {name:<10} {about}" for name, about in COMMANDS.items()))
 
 
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit status.
 
     0 done, or whoever read the output has seen enough (`| head`); 1 it failed; 2 the user's input is at fault; 130
-    and 143 interrupted, with everything so far kept. What goes wrong is told in one line; --debug shows the traceback
+    and 143 interrupted, with everything so far kept. An error is one line; --debug shows the traceback
     before it.
     """
     call = Call(list(sys.argv[1:] if arguments is None else arguments))
@@ -81,15 +81,15 @@ class Call:
         self.arguments = arguments
         self.debug = False
 
-    def tell_debug(self) -> None:
-        """--debug was among the options."""
+    def enable_debug(self) -> None:
+        """Show tracebacks from now on."""
         self.debug = True
 
     def dispatch(self) -> int:
         """Answer what needs no command, or import the command and hand it the rest."""
         arguments = self.arguments
         while arguments[:1] == ["--debug"]:
-            self.tell_debug()
+            self.enable_debug()
             arguments = arguments[1:]
         if not arguments or arguments[0] in ("--help", "-h", "help"):
             if arguments[:1] == ["help"] and arguments[1:]:
@@ -112,16 +112,16 @@ class Call:
         from clearformer.cli.calling import call
 
         app = import_module(f"clearformer.cli.commands.{name}").app
-        return call(app, f"clearformer {name}", arguments, self.tell_debug)
+        return call(app, f"clearformer {name}", arguments, self.enable_debug)
 
     def failed(self, error: BaseException) -> int:
         """Say in one line why a call ended; returns its exit status."""
         import traceback
 
-        from clearformer.cli.failures import told
+        from clearformer.cli.failures import describe_error
 
         if self.debug:
             traceback.print_exception(error)
-        line, status = told(error)
+        line, status = describe_error(error)
         print(line, file=sys.stderr)
         return status

@@ -12,27 +12,27 @@ from clearformer.cli.failures import UsageMistake
 from clearformer.config import short_problem
 from clearformer.errors import did_you_mean, nearest, shortened
 
-# Newer versions of typer bring a copy of click: what it raises and its classes are told apart by their names.
+# Newer versions of typer bring a copy of click: its exceptions and classes are recognised by their names.
 UsageError: Any = typer.BadParameter.__mro__[1]
 HELP = ["--help", "-h"]
 DEBUG = "Show where in the code an error came from."
 
 
-def call(app: typer.Typer, name: str, arguments: list[str], tell_debug: Callable[[], None]) -> int:
+def call(app: typer.Typer, name: str, arguments: list[str], enable_debug: Callable[[], None]) -> int:
     """Run a typer app; returns its exit status.
 
     Args:
         app: Of one command, or of a group of them.
         name: How it was called, for help and messages.
         arguments: What follows the name.
-        tell_debug: Called where --debug is among the options.
+        enable_debug: Called where --debug is among the options.
 
     Raises:
         UsageMistake: an option or argument is unknown, missing or has no value that it takes.
     """
     command = get_command(app)
     command.context_settings["help_option_names"] = HELP
-    add_debug(command, tell_debug)
+    add_debug(command, enable_debug)
     for each in commands_of(command):
         each.rich_markup_mode = None
         hide_types_of_arguments(each)
@@ -47,16 +47,16 @@ def call(app: typer.Typer, name: str, arguments: list[str], tell_debug: Callable
     return 0
 
 
-def add_debug(command: Any, tell_debug: Callable[[], None]) -> None:
+def add_debug(command: Any, enable_debug: Callable[[], None]) -> None:
     """Give a command --debug, or each of a group's commands."""
 
-    def told(value: bool) -> None:
+    def enable(value: bool) -> None:
         if value:
-            tell_debug()
+            enable_debug()
 
     def only(
         debug: Annotated[
-            bool, typer.Option("--debug", help=DEBUG, callback=told, expose_value=False, is_eager=True)
+            bool, typer.Option("--debug", help=DEBUG, callback=enable, expose_value=False, is_eager=True)
         ] = False,
     ) -> None: ...
 
@@ -98,7 +98,7 @@ def check_known_command(command: Any, name: str, arguments: list[str]) -> None:
 
 
 def usage_line(error: Any, name: str, command: Any, arguments: list[str]) -> str:
-    """What to say of an error of usage: the command, what is wrong, and the way out."""
+    """Describe an error of usage: the command, what is wrong, and the way out."""
     context = error.ctx
     path = context.command_path if context else name
     match type(error).__name__:

@@ -1,4 +1,4 @@
-"""What the terminal shows of a run."""
+"""Progress of a run on the terminal: messages, a line for each evaluation, a bar."""
 
 import sys
 from collections.abc import Mapping

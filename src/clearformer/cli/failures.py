@@ -1,4 +1,4 @@
-"""Why a command ended, in one line: what the user can mend, and what is a defect of ours."""
+"""Errors as one line each: those that the user can mend, and defects of ours."""
 
 from clearformer.errors import ClearformerError, UserError, shortened
 
@@ -11,7 +11,7 @@ class UsageMistake(UserError):
     """Something that a command's options and arguments do not take; the message begins with the command."""
 
 
-def told(error: BaseException) -> tuple[str, int]:
+def describe_error(error: BaseException) -> tuple[str, int]:
     """The line to print for an error, and the exit status."""
     if isinstance(error, UsageMistake):
         return one_line(str(error)), error.exit_status
@@ -20,7 +20,7 @@ def told(error: BaseException) -> tuple[str, int]:
 
 
 def reason(error: BaseException) -> str:
-    """What happened, and the way out."""
+    """The error's message; for an error that is not ours, a message made from it."""
     if isinstance(error, ClearformerError):
         return str(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:

@@ -47,7 +47,7 @@ def was_given(context: typer.Context, name: str) -> bool:
 
 
 def show_log() -> None:
-    """Show on standard error what the library tells on the way, such as what it takes for granted."""
+    """Show on standard error the library's log, such as its assumptions."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
 
 

@@ -54,7 +54,7 @@ class TextData(Spec):
 
     @property
     def train_fraction(self) -> Fraction:
-        """What the other splits leave, exactly as the decimals are written."""
+        """The share that the other splits leave, exactly as the decimals are written."""
         return 1 - exact(self.val_fraction) - exact(self.test_fraction)
 
     @property
@@ -69,7 +69,7 @@ class PairsData(Spec):
     One of these holds them: `name`, a built-in; `path`, a file of `source<TAB>target` lines; `source` and `target`,
     two files of which line n of the one translates line n of the other. With none, they are `dates`. Held-out
     pairs are in files of their own (`val_path`, or `val_source` and `val_target`), or they are about `val_fraction`
-    and `test_fraction` of all pairs, told by each pair's own source (see `holding_out`); multi30k brings its own.
+    and `test_fraction` of all pairs, decided by each pair's own source (see `holding_out`); multi30k brings its own.
     `languages` are "from-to"; `size` is the number of pairs that `dates` makes. Pairs with a side of more than
     `max_length` tokens are left out of training and validation.
     """
@@ -139,7 +139,7 @@ class PairsData(Spec):
 
     @property
     def brings_val(self) -> str | None:
-        """What the validation pairs are, where they are not taken from the others."""
+        """The source of the validation pairs, where they are not drawn from the training pairs."""
         return self.val_path or self.val_source or ("multi30k's own" if self.built_in == MULTI30K else None)
 
     def held_out(self) -> dict[str, Fraction]:

@@ -1,4 +1,4 @@
-"""Which rows are held out: told by each row's own content, so that no other row can change it.
+"""The choice of held-out rows: each row's own content decides, so that no other row can change it.
 
 A row's place between 0 and 1 is a SHA-256 of what it says. Those with the lowest places are the validation split,
 those with the highest the test, the others training. So the same row falls into the same split on every machine, in
@@ -27,11 +27,11 @@ PLACES = 1 << 64
 
 
 class Row(Protocol):
-    """What can be held out."""
+    """A row of data that can be held out."""
 
     @property
     def own_values(self) -> tuple[str, ...]:
-        """What the row says, or the values beneath it: one or more."""
+        """The row's text, or the values that it states: one or more."""
         ...
 
 
@@ -54,7 +54,7 @@ class HeldOutPairs(NamedTuple, Generic[PairT]):
 
 
 def own_text(text: str) -> str:
-    """What a text says: in NFC, without outer white space, and each run of white space as one space."""
+    """The normalised text: in NFC, without outer white space, and each run of white space as one space."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 

@@ -1,4 +1,4 @@
-"""What tells files from any others: their contents where these are soon read, else their sizes and times of change."""
+"""Identity of files: their contents where these are soon read, else their sizes and times of change."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ BY_CONTENTS, BY_TIMES = "contents", "sizes and times of change"
 
 
 def identity_of_files(files: Mapping[str, Path]) -> dict[str, Any]:
-    """What tells some files, by their names, from any others; JSON-able.
+    """An identity of some files by their names, for JSON: equal where they are the same.
 
     Of up to `COMPARED_BYTES` together it is the contents that count, and no time. Of more, it is sizes and times: a
     file that was written anew with the same size and time passes for the one it was (see `assumption`).
@@ -27,8 +27,8 @@ def identity_of_files(files: Mapping[str, Path]) -> dict[str, Any]:
     listing = hashlib.sha256()
     for name, path in files.items():
         size, changed = sizes_and_times[name]
-        told = _sha256(path) if compared == BY_CONTENTS else str(changed)
-        listing.update(f"{name}\0{size}\0{told}\n".encode("utf-8", "surrogateescape"))
+        state = _sha256(path) if compared == BY_CONTENTS else str(changed)
+        listing.update(f"{name}\0{size}\0{state}\n".encode("utf-8", "surrogateescape"))
     return {
         "n_files": len(files),
         "size": total,
@@ -38,7 +38,7 @@ def identity_of_files(files: Mapping[str, Path]) -> dict[str, Any]:
 
 
 def assumption(identity: Mapping[str, Any]) -> str:
-    """What is taken for granted where such files are found prepared; nothing where they were compared."""
+    """The assumption under which such files are found prepared; empty where their contents were compared."""
     if identity.get("compared_by") != BY_TIMES:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""What there is built in of each kind of data, which kind some settings mean, and preparing whatever kind it is."""
+"""The kinds of data: the built-in sets of each, the kind that some settings describe, and preparing any of them."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ Prepared = Dataset | PairDataset | LabelledDataset
 
 
 class KnownByName(Protocol):
-    """What every built-in text or set of texts says of itself."""
+    """The description of a built-in text or set of texts."""
 
     @property
     def about(self) -> str: ...
@@ -69,7 +69,7 @@ def prepare_data(
         tokenizer: how to make one, or one that is made.
         max_tokens: the model's positions, into which both sides of a pair must fit; of other kinds it is not asked.
         check: whether what is found in the cache is read and compared with its SHA-256; labelled texts always are.
-        progress: told how far it is.
+        progress: called with how far it is.
 
     Raises:
         DataError: the data cannot be used as they are.

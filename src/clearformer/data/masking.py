@@ -1,7 +1,7 @@
-"""Masked language modelling: which tokens a model has to guess, and what it sees in their place.
+"""Masked language modelling: which tokens a model has to predict, and what it sees in their place.
 
 Devlin et al. 2019 (BERT), section 3.1: of 15% of the tokens, 80% are hidden behind [MASK], 10% are replaced by a
-random token, and 10% are left as they are, so that the model cannot tell where it will be asked.
+random token, and 10% are left as they are, so that the model does not know which positions are predicted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ class MaskedBatch(NamedTuple):
     padding: np.ndarray
     """[B T] bool, True where a token is real"""
     targets: np.ndarray
-    """[B T] int64, the token to guess, and `IGNORED` where there is none"""
+    """[B T] int64, the token to predict, and `IGNORED` where there is none"""
 
 
 def mask_tokens(
@@ -39,7 +39,7 @@ def mask_tokens(
     fraction: float = FRACTION,
     starts_word: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What the model sees, and what it has to guess (`IGNORED` where nothing), each [B T] int64.
+    """Mask tokens: returns inputs and targets (`IGNORED` where nothing is predicted), each [B T] int64.
 
     Every token is chosen with probability `fraction`, independently of the others, and where chance chooses none of a
     row's, one is: so short texts have a somewhat larger part chosen. Of the chosen, each by itself: 80% become
@@ -186,7 +186,7 @@ def _wrapped(stretches: Sequence[np.ndarray], max_length: int, tokenizer: Tokeni
 
 
 class HasRows(Protocol):
-    """What gives tokens and which of them are real."""
+    """Tokens [B T], and a mask [B T] of those that are real."""
 
     @property
     def tokens(self) -> np.ndarray: ...

@@ -34,7 +34,7 @@ class Chunk(NamedTuple):
 def read_documents(path: Path, field: str) -> Iterator[Chunk]:
     """A file's documents in order, as chunks; empty documents are left out.
 
-    Gzip is told by its first bytes, JSONL by the name (`.jsonl`, `.ndjson`, and these with `.gz`).
+    Gzip is recognised by its first bytes, JSONL by the name (`.jsonl`, `.ndjson`, and these with `.gz`).
 
     Raises:
         DataError: the file cannot be read, is no UTF-8 text, or has a line that does not hold `field`.
@@ -123,7 +123,7 @@ def existing_file(setting: str, name: str) -> Path:
     """The file of a setting of section `data`.
 
     Raises:
-        DataError: there is no such file; the nearest name beside it is told.
+        DataError: there is no such file; the message has the nearest name beside it.
     """
     path = whole_path(name)
     check_writable_name(setting, path)
@@ -163,7 +163,7 @@ def nearest_beside(path: Path) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file's text, with what can go wrong while they are read told in one line."""
+    """The bytes of a file's text, with an error while they are read as one line."""
     try:
         with path.open("rb") as raw:
             if raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
@@ -230,7 +230,7 @@ def _text_field(where: str, line: str, field: str) -> str:
 
 
 def json_object(where: str, line: str) -> dict[str, Any]:
-    """What a line of JSONL holds.
+    """Parses a line of JSONL.
 
     Raises:
         DataError: it is no JSON, or no object.

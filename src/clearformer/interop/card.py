@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from clearformer.config import to_toml
-from clearformer.interop.mapping.fitting import ArchitectureMatch
+from clearformer.interop.mapping.matching import ArchitectureMatch
 from clearformer.training.config import RunConfig
 
 AUTO_CLASSES = {
@@ -37,7 +37,7 @@ class HeldOut:
 
 
 def auto_class(fitted: ArchitectureMatch) -> str:
-    """What transformers loads a model by when it is not told which one it is."""
+    """The class of transformers' that loads a model by its config.json: AutoModelForCausalLM and the like."""
     return next(auto for ending, auto in AUTO_CLASSES.items() if fitted.class_name.endswith(ending))
 
 
@@ -104,7 +104,7 @@ def _loss(held_out: HeldOut, predicted: str) -> str:
 
 
 def _predicted(config: RunConfig) -> str:
-    """What the model predicts one by one."""
+    """The unit that the model's loss is a mean over."""
     if config.model.n_classes is not None:
         return "text"
     return "masked token" if config.model.family == "encoder" else "token"

@@ -12,9 +12,9 @@ from clearformer.data import LabelledData
 from clearformer.errors import RunError
 from clearformer.files import disk_errors, folder_made_whole, sync, user_path
 from clearformer.interop.card import HeldOut, model_card
-from clearformer.interop.mapping.fitting import ArchitectureMatch, fit
+from clearformer.interop.mapping.matching import ArchitectureMatch, match_architecture
 from clearformer.interop.reading import CONFIG
-from clearformer.interop.tokenizers.tokens import tokenizer_documents
+from clearformer.interop.tokenizers.folder import tokenizer_documents
 from clearformer.interop.writing import SpecialIds, write_json, write_model
 from clearformer.run import Run, load
 from clearformer.training.store.checkpoint import MODEL, read_progress, step_folder
@@ -44,7 +44,7 @@ def to_hf(run: Run | str | Path, folder: str | Path, checkpoint: str = "latest")
     check_empty_folder(target)
     if not isinstance(run, Run):
         run = load(run, checkpoint, device="cpu")
-    fitted = fit(run.config.model)
+    fitted = match_architecture(run.config.model)
     with folder_made_whole(target, CONFIG) as unfinished:
         _write(run, fitted, unfinished)
         for path in unfinished.iterdir():

@@ -12,7 +12,7 @@ from torch import Tensor
 from clearformer.errors import ConfigError, RunError, TokenizerError, needs_extra
 from clearformer.files import file_made_whole, user_path
 from clearformer.interop.architectures.base import d_ff, norm_eps
-from clearformer.interop.mapping.fitting import ArchitectureMatch, fit
+from clearformer.interop.mapping.matching import ArchitectureMatch, match_architecture
 from clearformer.interop.mapping.tensors import Rule, Same, tensor_maps, to_theirs
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
@@ -103,7 +103,7 @@ def _qwen3_rules(_: ModelConfig) -> list[Rule]:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a kind of model is called there, where its tensors lie, and what alone it has in two slots."""
+    """A kind of model in GGUF: its name, the places of its tensors, and the feed-forward network that it must have."""
 
     name: str
     rules: Callable[[ModelConfig], list[Rule]]
@@ -147,7 +147,7 @@ def to_gguf(
         raise RunError(f"{target} exists; choose another name, or delete it")
     if not isinstance(run, Run):
         run = load(run, checkpoint, device="cpu")
-    fitted, vocabulary = fit(run.config.model), vocabulary_of(run.tokenizer)
+    fitted, vocabulary = match_architecture(run.config.model), vocabulary_of(run.tokenizer)
     kind_of(fitted)
     with file_made_whole(target) as unfinished:
         write_gguf(unfinished, fitted, weights_of(run.model), dtype, run.folder.path.name, vocabulary)
@@ -166,7 +166,7 @@ def gguf_package() -> Any:
 
 
 def kind_of(fitted: ArchitectureMatch) -> Kind:
-    """What a model is there.
+    """The kind of a model in GGUF.
 
     Raises:
         ConfigError: it is none of the kinds, or not in every setting.
@@ -238,7 +238,7 @@ def write_gguf(
     name: str,
     vocabulary: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model into a file; without what `vocabulary_of` tells, one that reads and writes ids alone.
+    """Write a model into a file; without a vocabulary (see `vocabulary_of`), one that reads and writes ids alone.
 
     Raises:
         ConfigError: see `to_gguf`.

@@ -7,7 +7,7 @@ from clearformer.data import Data, LabelledData, PairsData, TextData
 from clearformer.files import folder_made_whole, user_path, whole_path
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.reading import read_model
-from clearformer.interop.tokenizers.tokens import read_tokenizer
+from clearformer.interop.tokenizers.folder import read_tokenizer
 from clearformer.model import ModelConfig
 from clearformer.run import Run, free_name, load, new_run
 from clearformer.training.config import RunConfig, TrainConfig

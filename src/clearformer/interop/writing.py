@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clearformer.decoding.beam import BeamSearch
 from clearformer.files import give_usual_mode
-from clearformer.interop.mapping.fitting import ArchitectureMatch
+from clearformer.interop.mapping.matching import ArchitectureMatch
 from clearformer.interop.mapping.tensors import to_theirs
 from clearformer.interop.reading import CONFIG, WEIGHTS
 from clearformer.model import ModelConfig

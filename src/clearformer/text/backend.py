@@ -63,7 +63,7 @@ def pre_tokens_of(backend: tokenizers.Tokenizer, text: str) -> list[str]:
 def untrained(
     pre_tokenizer: dict[str, Any] | None, model: Any, normalizer: dict[str, Any] | None
 ) -> tokenizers.Tokenizer:
-    """What normalises and cuts a text as a tokeniser does, around a model of `tokenizers`."""
+    """A tokeniser of the `tokenizers` library, around a model that is not trained yet."""
     document = json.loads(tokenizers.Tokenizer(model).to_str())
     document |= {"pre_tokenizer": pre_tokenizer, "normalizer": normalizer}
     return tokenizers.Tokenizer.from_str(json.dumps(document))

@@ -11,7 +11,7 @@ from clearformer.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Cut:
-    """What a tokeniser made of some lines.
+    """Counts of the tokens that a tokeniser makes of some lines.
 
     Attributes:
         n_lines: lines with something on them.
@@ -63,7 +63,7 @@ class Cut:
 
 
 def cut_of(tokenizer: Tokenizer, lines: Iterable[str]) -> Cut:
-    """What a tokeniser makes of lines; those of white space alone count for nothing.
+    """Counts the tokens of lines; those of white space alone are left out.
 
     Raises:
         TokenizerError: a line holds what the tokeniser has no token for.

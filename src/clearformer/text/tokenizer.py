@@ -1,4 +1,4 @@
-"""What every tokeniser does: text to ids and back, special tokens, and one file that holds it all.
+"""The interface of every tokeniser: text to ids and back, special tokens, one file that holds it all.
 
 Lecture 000, section 2 (vocabularies, <bos> and <eos>), lecture 001, "Tokenisation" (encode and decode) and
 lecture 004, section 4.1.
@@ -179,11 +179,11 @@ class Tokenizer(ABC):
 
     @property
     def mask_id(self) -> int | None:
-        """The id that hides a token which a masked language model has to guess, if there is one."""
+        """The id that hides a token which a masked language model has to predict, if there is one."""
         return self._roles.get("mask")
 
     def normalized(self, text: str) -> str:
-        """What `decode` gives back of a text that the vocabulary covers: the text itself where `lossless`.
+        """The text that `decode` returns for an encoded text: the same text where `lossless`.
 
         Raises:
             TokenizerError: the text holds half of a surrogate pair.
@@ -264,7 +264,7 @@ class Tokenizer(ABC):
 
     @cached_property
     def marks(self) -> tuple[np.ndarray, np.ndarray]:
-        """What `wrap` puts before and behind a document, int32: <bos> and <eos> where the tokeniser has them.
+        """The ids that `wrap` puts before and behind a document, int32: <bos> and <eos> where the tokeniser has them.
 
         Where one token is both (GPT-2's <|endoftext|>) it goes behind only, so that it stands once between two
         documents, as GPT-2 was trained.
@@ -325,7 +325,7 @@ class OwnTokenizer(Tokenizer):
     decoder: ClassVar[dict[str, Any]]
     """How `tokenizers` puts the tokens' spellings together again, in the words of `tokenizer.json`."""
     normalizer: dict[str, Any] | None = None
-    """What `tokenizers` does to a text before it cuts it, in the words of `tokenizer.json`."""
+    """The normaliser of `tokenizers`, in the words of `tokenizer.json`."""
 
     def __init__(self, plain: Sequence[str], specials: Sequence[str], merges: Sequence[Merge] = ()) -> None:
         if unfit := [name for name in specials if not name or not name.isprintable()]:
@@ -343,7 +343,7 @@ class OwnTokenizer(Tokenizer):
         return json.dumps(self.document(), ensure_ascii=False, indent=2) + "\n"
 
     def document(self) -> dict[str, Any]:
-        """What `to_json` writes."""
+        """The object that `to_json` writes."""
         added = [
             {
                 "id": token,
@@ -453,5 +453,5 @@ def wanted_specials(
 
 
 def name_of_unknown(specials: Sequence[str]) -> str:
-    """What the token for the unknown is called beside these special tokens."""
+    """The name of the token for unknown characters, beside these special tokens."""
     return BERT_UNK if BERT_CLS in specials else UNK

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from clearformer.interop.mapping.fitting import fit
-from clearformer.interop.tokenizers.tokens import tokenizer_documents
+from clearformer.interop.mapping.matching import match_architecture
+from clearformer.interop.tokenizers.folder import tokenizer_documents
 from clearformer.interop.writing import SpecialIds, write_json, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -105,6 +105,6 @@ def write_folder(folder: Path, config: ModelConfig) -> None:
     config = config.replace(vocab_size=tokenizer.vocab_size)
     ids = SpecialIds(tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, tokenizer.bos_id)
     labels = None if config.n_classes is None else [f"class {number}" for number in range(config.n_classes)]
-    write_model(folder, fit(config), weights_of(build(config)), ids, labels)
+    write_model(folder, match_architecture(config), weights_of(build(config)), ids, labels)
     for name, document in tokenizer_documents(tokenizer, config).items():
         write_json(folder / name, document)

@@ -4,17 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from clearformer.cli.failures import UsageMistake, told
+from clearformer.cli.failures import UsageMistake, describe_error
 from clearformer.errors import CheckpointError, ConfigError, Interrupted
 
 REPORT = "please report it with the output of the same command with --debug"
 
 
 def test_an_error_of_the_user_s_is_as_it_was_written() -> None:
-    assert told(ConfigError("train.lr takes a number")) == ("clearformer: train.lr takes a number", 2)
-    assert told(CheckpointError("damaged")) == ("clearformer: damaged", 1)
-    assert told(Interrupted("interrupted", 15))[1] == 143
-    assert told(UsageMistake("clearformer train: no option --foo")) == (
+    assert describe_error(ConfigError("train.lr takes a number")) == (
+        "clearformer: train.lr takes a number",
+        2,
+    )
+    assert describe_error(CheckpointError("damaged")) == ("clearformer: damaged", 1)
+    assert describe_error(Interrupted("interrupted", 15))[1] == 143
+    assert describe_error(UsageMistake("clearformer train: no option --foo")) == (
         "clearformer train: no option --foo",
         2,
     )
@@ -35,7 +38,7 @@ class PanicException(BaseException):
     ],
 )
 def test_any_other_error_is_a_defect_of_ours(error: BaseException, what: str) -> None:
-    assert told(error) == (f"clearformer: this is a defect of clearformer: {what}; {REPORT}", 1)
+    assert describe_error(error) == (f"clearformer: this is a defect of clearformer: {what}; {REPORT}", 1)
 
 
 def test_too_little_memory_is_nobody_s_fault() -> None:
@@ -44,7 +47,7 @@ def test_too_little_memory_is_nobody_s_fault() -> None:
     with pytest.raises(RuntimeError) as of_torch:
         torch.empty(2**55)
     for error in (MemoryError(), of_numpy.value, of_torch.value):
-        line, status = told(error)
+        line, status = describe_error(error)
         assert line.startswith("clearformer: there is not enough memory")
         assert "clearformer plan" in line
         assert status == 1
@@ -53,10 +56,10 @@ def test_too_little_memory_is_nobody_s_fault() -> None:
 def test_a_file_that_cannot_be_used_is_named() -> None:
     with pytest.raises(OSError) as error:
         open("/dev/null/x")  # noqa: PTH123, SIM115
-    assert told(error.value) == ("clearformer: /dev/null/x: Not a directory", 1)
+    assert describe_error(error.value) == ("clearformer: /dev/null/x: Not a directory", 1)
 
 
 def test_a_line_is_one_line_that_a_terminal_obeys_not() -> None:
-    line, _ = told(ConfigError("first\n  second\r\x1b[31mred\x07 caf\udce9"))
+    line, _ = describe_error(ConfigError("first\n  second\r\x1b[31mred\x07 caf\udce9"))
     assert line == r"clearformer: first second \x1b[31mred\x07 caf\udce9"
-    assert len(told(ConfigError("x" * 100_000))[0]) < 3000
+    assert len(describe_error(ConfigError("x" * 100_000))[0]) < 3000

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clearformer.interop.mapping.fitting import fit
+from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     """A GPT-2 of a few hundred parameters."""
     path = tmp_path / "tiny"
     path.mkdir()
-    write_model(path, fit(TINY), weights_of(build(TINY)), SpecialIds(eos=3))
+    write_model(path, match_architecture(TINY), weights_of(build(TINY)), SpecialIds(eos=3))
     return path
 
 

@@ -9,7 +9,7 @@ import tokenizers
 
 from clearformer.errors import TokenizerError
 from clearformer.interop.mapping.fields import Fields
-from clearformer.interop.tokenizers.tokens import read_tokenizer, tokenizer_documents
+from clearformer.interop.tokenizers.folder import read_tokenizer, tokenizer_documents
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.text import (

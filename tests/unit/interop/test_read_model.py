@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from clearformer.errors import CheckpointError, ClearformerError, ConfigError, RunError
 from clearformer.interop.architectures import ARCHITECTURES
-from clearformer.interop.mapping.fitting import fit
+from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.reading import read_model
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import ModelConfig, build
@@ -255,7 +255,7 @@ def test_a_tensor_that_a_file_may_lack(tmp_path: Path) -> None:
         embedding_norm=True,
         head_bias=True,
     )
-    write_model(tmp_path, fit(config), weights_of(build(config)), SpecialIds(start=2))
+    write_model(tmp_path, match_architecture(config), weights_of(build(config)), SpecialIds(start=2))
     read = read_model(change_tensors(tmp_path, lambda tensors: tensors.pop("final_logits_bias")))
     assert torch.equal(read.weights["head_bias"], torch.zeros(13))
 
@@ -275,7 +275,7 @@ def test_names_of_the_first_berts(tmp_path: Path) -> None:
         masked_head="transform",
         head_bias=True,
     )
-    write_model(tmp_path, fit(config), weights_of(build(config)), SpecialIds())
+    write_model(tmp_path, match_architecture(config), weights_of(build(config)), SpecialIds())
 
     def rename(tensors: dict[str, torch.Tensor]) -> None:
         for name in [name for name in tensors if "LayerNorm" in name]:

@@ -58,7 +58,7 @@ def train(
 
     run = resolve_run(arguments or ["nanogpt-cpu"], config)
     limits = limits_of(resolve_device(run.train.device))
-    comparison = bench_training(run, against or [], rounds, steps, limits, tell)
+    comparison = bench_training(run, against or [], rounds, steps, limits, print_figure)
     report("train", [comparison], limits, run.train.device, as_json)
 
 
@@ -103,7 +103,7 @@ def generate(
     decoder = decoder_of(arguments or ["minigpt"]).to(resolve_device(device, "--device")).eval()
     limits = limits_of(resolve_device(device))
     found = bench_generation(
-        decoder, against or [], rounds, tokens, streams or [1, 16], dtype, limits, tell, compiled
+        decoder, against or [], rounds, tokens, streams or [1, 16], dtype, limits, print_figure, compiled
     )
     report("generate", found, limits, device, as_json)
 
@@ -124,7 +124,7 @@ def load(
     from clearformer.run import load as load_run
 
     limits = limits_of(resolve_device("cpu"))
-    found = bench_loading(load_run(run, device="cpu"), against or [], rounds, tell)
+    found = bench_loading(load_run(run, device="cpu"), against or [], rounds, print_figure)
     report("load", found, limits, "cpu", as_json)
 
 
@@ -146,7 +146,13 @@ def tokenize(
     from clearformer.device import resolve_device
 
     limits = limits_of(resolve_device("cpu"))
-    report("tokenize", bench_tokenizing(text_of(file), against or [], rounds, tell), limits, "cpu", as_json)
+    report(
+        "tokenize",
+        bench_tokenizing(text_of(file), against or [], rounds, print_figure),
+        limits,
+        "cpu",
+        as_json,
+    )
 
 
 # --- what is measured -------------------------------------------------------------------------------------
@@ -205,8 +211,8 @@ def limits_of(device: Any) -> "Limits":
 # --- what is printed --------------------------------------------------------------------------------------
 
 
-def tell(name: str, figure: float) -> None:
-    """A figure as it is found."""
+def print_figure(name: str, figure: float) -> None:
+    """Print a figure as it is found, on standard error."""
     typer.echo(f"  {name}: {figure:,.4g}", err=True)
 
 

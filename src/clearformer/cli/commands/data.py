@@ -47,7 +47,7 @@ Overrides = Annotated[
 
 
 class PrepareConfig(Spec):
-    """What `prepare` and `inspect` can be told: the two sections of a run that tokens depend on."""
+    """The settings of `prepare` and `inspect`: the two sections of a run that tokens depend on."""
 
     data: Data = TextData()
     tokenizer: TokenizerConfig = CharTokenizerSpec()
@@ -88,7 +88,7 @@ def prepare_command(overrides: Overrides = None, as_json: AsJson = False) -> Non
 
 @app.command("inspect")
 def inspect_command(overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """The splits, how each begins, examples with their tokens, checksums."""
+    """Show the splits, how each begins, examples with their tokens, checksums."""
     shown = _prepared(overrides, check=False)
     try:
         n_checked = shown.check()
@@ -112,7 +112,7 @@ def _prepared(overrides: list[str] | None, check: bool) -> DatasetView:
 
 
 def _kind(layers: list[dict]) -> str:
-    """The kind that the settings mean; of a text where they could be of several."""
+    """The kind of data that the settings describe; `text` where they fit several."""
     settings: dict = {}
     for layer in layers:
         data = layer.get("data", {})

@@ -39,7 +39,7 @@ app = typer.Typer(
 
 
 class TrainedKind(StrEnum):
-    """What `train` can make; GPT-2's vocabulary is read, never trained."""
+    """The kinds that `train` makes; GPT-2's vocabulary is read, never trained."""
 
     CHAR = "char"
     BYTE = "byte"
@@ -57,7 +57,7 @@ class Family(StrEnum):
 
 
 class Normalization(StrEnum):
-    """What unigram does to a text first."""
+    """The Unicode normalisation that unigram applies to a text."""
 
     NONE = "none"
     NFKC = "nfkc"

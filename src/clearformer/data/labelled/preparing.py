@@ -100,7 +100,7 @@ class LabelledDataset:
 
     @property
     def notes(self) -> Iterator[str]:
-        """What is unusual about them, in lines for people."""
+        """Remarks on unusual properties of the data, one line each."""
         for label, n in self.unlearnt.items():
             yield (
                 f"val: {count(n, 'text')} left out: all that have the label {label!r}, so that none is left to learn "
@@ -128,7 +128,7 @@ def prepare_labelled(
         config: the texts and their splits.
         tokenizer: how to make one, or one that is made; it must have the special tokens of an encoder.
         cache_dir: in place of the user's cache folder.
-        progress: told how far it is, in characters.
+        progress: called with how far it is, in characters.
 
     Raises:
         DataError: the texts cannot be used (see `open_labelled`).
@@ -208,7 +208,7 @@ class _Preparation:
         return self.cache / "prepared" / key_of(key)
 
     def found(self, tokenizer: Tokenizer, folder: Path) -> LabelledDataset | None:
-        """What the cache has, if it is whole."""
+        """The data set in the cache, if it is complete."""
         if not folder.exists():
             return None
         try:

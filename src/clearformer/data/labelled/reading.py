@@ -28,7 +28,7 @@ class LabelledText(NamedTuple):
 
     @property
     def own_values(self) -> tuple[str, ...]:
-        """What decides the text's split: the text alone, so that one with two labels stays in one split."""
+        """The value that decides the split: the text alone, so that one with two labels stays in one split."""
         return (own_text(self.text),)
 
 
@@ -101,7 +101,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_fault(message: str) -> str:
-    """What is wrong with a row, and what to do, from what the `csv` module says."""
+    """A message for an error of the `csv` module: what is wrong with the row, and what to do."""
     if message.startswith("unexpected end of data"):
         return "a quotation mark opens here and is never closed; close it, or write two for one that is meant"
     if "expected after" in message:

@@ -24,7 +24,7 @@ class LabelledTexts:
     """All texts of a data set, by split (train first), each in the order it was read in."""
 
     description: str
-    """What and where they are, for people."""
+    """Their name and place, for messages."""
     splits: Mapping[str, Sequence[LabelledText]]
     places: Mapping[str, str]
     """The file, or what is in its place, that each split's line numbers belong to."""
@@ -166,7 +166,7 @@ class _Files:
     readers: Mapping[str, Callable[[Path], Iterator[LabelledText]]]
     """How each split's file is read."""
     label_names: Mapping[str, str]
-    """What the labels in the files stand for; empty where they are words themselves."""
+    """Names of the labels in the files; empty where they are words already."""
     home: str
 
     def find(self) -> dict[str, Path] | None:

@@ -7,7 +7,7 @@
     train-target...          the same of the targets
     train-lines.npy          for each pair, its line in the file it was read from (int64)
 
-The arrays are memory-mapped when they are opened; numpy is told to load no pickle.
+The arrays are memory-mapped when they are opened; numpy loads no pickle.
 """
 
 import hashlib

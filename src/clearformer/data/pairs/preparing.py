@@ -61,7 +61,7 @@ class PairDataset:
 
     @property
     def notes(self) -> Iterator[str]:
-        """What is unusual about them, in lines for people."""
+        """Remarks on unusual properties of the data, one line each."""
         for name, entry in self.manifest["splits"].items():
             if n := entry.get("n_target_held_out"):
                 yield f"{name}: {count(n, 'pair')} left out: their translation is also held out"
@@ -96,7 +96,7 @@ def prepare_pairs(
         max_tokens: the model's positions, into which each side must fit with its <bos> or <eos>.
         cache_dir: in place of the user's cache folder.
         check: whether what is found in the cache is read and compared with its SHA-256.
-        progress: told how far it is.
+        progress: called with how far it is.
 
     Raises:
         DataError: the pairs cannot be read, a split would be empty, or a side is longer than the positions.
@@ -112,7 +112,7 @@ def prepare_pairs(
     if manifest is None:
         manifest = preparation.make(tokenizer, folder)
     else:
-        preparation.tell_assumptions()
+        preparation.log_assumptions()
     splits = open_pair_splits(folder, manifest, preparation.source.place)
     if max_tokens is not None:
         for split in splits.values():
@@ -169,11 +169,11 @@ class _Preparation:
 
     @cached_property
     def source_key(self) -> dict[str, Any]:
-        """What the pairs of each split depend on."""
+        """The key of the pairs of each split: whatever changes them changes it."""
         return {"pairs": self.source.identity(), "holding_out": holding_out.VERSION}
 
-    def tell_assumptions(self) -> None:
-        """Says in the log what is taken for granted of pairs that are found prepared."""
+    def log_assumptions(self) -> None:
+        """Logs the assumptions under which pairs are found prepared."""
         files = self.source_key["pairs"].get("files", {})
         for assumed in dict.fromkeys(map(assumption, files.values())):
             if assumed:

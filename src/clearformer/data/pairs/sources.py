@@ -37,11 +37,11 @@ class Pair(NamedTuple):
     target: str
     line: int
     values: tuple[str, ...] = ()
-    """What it says, where that is known beneath its words: it is held out by these."""
+    """The values that its words state, where they are known: it is held out by these."""
 
     @property
     def own_values(self) -> tuple[str, ...]:
-        """What decides the pair's split: its values, or its source."""
+        """The values that decide the pair's split; its source where none are known."""
         return self.values or (own_text(self.source),)
 
 
@@ -51,11 +51,11 @@ class PairSource(ABC):
     @property
     @abstractmethod
     def description(self) -> str:
-        """What and where the pairs are, for people."""
+        """The pairs' name and place, for messages."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What tells these pairs from any others without reading them all; JSON-able."""
+        """An identity of the pairs, for JSON, without reading them all."""
 
     @abstractmethod
     def read(self) -> HeldOutPairs[Pair]:
@@ -84,7 +84,7 @@ class PairFiles(ABC):
         return f"{' and '.join(map(str, self.paths))}, line {line}"
 
     def identity(self) -> dict[str, Any]:
-        """What tells these files from any others; JSON-able."""
+        """An identity of the files, for JSON."""
         return {"paths": list(map(str, self.paths))} | identity_of_files(
             {str(path): path for path in self.paths}
         )

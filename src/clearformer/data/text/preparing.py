@@ -87,9 +87,9 @@ def prepare(
         config: the text and its splits.
         tokenizer: how to make one, or one that is made.
         cache_dir: in place of the user's cache folder.
-        specials: special tokens that a tokeniser to be made must have, besides those its spec asks for.
+        specials: special tokens that a tokeniser to be made must have, besides those of its spec.
         check: whether tokens found in the cache are read and compared with their SHA-256; their sizes always are.
-        progress: told how far it is.
+        progress: called with how far it is.
         shard_tokens: the most tokens in a file.
 
     Raises:
@@ -126,7 +126,7 @@ def _found(folder: Path, check: bool) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class _Scan:
-    """What one reading of a text tells; `sha256` is of all its documents together, in UTF-8."""
+    """Counts and checksum of one pass over a text; `sha256` is of all its documents together, in UTF-8."""
 
     n_documents: int
     n_chars: int
@@ -143,7 +143,7 @@ class _Preparation:
 
     @cached_property
     def text_key(self) -> dict[str, Any]:
-        """What the text of each split depends on."""
+        """The key of the text of each split: whatever changes it changes the key."""
         fractions = {name: getattr(self.config, name) for name in ("val_fraction", "test_fraction")}
         return {"source": self.source.identity()} | fractions
 

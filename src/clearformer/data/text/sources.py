@@ -47,11 +47,11 @@ class Source(ABC):
     @property
     @abstractmethod
     def description(self) -> str:
-        """What and where the text is, for people."""
+        """The text's name and place, for messages."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What tells this text from any other without reading it all; JSON-able."""
+        """An identity of the text, for JSON, without reading it all."""
 
     @abstractmethod
     def documents(self) -> Iterator[Chunk]:
@@ -79,7 +79,7 @@ class FileSource(Source):
 
     @cached_property
     def files(self) -> list[Path]:
-        """What is read, in order."""
+        """The files that are read, in order."""
         if not self.root.is_dir():
             return [self.root]
         return [path for path in self._visible_files if _is_text_name(path)]

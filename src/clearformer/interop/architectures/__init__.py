@@ -1,6 +1,6 @@
 """The architectures of transformers' that are ours in other words; foreign names live here and nowhere else."""
 
-from clearformer.interop.architectures.base import Architecture, Mismatch, meta_weights, misfits
+from clearformer.interop.architectures.base import Architecture, Mismatch, meta_weights, mismatches
 from clearformer.interop.architectures.bert import Bert
 from clearformer.interop.architectures.bloom import Bloom
 from clearformer.interop.architectures.gpt2 import GPT2
@@ -26,4 +26,4 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     T5(),
 )
 
-__all__ = ["ARCHITECTURES", "Architecture", "Mismatch", "meta_weights", "misfits"]
+__all__ = ["ARCHITECTURES", "Architecture", "Mismatch", "meta_weights", "mismatches"]

@@ -1,4 +1,4 @@
-"""What each foreign architecture says of itself, and how one of ours is told to be one of theirs."""
+"""The description of a foreign architecture, and the settings in which a model of ours differs from it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ class Architecture(ABC):
     """A model of transformers' that is one of ours in other words.
 
     `read` and `write` are inverse where the settings fit. Where they do not, `read(write(config))` is the nearest
-    that the architecture has, and comparing the two tells what does not fit.
+    that the architecture has, and the settings in which the two differ do not fit.
     """
 
     title: ClassVar[str]
@@ -61,7 +61,7 @@ class Architecture(ABC):
     """As config.json calls it."""
     family: ClassVar[Family]
     prefix: ClassVar[str]
-    """What stands before the names of a file that was saved with a head and not before those of one without."""
+    """Prefix of the tensors' names in a file that was saved with a head, absent in one without."""
     older_names: ClassVar[Mapping[str, str]] = {}
     """Endings of tensors' names, and what they were in older files."""
     ignored: ClassVar[Sequence[str]] = ()
@@ -118,9 +118,9 @@ class Mismatch:
     theirs: Any
 
 
-def misfits(architecture: Architecture, config: ModelConfig) -> list[Mismatch]:
+def mismatches(architecture: Architecture, config: ModelConfig) -> list[Mismatch]:
     """The settings in which the architecture's nearest differs from ours, in the order of `ModelConfig`."""
-    ours, theirs = settled(config), settled(architecture.nearest(config))
+    ours, theirs = effective_settings(config), effective_settings(architecture.nearest(config))
     return list(_differences(ours, theirs))
 
 
@@ -136,8 +136,8 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str
             yield Mismatch(setting, value, other)
 
 
-def settled(config: ModelConfig) -> dict[str, Any]:
-    """The settings that decide what a model computes, with what was left open filled in."""
+def effective_settings(config: ModelConfig) -> dict[str, Any]:
+    """The settings that decide what a model computes, with defaults filled in."""
     settings: dict[str, Any] = config.model_dump()
     for name in TRAINING_ONLY:
         del settings[name]

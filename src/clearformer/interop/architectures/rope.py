@@ -1,4 +1,4 @@
-"""What the architectures with rotary positions call them, in files old and new."""
+"""Fields of config.json for rotary positions, in files old and new."""
 
 from typing import Any
 

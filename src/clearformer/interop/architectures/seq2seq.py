@@ -24,7 +24,7 @@ SIDES = ("encoder", "decoder")
 
 
 class _FairseqLike(Architecture):
-    """What the three share."""
+    """Common base of Marian, Pegasus and BART."""
 
     family: ClassVar[Family] = "encoder-decoder"
     prefix = "model."

@@ -55,7 +55,7 @@ class Fields:
         return value
 
     def choice(self, name: str, default: str | None, table: Mapping[str, T]) -> T:
-        """What a word stands for."""
+        """The entry of a table that a field names."""
         value = self.get(name, default)
         if not isinstance(value, str) or value not in table:
             self.refuse(name, f"clearformer has {', '.join(table)}; got {shown(value)}")

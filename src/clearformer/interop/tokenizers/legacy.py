@@ -14,7 +14,7 @@ NEVER = -1e4  # a token that the other language alone has: any other way to cut 
 
 
 def from_older_files(folder: Path) -> dict[str, Any] | None:
-    """What the vocabulary in a folder would be as a tokenizer.json; None where there is none."""
+    """Converts the vocabulary in a folder to a tokenizer.json; None where there is none."""
     kinds: list[tuple[tuple[str, ...], Callable[[Path], dict[str, Any]]]] = [
         (("vocab.json", "merges.txt"), _gpt2),
         (("vocab.txt",), _bert),

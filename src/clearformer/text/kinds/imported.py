@@ -189,7 +189,7 @@ def _id_of_role(role: str, token: int | str, ids: Mapping[str, int]) -> int:
 
 
 def marks_of(backend: tokenizers.Tokenizer) -> list[int]:
-    """What a file itself puts around a text, such as BART's <s> and </s>.
+    """The ids that a file puts around a text, such as those of BART's <s> and </s>.
 
     Raises:
         TokenizerError: that is no token, or the library cannot tell.

@@ -162,7 +162,7 @@ class UnigramTokenizerSpec(Spec):
 
 
 def unigram_normalizer(normalize: str, lowercase: bool) -> dict[str, Any] | None:
-    """What is done to a text before it is cut, in the words of `tokenizer.json`."""
+    """The normaliser, in the words of `tokenizer.json`; None where there is none."""
     steps = [step for step in (NORMALIZERS[normalize], LOWERCASE if lowercase else None) if step]
     return {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)
 

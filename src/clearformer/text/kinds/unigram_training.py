@@ -271,7 +271,7 @@ def _expected(lattice: _Lattice, probabilities: np.ndarray) -> np.ndarray:
 
 
 def _losses(lattice: _Lattice, probabilities: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """What the text's log-likelihood would lose without each piece, if its best cut took its place, float64 [V]."""
+    """The loss of log-likelihood without each piece, where its own best cut takes its place, float64 [V]."""
     with np.errstate(divide="ignore"):
         logs = np.append(np.log(probabilities), -np.inf)
     losses = np.zeros(len(probabilities))

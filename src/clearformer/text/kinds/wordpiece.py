@@ -167,7 +167,7 @@ def bert_normalizer(lowercase: bool) -> dict[str, Any]:
 
 
 def spelled_text(spelling: str) -> str:
-    """What a token's spelling stands for in the midst of a text: "##ing" is "ing", "walk" is " walk"."""
+    """The text of a token inside a sentence: "##ing" is "ing", "walk" is " walk"."""
     return spelling.removeprefix(CONTINUES) if is_continuing(spelling) else f" {spelling}"
 
 

@@ -1,4 +1,4 @@
-"""A tokeniser as transformers loads it, and back: tokenizer.json, and who its special tokens are."""
+"""The tokeniser of a folder: read from, or written for, transformers, with its special tokens."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which architecture of transformers' one of our models is, and what is said where it is none."""
+"""Find the architecture of transformers' that computes what a model computes, or the settings that differ."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearformer.config import NONE
 from clearformer.errors import ConfigError
-from clearformer.interop.architectures import ARCHITECTURES, Architecture, Mismatch, meta_weights, misfits
+from clearformer.interop.architectures import ARCHITECTURES, Architecture, Mismatch, meta_weights, mismatches
 from clearformer.interop.mapping.rewriting import Form, forms
 from clearformer.model import ModelConfig
 
@@ -30,7 +30,7 @@ class ArchitectureMatch:
 
     @property
     def class_name(self) -> str:
-        """What transformers loads it by."""
+        """The name of transformers' class for it."""
         return self.architecture.class_name(self.config)
 
     def weights(self, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -43,7 +43,7 @@ class ArchitectureMatch:
         return whole
 
 
-def fit(config: ModelConfig) -> ArchitectureMatch:
+def match_architecture(config: ModelConfig) -> ArchitectureMatch:
     """The architecture of transformers' that a model is one of, as it is or in other words.
 
     Raises:
@@ -54,7 +54,7 @@ def fit(config: ModelConfig) -> ArchitectureMatch:
     for form in forms(config):
         for architecture in (each for each in ARCHITECTURES if each.family == config.family):
             try:
-                wrong = misfits(architecture, form.config)
+                wrong = mismatches(architecture, form.config)
             except ConfigError as error:  # it cannot have these sizes at all
                 refused.append(error)
                 continue
@@ -68,7 +68,7 @@ def fit(config: ModelConfig) -> ArchitectureMatch:
 
 def _distance(wrong: Sequence[Mismatch]) -> tuple[int, int]:
     """How far an architecture is; of two in which as many settings differ, one of other kinds is the farther."""
-    return len(wrong), sum(misfit.setting.endswith(".kind") for misfit in wrong)
+    return len(wrong), sum(mismatch.setting.endswith(".kind") for mismatch in wrong)
 
 
 def _does_not_fit(nearest: Architecture, wrong: Sequence[Mismatch]) -> ConfigError:

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from clearformer.errors import ConfigError
-from clearformer.interop.architectures import ARCHITECTURES, meta_weights, misfits
-from clearformer.interop.architectures.base import Architecture, settled
+from clearformer.interop.architectures import ARCHITECTURES, meta_weights, mismatches
+from clearformer.interop.architectures.base import Architecture, effective_settings
 from clearformer.interop.mapping.fields import Fields
-from clearformer.interop.mapping.fitting import fit
+from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.mapping.rewriting import forms
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import Linear, MultiHead
@@ -103,10 +103,10 @@ FITTING = {
 
 @pytest.mark.parametrize("name", FITTING)
 def test_an_architecture_is_recognised(name: str) -> None:
-    fitted = fit(FITTING[name])
+    fitted = match_architecture(FITTING[name])
     assert fitted.architecture.title == name.partition(",")[0]
     theirs = fitted.architecture.nearest(fitted.config)
-    assert settled(theirs) == settled(fitted.config)
+    assert effective_settings(theirs) == effective_settings(fitted.config)
 
 
 @torch.no_grad()
@@ -116,7 +116,7 @@ def test_what_is_added_changes_nothing(name: str) -> None:
     ours = build(FITTING[name]).double().eval()
     for parameter in ours.parameters():
         parameter.normal_(0, 0.5)
-    fitted = fit(FITTING[name])
+    fitted = match_architecture(FITTING[name])
     theirs = build(fitted.config).double().eval()
     theirs.load_state_dict(fitted.weights(ours.state_dict()))
     inputs = [torch.randint(V, (2, 5)) for _ in range(2 if ours.config.family == "encoder-decoder" else 1)]
@@ -125,7 +125,7 @@ def test_what_is_added_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.title)
 def test_every_tensor_has_one_place(architecture: Architecture) -> None:
-    fitted = [fit(c) for c in FITTING.values()]
+    fitted = [match_architecture(c) for c in FITTING.values()]
     mine = [f.config for f in fitted if f.architecture is architecture]
     assert mine, "no example of this architecture"
     for each in mine:
@@ -204,7 +204,7 @@ def test_the_first_setting_that_does_not_fit_is_named(
     settings: dict[str, Any], setting: str, ours: str, nearest: str, theirs: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        fit(config(**settings))
+        match_architecture(config(**settings))
     message = str(caught.value)
     assert message.startswith(f"{setting}={ours} does not fit")
     assert f"is {nearest}, which has {theirs} there" in message
@@ -213,7 +213,7 @@ def test_the_first_setting_that_does_not_fit_is_named(
 
 def test_all_settings_that_differ_from_the_nearest_are_named() -> None:
     with pytest.raises(ConfigError) as caught:
-        fit(config(**NANOCHAT_LIKE | {"embedding_norm": False, "scale_embeddings": True}))
+        match_architecture(config(**NANOCHAT_LIKE | {"embedding_norm": False, "scale_embeddings": True}))
     assert str(caught.value) == (
         "model.embedding_norm=false does not fit: the nearest architecture that transformers has is NanoChat, which "
         "has true there, and model.scale_embeddings=false instead of true"
@@ -222,7 +222,7 @@ def test_all_settings_that_differ_from_the_nearest_are_named() -> None:
 
 def test_sizes_that_no_architecture_can_have_are_told() -> None:
     with pytest.raises(ConfigError, match=r"no architecture of these sizes: .*a classifier"):
-        fit(config(family="encoder", **POST, embedding_norm=True, n_classes=1))
+        match_architecture(config(family="encoder", **POST, embedding_norm=True, n_classes=1))
 
 
 QK_NORMS = [NoNorm(), RMSNorm(learned=False), RMSNorm(), LayerNorm()]
@@ -259,7 +259,7 @@ def test_a_tied_and_scaled_head_keeps_its_factor() -> None:
 def test_sizes_that_an_architecture_cannot_have_do_not_stop_the_search() -> None:
     """Heads of 5 cannot be turned in pairs, so Llama is out of the question."""
     odd = config(d_model=10, attention=MultiHead(n_heads=2))
-    assert fit(odd).architecture.title == "GPT-2"
+    assert match_architecture(odd).architecture.title == "GPT-2"
 
 
 @pytest.mark.parametrize("title", ["Llama", "Mistral", "Qwen3", "NanoChat"])
@@ -275,5 +275,5 @@ def test_a_part_of_each_head_is_turned_only_where_the_architecture_does_that(tit
 def test_what_only_training_needs_is_not_compared() -> None:
     ours = FITTING["GPT-2"].replace(dropout=0.3)
     gpt2 = next(a for a in ARCHITECTURES if a.title == "GPT-2")
-    assert misfits(gpt2, ours) == []
+    assert mismatches(gpt2, ours) == []
     assert gpt2.nearest(ours).dropout == 0.3
