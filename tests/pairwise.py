@@ -12,7 +12,9 @@ Allowed = Callable[[Row], bool]
 Place = tuple[str, int]  # a switch, and which of its values
 
 
-def pairwise(switches: Mapping[str, Iterable[Any]], allowed: Allowed = lambda row: True) -> list[Row]:
+def pairwise(
+    switches: Mapping[str, Iterable[Any]], allowed: Allowed = lambda row: True, together: int = 2
+) -> list[Row]:
     """Rows of one value for each switch, the same in every run.
 
     Each row begins with a pair that no row has yet. Each other switch takes the value that brings the most new pairs,
@@ -20,12 +22,12 @@ def pairwise(switches: Mapping[str, Iterable[Any]], allowed: Allowed = lambda ro
 
     Args:
         switches: The values of each switch; they need not be hashable.
-        allowed: Whether values go together. It is asked of parts of rows too. Pairs that no allowed row has are left
-            out.
+        allowed: Whether the values of a row go together. Pairs that no allowed row has are left out.
+        together: Of how many switches all values occur together: 2, or 1 where each value is to occur once.
     """
     values = {name: list(of_switch) for name, of_switch in switches.items()}
     places = [[(name, i) for i in range(len(values[name]))] for name in values]
-    missing = dict.fromkeys(pair for one, other in combinations(places, 2) for pair in product(one, other))
+    missing = dict.fromkeys(pair for some in combinations(places, together) for pair in product(*some))
     taken: Counter[Place] = Counter()
     rows = []
 
@@ -33,10 +35,8 @@ def pairwise(switches: Mapping[str, Iterable[Any]], allowed: Allowed = lambda ro
         return {name: values[name][i] for name, i in chosen}
 
     def completed(chosen: tuple[Place, ...]) -> tuple[Place, ...] | None:
-        if not allowed(row_of(chosen)):
-            return None
         if len(chosen) == len(values):
-            return chosen
+            return chosen if allowed(row_of(chosen)) else None
         names = [name for name, _ in chosen]
         open_places = next(each for each in places if each[0][0] not in names)
         longer = [(*chosen, place) for place in open_places]
@@ -46,8 +46,8 @@ def pairwise(switches: Mapping[str, Iterable[Any]], allowed: Allowed = lambda ro
     def n_new(chosen: tuple[Place, ...]) -> int:
         return sum(pair in missing for pair in pairs_in(chosen))
 
-    def pairs_in(chosen: tuple[Place, ...]) -> Iterable[tuple[Place, Place]]:
-        return combinations(sorted(chosen, key=lambda place: list(values).index(place[0])), 2)
+    def pairs_in(chosen: tuple[Place, ...]) -> Iterable[tuple[Place, ...]]:
+        return combinations(sorted(chosen, key=lambda place: list(values).index(place[0])), together)
 
     while missing:
         pair = next(iter(missing))

@@ -15,21 +15,24 @@ refused_pairs = st.sets(
 )
 
 
-def pairs(row: Row) -> set[Any]:
-    return set(combinations(sorted(row.items()), 2))
+def parts(row: Row, together: int) -> set[Any]:
+    return set(combinations(sorted(row.items()), together))
 
 
 @settings(max_examples=30)
-@given(switches, refused_pairs)
-def test_every_pair_of_an_allowed_row_occurs_and_no_other(given: dict[str, range], refused: set[Any]) -> None:
+@given(switches, refused_pairs, st.integers(1, 2))
+def test_every_pair_of_an_allowed_row_occurs_and_no_other(
+    given: dict[str, range], refused: set[Any], together: int
+) -> None:
     def allowed(row: Row) -> bool:
-        return not any(row.get(a) == i and row.get(b) == j for a, i, b, j in refused)
+        return not any((row.get(a), row.get(b)) == (i, j) for a, i, b, j in refused)
 
-    rows = pairwise(given, allowed)
+    rows = pairwise(given, allowed, together)
 
     full = every_row(given)
     assert all(list(row) == list(given) and allowed(row) for row in rows)
-    assert set().union(*map(pairs, rows)) == set().union(*(pairs(row) for row in full if allowed(row)))
+    found, wanted = ([parts(row, together) for row in some] for some in (rows, filter(allowed, full)))
+    assert set().union(*found) == set().union(*wanted)
     assert len(rows) <= len(full)
 
 
