@@ -148,9 +148,16 @@ def least_used(
     for pair in sorted(forms, key=lambda pair: sum(used[form] for form in pair)):
         with suppress(ConfigError):
             case = config(family, attention=pair[0], position=pair[1], **other)
-            used.update(pair)
-            return case
+            if not saturates(case):
+                used.update(pair)
+                return case
     raise AssertionError(f"{attention} and {position} do not go together")
+
+
+def saturates(case: ModelConfig) -> bool:
+    """Whether scores are so large that a softmax is 0 but for one weight, and nothing depends on the others."""
+    unscaled = not getattr(case.attention, "scale", True)
+    return unscaled and (case.placement == "none" or case.norm.kind == "none")
 
 
 def made(settings: ModelConfig) -> Any:
