@@ -135,7 +135,7 @@ def family_configs() -> Iterator[Any]:
     }
     for family in ("encoder", "encoder-decoder"):
         for row in pairwise(kinds, lambda row, family=family: goes_together(family, row), together=1):
-            parts = {slot: kinds[slot][kind]() for slot, kind in row.items()}
+            parts: dict[str, Any] = {slot: kinds[slot][kind]() for slot, kind in row.items()}
             name = "-".join([family, *row.values()])
             yield pytest.param(ModelConfig(**SMALL | {"family": family, "n_layers": 1} | parts), id=name)
 
