@@ -10,7 +10,7 @@ from .runner import drawn, prepared
 from .targets import TARGETS
 
 SEED = 1
-N_CASES = {"settings": 250, "tokenizers": 80, "folders": 20, "runs": 10, "commands": 25, "data_files": 30}
+N_CASES = {"settings": 200, "tokenizers": 80, "folders": 20, "runs": 7, "commands": 20, "data_files": 30}
 KEPT = (Path(__file__).parent / "kept.jsonl").read_text(encoding="utf-8").splitlines()
 
 

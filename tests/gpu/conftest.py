@@ -25,6 +25,8 @@ from clearformer.training.loop import TrainResult, train
 from clearformer.training.report import Reporter
 from clearformer.training.store.folder import RunFolder
 
+from ..pairwise import Row, pairwise
+
 HERE = Path(__file__).parent
 WITHOUT_A_GPU = "other_device" in sys.modules
 
@@ -113,17 +115,14 @@ def filled(spec_type: type[Spec]) -> Any:
     return spec_type(**{name: value for name, value in SETTINGS.items() if name in spec_type.model_fields})
 
 
-def every_kind() -> Iterator[tuple[str, dict[str, Any]]]:
-    for slot, field in ModelConfig.model_fields.items():
-        for kind, spec_type in slot_variants(field).items():
-            yield f"{slot}={kind}", {slot: filled(spec_type)}
-    fields = ModelConfig.model_fields
-    for attention, attention_type in slot_variants(fields["attention"]).items():
-        for position, position_type in slot_variants(fields["position"]).items():
-            yield (
-                f"{attention}+{position}",
-                {"attention": filled(attention_type), "position": filled(position_type)},
-            )
+def kinds(slot: str) -> dict[str, Any]:
+    return {kind: filled(spec) for kind, spec in slot_variants(ModelConfig.model_fields[slot]).items()}
+
+
+def every_other_kind() -> Iterator[tuple[str, dict[str, Any]]]:
+    for slot in ModelConfig.model_fields:
+        if slot not in ("attention", "position"):
+            yield from ((f"{slot}={kind}", {slot: spec}) for kind, spec in kinds(slot).items())
     yield from OPTIONS.items()
 
 
@@ -133,26 +132,43 @@ def config(family: str, **changes: Any) -> ModelConfig:
     return ModelConfig(**(settings | changes))
 
 
+def specs(row: Row) -> dict[str, Any]:
+    return {slot: kinds(slot)[row[slot]] for slot in ("attention", "position")}
+
+
+def goes_together(family: str, **changes: Any) -> bool:
+    """Which do is tested without a GPU."""
+    try:
+        config(family, **changes)
+    except ConfigError:
+        return False
+    return True
+
+
 @cache
-def every_model() -> dict[str, ModelConfig]:
-    """Every kind of every slot in each of the families, each model once."""
-    models: dict[ModelConfig, str] = {}
+def every_model() -> dict[str, tuple[ModelConfig, bool]]:
+    """Models, and whether their texts are padded: attention, positions and padding crossed; the rest takes turns."""
+    models = {}
+    switches = {"attention": kinds("attention"), "position": kinds("position"), "padded": (False, True)}
     for family in OF_FAMILY:
-        for name, changes in every_kind():
-            try:
-                models.setdefault(config(family, **changes), f"{family} {name}")
-            except ConfigError:  # which pairs are refused is tested without a GPU
-                continue
-    return {name: model for model, name in models.items()}
+        for row in pairwise(switches, lambda row, family=family: goes_together(family, **specs(row))):
+            name = f"{family} {row['attention']}+{row['position']}"
+            models[name] = config(family, **specs(row)), row["padded"]
+    for turn, (name, changes) in enumerate(every_other_kind()):
+        family = list(OF_FAMILY)[turn % len(OF_FAMILY)]
+        if goes_together(family, **changes):
+            models[f"{family} {name}"] = config(family, **changes), turn % 2 == 1
+    return models
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     models = every_model()
     if "any_model" in metafunc.fixturenames:
-        metafunc.parametrize("any_model", list(models.values()), ids=list(models))
+        ids = [f"{name}-{'padded' if padded else 'whole'}" for name, (_, padded) in models.items()]
+        metafunc.parametrize(("any_model", "padded"), list(models.values()), ids=ids)
     if "any_decoder" in metafunc.fixturenames:
-        names = [name for name, model in models.items() if model.family == "decoder"]
-        metafunc.parametrize("any_decoder", [models[name] for name in names], ids=names)
+        decoders = {name: model for name, (model, _) in models.items() if model.family == "decoder"}
+        metafunc.parametrize("any_decoder", list(decoders.values()), ids=list(decoders))
 
 
 # --- runs -------------------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE
 from clearformer.training.losses import ChunkedLoss, summed_loss, summed_loss_of_hidden
 
+from ..pairwise import crossed
+
 MAY_DIFFER = 2e-4  # of the largest number
 N_TEXTS, N_SOURCE, N_TOKENS = 3, 9, 7
 
@@ -68,7 +70,6 @@ def there(inputs: tuple[Tensor | None, ...], device: torch.device) -> tuple[Tens
     return tuple(None if tensor is None else tensor.to(device) for tensor in inputs)
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 def test_the_gpu_computes_what_the_cpu_does(
     any_model: ModelConfig, padded: bool, device: torch.device
 ) -> None:
@@ -102,7 +103,7 @@ def test_an_encoder_s_classes_are_those_of_the_cpu(device: torch.device) -> None
 # --- where the fused kernels are ---------------------------------------------------------------------------
 
 WIDE = {"vocab_size": 61, "d_model": 128, "n_layers": 2, "max_seq_len": 96, "init": Gaussian()}
-ORDERS = [NoPositions(), Learned(), RoPE(), ALiBi(), Relative()]
+ORDERS = {spec.kind: spec for spec in (NoPositions(), Learned(), RoPE(), ALiBi(), Relative())}
 FORMS = {
     "heads": MultiHead(n_heads=4),
     "grouped": MultiHead(n_heads=4, n_kv_heads=2),
@@ -111,9 +112,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("position", ORDERS, ids=lambda position: position.kind)
-@pytest.mark.parametrize("form", FORMS)
+@crossed(form=list(FORMS), position=ORDERS, dtype=[torch.float32, torch.bfloat16])
 def test_padding_that_may_read_nothing_spoils_nothing(
     form: str, position: Any, dtype: torch.dtype, device: torch.device
 ) -> None:
@@ -134,8 +133,7 @@ def test_padding_that_may_read_nothing_spoils_nothing(
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("position", ORDERS, ids=lambda position: position.kind)
-@pytest.mark.parametrize("form", FORMS)
+@crossed(form=list(FORMS), position=ORDERS)
 def test_the_fused_kernel_is_the_formula(form: str, position: Any, device: torch.device) -> None:
     """Who looks at the pattern gets the formula; nothing else may change."""
     model = stirred(Decoder(ModelConfig(**WIDE, attention=FORMS[form], position=position))).to(device)

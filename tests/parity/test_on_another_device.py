@@ -11,10 +11,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parents[1] / "gpu"
 SOME = (
-    "padded and encoder-decoder and (attention or position)",
-    "padding_that_may and heads-alibi-torch.float32",
+    "computes_what and encoder-decoder and padded and (multihead or linear or dot)",
+    "padding_that_may and heads-alibi",
     "fused_kernel and heads-rope",
-    "run_with_cache and position",
+    "run_with_cache and multihead",
     "takes_effect",
     "compiler_s_forms",
     "dropout_drops",
@@ -24,7 +24,7 @@ SOME = (
     "loss_in_chunks",
     "classes_are_those",
     "writes_what_a_cpu and greedy-learned",
-    "beam_search and True",
+    "beam_search and never",
     "a_text_s_loss",
 )
 """Of the tests that need a GPU those that find out, in little time, what is made on the wrong device."""

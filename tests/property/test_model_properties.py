@@ -1,143 +1,50 @@
-"""What holds for every model, whatever its kinds: causality, caching, padding, fused = explicit, ...
-
-The cases come from the unions of the slots, so that a new kind joins by being in one.
-"""
+"""What holds for every decoder, whatever its kinds: causality, caching, padding, fused = explicit, ..."""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 import clearformer
-from clearformer.config import Spec, slot_variants
-from clearformer.errors import ConfigError, UserError
+from clearformer.errors import UserError
 from clearformer.model import Decoder, ModelConfig
 from clearformer.model import linear_attention as linear_attention_module
-from clearformer.model.attention import Attention, Dot, Linear, MultiHead, Shared
+from clearformer.model.attention import Attention, Linear, MultiHead
 from clearformer.model.block import Block
 from clearformer.model.cache import LinearCache
-from clearformer.model.feedforward import GELU
 from clearformer.model.hooks import Hook, hook_points, hooked
-from clearformer.model.init import Gaussian
 from clearformer.model.masks import Mask
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import ALiBi, NoPositions, Relative, RoPE
 
-# No two axes have the same size, so that mixed-up ones cannot pass; heads are grouped where a kind has groups.
-B, T, V, D = 2, 11, 13, 22
-SETTINGS = {"n_heads": 6, "n_kv_heads": 3, "d_head": 4, "d_ff": 17}
+from ..pairwise import crossed, pairwise
+from .models import (
+    ATTENTIONS,
+    POSITIONS,
+    D,
+    V,
+    config,
+    each_kind,
+    every_model,
+    filled,
+    goes_together,
+    kinds,
+    made,
+    real_tokens,
+    text,
+)
+
+B, T = 2, 11
+SIDES = ("left", "right")
 EXACT = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)  # in float64
-
-
-# --- the cases --------------------------------------------------------------------------------------------
-
-
-def config(**changes: Any) -> ModelConfig:
-    defaults: dict[str, Any] = {"vocab_size": V, "d_model": D, "n_layers": 2, "max_seq_len": 2 * T}
-    defaults |= {"attention": filled(MultiHead), "ffn": filled(GELU), "init": Gaussian()}
-    return ModelConfig(**(defaults | changes))
-
-
-def filled(spec_type: type[Spec]) -> Any:
-    return spec_type(**{name: value for name, value in SETTINGS.items() if name in spec_type.model_fields})
-
-
-def kinds(slot: str) -> dict[str, type[Spec]]:
-    return slot_variants(ModelConfig.model_fields[slot])
-
-
-def every_kind() -> Iterator[tuple[str, ModelConfig]]:
-    for slot in (name for name in ModelConfig.model_fields if name != "init"):  # see test_init.py
-        for kind, spec_type in kinds(slot).items():
-            yield f"{slot}={kind}", config(**{slot: filled(spec_type)})
-
-
-def every_position_of_every_attention() -> Iterator[tuple[str, ModelConfig]]:
-    for attention, attention_type in kinds("attention").items():
-        for position, position_type in kinds("position").items():
-            try:
-                yield (
-                    f"{attention}+{position}",
-                    config(attention=filled(attention_type), position=position_type()),
-                )
-            except ConfigError:  # which pairs are refused is tested in test_model_config.py
-                continue
-
-
-OPTIONS = {
-    "window": config(attention=MultiHead(n_heads=6, n_kv_heads=3, d_head=4, window=3)),
-    "window+alibi": config(
-        attention=MultiHead(n_heads=6, n_kv_heads=2, d_head=4, window=3), position=ALiBi()
-    ),
-    "window+rope": config(attention=MultiHead(n_heads=6, d_head=4, window=3), position=RoPE(fraction=0.5)),
-    "biases+qk_norm": config(
-        attention=MultiHead(n_heads=2, qkv_bias=True, output_bias=True, qk_norm=RMSNorm())
-    ),
-    "bare heads": config(attention=MultiHead(n_heads=2, value=False, output=False, scale=False)),
-    "unscaled dot": config(attention=Dot(scale=False)),
-    "unscaled shared": config(attention=Shared(scale=False)),
-    "linear+qk_norm": config(attention=Linear(n_heads=2, qkv_bias=True, qk_norm=RMSNorm())),
-    "post": config(placement="post"),
-    "bare blocks": config(placement="none", final_norm=False),
-    "no residuals": config(residual=False),
-    "embedding norm": config(embedding_norm=True, scale_embeddings=True),
-    "capped head": config(tie_embeddings=False, head_bias=True, logit_soft_cap=3.0),
-    "tied head": config(head_bias=True, scale_logits=True),
-    "parallel": config(parallel=True),
-    "window+relative": config(
-        attention=MultiHead(n_heads=2, window=3), position=Relative(n_buckets=4, max_distance=5)
-    ),
-}
-
-
-def without_twins(cases: Iterable[tuple[str, ModelConfig]]) -> dict[str, ModelConfig]:
-    names: dict[ModelConfig, str] = {}
-    for name, case in cases:
-        names.setdefault(case, name)
-    return {name: case for case, name in names.items()}
-
-
-CASES = without_twins([*every_kind(), *every_position_of_every_attention(), *OPTIONS.items()])
-ATTENDING = {name: c for name, c in CASES.items() if c.attention.kind != "last"}
-every_case = pytest.mark.parametrize("case", CASES)
-every_attending_case = pytest.mark.parametrize("case", ATTENDING)
-
-
-def model_of(case: str, **changes: Any) -> Decoder:
-    """A float64 model with all that begins at 1 or 0 moved away from there, where it would hide."""
-    torch.manual_seed(0)  # the same weights in every example that hypothesis makes
-    return perturbed(Decoder(CASES[case].replace(**changes)).double().eval())
-
-
-@torch.no_grad()
-def perturbed(model: Decoder) -> Decoder:
-    """With its norms, biases and relative positions moved."""
-    for parameter in model.parameters():
-        if parameter.dim() == 1 or not parameter.any():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
-
-
-def text(n_tokens: int = T, n_rows: int = B) -> Tensor:
-    return torch.randint(V, (n_rows, n_tokens))
-
-
-def real_tokens(lengths: list[int], side: str, n: int) -> Tensor:
-    """True where a token is real, for rows padded to n tokens."""
-    places, filled_to = torch.arange(n), torch.tensor(lengths)[:, None]
-    return places >= n - filled_to if side == "left" else places < filled_to
 
 
 def look_at_nothing(_: Tensor, __: Hook) -> None:
@@ -153,10 +60,10 @@ def has_hooks(model: Decoder, patterns: bool = True) -> AbstractContextManager[N
 # --- hook points ------------------------------------------------------------------------------------------
 
 
-@every_case
+@each_kind()
 @torch.no_grad()
-def test_every_hook_point_is_come_by_with_a_cache_and_without(case: str) -> None:
-    model, tokens = model_of(case), text()
+def test_every_hook_point_is_come_by_with_a_cache_and_without(case: ModelConfig) -> None:
+    model, tokens = made(case), text(T)
     points, parts = set(hook_points(model)), [tokens[:, :4], tokens[:, 4:5], tokens[:, 5:]]
 
     logits, whole = model.run_with_cache(tokens)
@@ -176,7 +83,7 @@ def test_every_hook_point_is_come_by_with_a_cache_and_without(case: str) -> None
 
 @torch.no_grad()
 def test_linear_attention_s_scores_are_not_to_be_had_of_positions_that_nobody_looked_at() -> None:
-    model, tokens = model_of("attention=linear"), text()
+    model, tokens = made(config(attention=filled(Linear))), text(T)
     cache = model.new_cache()
     model(tokens[:, :4], cache=cache)
     with pytest.raises(
@@ -188,10 +95,10 @@ def test_linear_attention_s_scores_are_not_to_be_had_of_positions_that_nobody_lo
 # --- causality --------------------------------------------------------------------------------------------
 
 
-@every_case
+@every_model()
 @torch.no_grad()
-def test_a_changed_token_leaves_earlier_logits(case: str) -> None:
-    model, tokens, place = model_of(case), text(), 4
+def test_a_changed_token_leaves_earlier_logits(case: ModelConfig) -> None:
+    model, tokens, place = made(case), text(T), 4
     changed = tokens.clone()
     changed[:, place] = (tokens[:, place] + 1) % V
 
@@ -201,27 +108,26 @@ def test_a_changed_token_leaves_earlier_logits(case: str) -> None:
     assert (after[:, place] != before[:, place]).any()
 
 
-@every_case
-@pytest.mark.parametrize("explicit", [False, True])
-def test_no_gradient_comes_from_the_future(case: str, explicit: bool) -> None:
-    model, place = model_of(case), 4
+@every_model(explicit=(False, True))
+def test_no_gradient_comes_from_the_future(case: ModelConfig, explicit: bool) -> None:
+    model, place = made(case), 4
     x = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
 
     with model.hooked({"hook_embed": lambda _, __: x}), has_hooks(model, explicit):
-        logits = model(text())
+        logits = model(text(T))
     (gradient,) = torch.autograd.grad(logits[:, place].square().sum(), x)
 
     assert (gradient[:, place + 1 :] == 0).all()
     assert (gradient[:, place] != 0).any()
 
 
-@every_attending_case
-def test_every_earlier_token_within_reach_is_read(case: str) -> None:
-    model = model_of(case)
+@every_model(but=["last"])
+def test_every_earlier_token_within_reach_is_read(case: ModelConfig) -> None:
+    model = made(case)
     x = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
 
     with model.hooked({"hook_embed": lambda _, __: x}):
-        logits = model(text())
+        logits = model(text(T))
     (gradient,) = torch.autograd.grad(logits[:, -1].square().sum(), x)
 
     window = getattr(model.config.attention, "window", None)
@@ -234,25 +140,22 @@ def test_every_earlier_token_within_reach_is_read(case: str) -> None:
 # --- the cache --------------------------------------------------------------------------------------------
 
 
-@every_case
-@settings(max_examples=4, deadline=None)
-@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=T))
+@every_model(sizes=[(1,) * T, (T - 1, 1), (1, T - 1), (4, 2, 5)])
 @torch.no_grad()
-def test_cached_is_uncached_in_chunks_of_any_size(case: str, sizes: list[int]) -> None:
-    model, tokens = model_of(case), text()
+def test_cached_is_uncached_in_chunks_of_any_size(case: ModelConfig, sizes: tuple[int, ...]) -> None:
+    model, tokens = made(case), text(T)
     cache = model.new_cache()
 
-    parts = [model(chunk, cache=cache) for chunk in tokens.split(partition(T, sizes), dim=1)]
+    parts = [model(chunk, cache=cache) for chunk in tokens.split(sizes, dim=1)]
 
     EXACT(torch.cat(parts, dim=1), model(tokens))
     assert cache.length == T
 
 
-@every_case
-@pytest.mark.parametrize("side", ["left", "right"])
+@every_model(side=SIDES)
 @torch.no_grad()
-def test_padded_texts_go_on_from_a_cache_as_each_does_alone(case: str, side: str) -> None:
-    model, lengths, n_new = model_of(case), [7, 3], 4
+def test_padded_texts_go_on_from_a_cache_as_each_does_alone(case: ModelConfig, side: str) -> None:
+    model, lengths, n_new = made(case), [7, 3], 4
     prompts, new = text(7), text(n_new)
     real = real_tokens(lengths, side, 7)
     cache = model.new_cache()
@@ -265,12 +168,12 @@ def test_padded_texts_go_on_from_a_cache_as_each_does_alone(case: str, side: str
         EXACT(logits[row], model(whole)[0, -n_new:])
 
 
-@every_case
+@every_model(side=SIDES)
 @torch.no_grad()
-def test_selected_rows_go_on_as_their_own_texts(case: str) -> None:
-    model, prompts, new = model_of(case), text(5, n_rows=3), text(3, n_rows=4)
+def test_selected_rows_go_on_as_their_own_texts(case: ModelConfig, side: str) -> None:
+    model, prompts, new = made(case), text(5, n_rows=3), text(3, n_rows=4)
     rows, cache = torch.tensor([2, 0, 2, 1]), model.new_cache()
-    real = real_tokens([5, 4, 2], "left", 5)
+    real = real_tokens([5, 4, 2], side, 5)
     model(prompts, real, cache)
 
     cache.select(rows)
@@ -280,30 +183,16 @@ def test_selected_rows_go_on_as_their_own_texts(case: str) -> None:
     EXACT(logits, model(torch.cat([prompts[rows], new], dim=1), padding)[:, -3:])
 
 
-def partition(total: int, sizes: list[int]) -> list[int]:
-    """The sizes, cut or filled up so that they sum to the total."""
-    parts = []
-    for size in sizes:
-        parts.append(min(size, total - sum(parts)))
-    return [part for part in [*parts, total - sum(parts)] if part]
-
-
 # --- padding ----------------------------------------------------------------------------------------------
 
 
-@every_case
-@settings(max_examples=4, deadline=None)
-@given(
-    lengths=st.lists(st.integers(1, T), min_size=B, max_size=B),
-    side=st.sampled_from(["left", "right"]),
-    explicit=st.booleans(),
-)
+@every_model(lengths=[(T, 1), (3, T - 1), (6, 6)], side=SIDES, explicit=(False, True))
 @torch.no_grad()
 def test_padding_on_either_side_changes_nothing(
-    case: str, lengths: list[int], side: str, explicit: bool
+    case: ModelConfig, lengths: tuple[int, ...], side: str, explicit: bool
 ) -> None:
-    model, tokens = model_of(case), text()
-    real = real_tokens(lengths, side, T)
+    model, tokens = made(case), text(T)
+    real = real_tokens(list(lengths), side, T)
 
     with has_hooks(model, explicit):
         logits = model(tokens, real)
@@ -313,14 +202,13 @@ def test_padding_on_either_side_changes_nothing(
         EXACT(logits[row][real[row]], model(tokens[row][real[row]][None])[0])
 
 
-@every_case
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_gives_finite_gradients(case: str, side: str) -> None:
+@every_model(side=SIDES)
+def test_padding_gives_finite_gradients(case: ModelConfig, side: str) -> None:
     """A row may be padding throughout: the last batch of a data set."""
-    model = model_of(case)
+    model = made(case)
     real = real_tokens([0, 4], side, T)
 
-    model(text(), real)[real].square().sum().backward()
+    model(text(T), real)[real].square().sum().backward()
 
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
@@ -328,35 +216,17 @@ def test_padding_gives_finite_gradients(case: str, side: str) -> None:
 # --- positions --------------------------------------------------------------------------------------------
 
 
-def takes(attention: type[Spec], position: type[Spec]) -> bool:
-    try:
-        config(attention=filled(attention), position=position())
-    except ConfigError:
-        return False
-    return True
-
-
-SHIFTED = [
-    (attention, position)
-    for attention, spec in kinds("attention").items()
-    for position in ("rope", "alibi", "relative")
+def sees_distances(row: dict[str, str]) -> bool:
     # linear attention's phi comes after the rotation and sees each position, not distances alone
-    if takes(spec, kinds("position")[position]) and (attention, position) != ("linear", "rope")
-]
+    attention, position = row["attention"], row["position"]
+    return goes_together("decoder", attention, position) and (attention, position) != ("linear", "rope")
 
 
-@pytest.mark.parametrize("window", [None, 3])
-@pytest.mark.parametrize(("attention", "position"), SHIFTED)
+@crossed(sees_distances, attention=list(ATTENTIONS), position=["rope", "alibi", "relative"])
 @torch.no_grad()
-def test_attention_sees_distances_and_not_positions(
-    attention: str, position: str, window: int | None
-) -> None:
-    spec = filled(kinds("attention")[attention])
-    if "window" in type(spec).model_fields:
-        spec = spec.replace(window=window)
-    settings = {"attention": spec, "position": kinds("position")[position](), "max_seq_len": 500}
-    model = Decoder(config(**settings))
-    perturbed(model.double())
+def test_attention_sees_distances_and_not_positions(attention: str, position: str) -> None:
+    parts = {"attention": ATTENTIONS[attention][0], "position": POSITIONS[position][0]}
+    model = made(config(**parts, max_seq_len=500))
     block, x = model.blocks[0], torch.randn(B, T, D, dtype=torch.float64)
     assert isinstance(block, Block)
 
@@ -372,7 +242,7 @@ def test_attention_sees_distances_and_not_positions(
 @pytest.mark.parametrize("position", kinds("position"))
 @torch.no_grad()
 def test_order_is_known_with_positions_and_unknown_without(position: str) -> None:
-    model = perturbed(Decoder(config(position=kinds("position")[position](), n_layers=1)).double())
+    model = made(config(position=kinds("position")[position](), n_layers=1))
     tokens = torch.arange(5)[None]
     swapped = tokens[:, [2, 1, 0, 3, 4]]
 
@@ -384,10 +254,11 @@ def test_order_is_known_with_positions_and_unknown_without(position: str) -> Non
 # --- attention: explicit = fused, the pattern, the window -------------------------------------------------
 
 
-@every_attending_case
-@pytest.mark.parametrize("side", [None, "left", "right"])
-def test_explicit_attention_is_fused_attention_with_its_gradients(case: str, side: str | None) -> None:
-    model, tokens = model_of(case), text()
+@every_model(but=["last"], side=[None, *SIDES])
+def test_explicit_attention_is_fused_attention_with_its_gradients(
+    case: ModelConfig, side: str | None
+) -> None:
+    model, tokens = made(case), text(T)
     real = None if side is None else real_tokens([T, 4], side, T)
     kept = torch.ones(B, T, dtype=torch.bool) if real is None else real
 
@@ -406,13 +277,13 @@ def test_explicit_attention_is_fused_attention_with_its_gradients(case: str, sid
     assert fused[1]
 
 
-@every_attending_case
+@every_model(but=["last"])
 @torch.no_grad()
-def test_pattern_rows_sum_to_one_and_hide_what_may_not_be_read(case: str) -> None:
-    model = model_of(case)
+def test_pattern_rows_sum_to_one_and_hide_what_may_not_be_read(case: ModelConfig) -> None:
+    model = made(case)
     real = real_tokens([T, 6], "right", T)
 
-    _, seen = model.run_with_cache(text(), real, names=lambda name: name.endswith("hook_pattern"))
+    _, seen = model.run_with_cache(text(T), real, names=lambda name: name.endswith("hook_pattern"))
 
     assert len(seen) == model.config.n_layers
     window = getattr(model.config.attention, "window", None)
@@ -431,23 +302,24 @@ def test_pattern_rows_sum_to_one_and_hide_what_may_not_be_read(case: str) -> Non
 def test_the_token_a_window_back_is_not_read(window: int) -> None:
     attention = MultiHead(n_heads=2, window=window)
     model = Decoder(config(attention=attention, n_layers=1, position=NoPositions())).double()
-    tokens, place = text(), T - 1
+    tokens, place = text(T), T - 1
+    logits = model(tokens)
     for back in range(T):
         changed = tokens.clone()
         changed[:, place - back] = (tokens[:, place - back] + 1) % V
-        same = torch.equal(model(tokens)[:, place], model(changed)[:, place])
+        same = torch.equal(logits[:, place], model(changed)[:, place])
         assert same == (back >= window)
 
 
-@pytest.mark.parametrize("case", [name for name, c in CASES.items() if c.attention.kind == "linear"])
+@every_model(only=["linear"])
 @torch.no_grad()
-def test_linear_attention_parallel_is_chunked_is_recurrent(case: str) -> None:
-    model, n = model_of(case, max_seq_len=256), 2 * linear_attention_module.CHUNK + 3
-    tokens, cache = text(n), model.new_cache()
+def test_linear_attention_parallel_is_chunked_is_recurrent(case: ModelConfig) -> None:
+    model, tokens = made(case), text(2 * 5 + 3)
+    cache = model.new_cache()
 
-    chunked = model(tokens)
-    with patch.object(linear_attention_module, "CHUNK", n):
-        parallel = model(tokens)
+    with patch.object(linear_attention_module, "CHUNK", 5):
+        chunked = model(tokens)
+    parallel = model(tokens)
     recurrent = torch.cat([model(token, cache=cache) for token in tokens.split(1, dim=1)], dim=1)
     with has_hooks(model):
         explicit = model(tokens)
@@ -459,7 +331,7 @@ def test_linear_attention_parallel_is_chunked_is_recurrent(case: str) -> None:
 @torch.no_grad()
 def test_linear_attention_remembers_in_bfloat16() -> None:
     """A sum kept in bfloat16 stops growing where a key is less than its last digit: after some 256 keys."""
-    n = 1000
+    n = 600
     q = k = torch.ones(1, 1, n, 2, dtype=torch.bfloat16)
     v = torch.linspace(0, 1, n, dtype=torch.bfloat16)[None, None, :, None]
     memory = LinearCache()
@@ -472,10 +344,9 @@ def test_linear_attention_remembers_in_bfloat16() -> None:
     assert abs(mixed[-1].item() - v.float().mean().item()) < 0.01
 
 
-@pytest.mark.parametrize("case", [name for name, c in ATTENDING.items() if c.attention.kind != "linear"])
-@pytest.mark.parametrize("padded", [False, True])
-def test_whichever_form_is_faster_gives_the_same(case: str, padded: bool) -> None:
-    model, tokens = model_of(case).bfloat16(), text()
+@every_model(but=["last", "linear"], padded=(False, True))
+def test_whichever_form_is_faster_gives_the_same(case: ModelConfig, padded: bool) -> None:
+    model, tokens = made(case).bfloat16(), text(T)
     real = real_tokens([T, 4], "left", T) if padded else None
 
     results = []
@@ -495,10 +366,10 @@ def test_whichever_form_is_faster_gives_the_same(case: str, padded: bool) -> Non
 # --- types, dropout, compilation --------------------------------------------------------------------------
 
 
-@every_case
+@each_kind()
 @torch.no_grad()
-def test_a_bfloat16_model_is_near_its_float32_self(case: str) -> None:
-    model, tokens = model_of(case).float(), text()
+def test_a_bfloat16_model_is_near_its_float32_self(case: ModelConfig) -> None:
+    model, tokens = made(case).float(), text(T)
     exact = model(tokens)
 
     rounded = model.bfloat16()(tokens)
@@ -507,10 +378,10 @@ def test_a_bfloat16_model_is_near_its_float32_self(case: str) -> None:
     assert (rounded.float() - exact).square().mean().sqrt() < 0.1 * exact.std()
 
 
-@every_case
+@each_kind()
 @torch.no_grad()
-def test_autocast_is_near_float32(case: str) -> None:
-    model, tokens = model_of(case).float(), text()
+def test_autocast_is_near_float32(case: ModelConfig) -> None:
+    model, tokens = made(case).float(), text(T)
     exact = model(tokens)
 
     with torch.autocast("cpu", torch.bfloat16):
@@ -520,10 +391,10 @@ def test_autocast_is_near_float32(case: str) -> None:
     assert (cached.float() - exact).square().mean().sqrt() < 0.1 * exact.std()
 
 
-@every_case
+@each_kind()
 @torch.no_grad()
-def test_dropout_acts_in_training_and_never_else(case: str) -> None:
-    model, still, tokens = model_of(case, dropout=0.5), model_of(case), text()
+def test_dropout_acts_in_training_and_never_else(case: ModelConfig) -> None:
+    model, still, tokens = made(case.replace(dropout=0.5)), made(case), text(T)
 
     EXACT(model(tokens), still(tokens))
     model.train()
@@ -532,32 +403,28 @@ def test_dropout_acts_in_training_and_never_else(case: str) -> None:
     assert not torch.allclose(first, second)
 
 
-DROPPING = [
-    f"attention={kind}"
-    for kind in kinds("attention")
-    if kind not in ("last", "linear")  # these hold no weights
-]
-
-
-@pytest.mark.parametrize("case", [*DROPPING, "window+alibi"])
-@pytest.mark.parametrize("explicit", [False, True])
+@crossed(
+    attention=[name for name in ATTENTIONS if name not in ("last", "linear")],  # these hold no weights
+    position=["none", "alibi"],
+    explicit=(False, True),
+)
 @torch.no_grad()
-def test_dropout_leaves_the_expected_pattern(case: str, explicit: bool) -> None:
+def test_dropout_leaves_the_expected_pattern(attention: str, position: str, explicit: bool) -> None:
     """Attention weights are dropped and the others scaled up, so that the mean of many draws is the pattern's."""
-    model = model_of(case, dropout=0.5)
-    attention = model.blocks[0].attn
-    assert isinstance(attention, Attention)
-    x = torch.randn(1, 3, D, dtype=torch.float64).expand(4000, 3, D)
+    model = made(config(attention=ATTENTIONS[attention][0], position=POSITIONS[position][0], dropout=0.5))
+    layer = model.blocks[0].attn
+    assert isinstance(layer, Attention)
+    x = torch.randn(1, 3, D, dtype=torch.float64).expand(2000, 3, D)
     mask = Mask(q_pos=torch.arange(3), k_pos=torch.arange(3), causal=True)
     z: list[Tensor] = []
     looks = {"hook_z": lambda x, _: z.append(x)} | ({"hook_pattern": look_at_nothing} if explicit else {})
 
-    for module in (attention.eval(), attention.train()):
+    for module in (layer.eval(), layer.train()):
         with hooked(module, looks):
             module(x, mask, model.position)
 
     assert z[1].std(0).max() > 0
-    assert (z[1].mean(0) - z[0].mean(0)).abs().max() < 6 * z[1].std(0).max() / 4000**0.5
+    assert (z[1].mean(0) - z[0].mean(0)).abs().max() < 6 * z[1].std(0).max() / 2000**0.5
 
 
 COMPILE_EACH = """
@@ -579,21 +446,42 @@ with torch.no_grad():
     results = {name: largest_difference(config) for name, config in json.load(sys.stdin).items()}
 json.dump(results, sys.stdout)
 """
+SLOTS = ("attention", "position", "norm", "ffn")
+
+
+def compiles(kinds_of: dict[str, str]) -> bool:
+    return goes_together("decoder", kinds_of["attention"], kinds_of["position"])
+
+
 COMPILED = {
-    name: case.replace(n_layers=1)
-    for name, case in CASES.items()
-    if "=" in name or name in ("window+alibi", "window+rope", "biases+qk_norm")
+    "-".join(row.values()): config(
+        **{slot: filled(kinds(slot)[kind]) for slot, kind in row.items()}, n_layers=1
+    )
+    for row in pairwise({slot: kinds(slot) for slot in SLOTS}, compiles, together=1)
 } | {
-    "encoder": config(family="encoder", n_layers=1, n_token_types=2, masked_head="transform"),
-    "classifier": config(family="encoder", n_layers=1, n_classes=3),
-    "pair": config(family="encoder-decoder", n_layers=1),
-    "pair+relative": config(family="encoder-decoder", n_layers=1, position=Relative()),
-    "pair+linear": config(family="encoder-decoder", n_layers=1, attention=filled(Linear)),
+    "window+alibi": config(
+        attention=MultiHead(n_heads=6, n_kv_heads=2, d_head=4, window=3), position=ALiBi(), n_layers=1
+    ),
+    "window+rope, biases, qk_norm": config(
+        attention=MultiHead(
+            n_heads=6, d_head=4, window=3, qkv_bias=True, output_bias=True, qk_norm=RMSNorm()
+        ),
+        position=RoPE(fraction=0.5),
+        n_layers=1,
+    ),
+    "encoder": config("encoder", n_layers=1),
+    "classifier, window in blocks": config(
+        "encoder",
+        attention=MultiHead(n_heads=2, window=3),
+        n_layers=1,
+        n_classes=3,
+        masked_head="none",
+        max_seq_len=22 * 31,
+    ),
+    "pair+relative": config("encoder-decoder", n_decoder_layers=1, position=Relative()),
+    "pair+linear": config("encoder-decoder", n_decoder_layers=1, attention=filled(Linear)),
     "window in blocks": config(attention=MultiHead(n_heads=2, window=3), n_layers=1, max_seq_len=22 * 31),
     "linear in chunks": config(attention=filled(Linear), n_layers=1, max_seq_len=22 * 31),
-    "encoder, window in blocks": config(
-        family="encoder", attention=MultiHead(n_heads=2, window=3), n_layers=1, max_seq_len=22 * 31
-    ),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clearformer.config import Spec, slot_variants
-from clearformer.decoding import Sampling, collect, generate_tokens, random_stream, reader
+from clearformer.decoding import Sampling, collect, decode_state, generate_tokens, random_stream
 from clearformer.decoding.fast import graphs
 from clearformer.decoding.fast.compiling import read_tokens
 from clearformer.decoding.fast.graphs import GraphedStep, graphed_step, places_for
@@ -76,7 +76,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     def step_of(model: Decoder, n_texts: int) -> GraphedStep:
         return steps.setdefault(model, GraphedStep(read_tokens, recorder))
 
-    monkeypatch.setattr(reader, "compiled_step", step_of)
+    monkeypatch.setattr(decode_state, "compiled_step", step_of)
     return recorder
 
 
@@ -124,7 +124,7 @@ def test_a_text_that_outgrows_its_places_goes_on_in_more(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graphs, "LEAST_PLACES", 6)
-    monkeypatch.setattr(reader, "LEAST_ROOM", 6)
+    monkeypatch.setattr(decode_state, "LEAST_ROOM", 6)
     model = made(config())
 
     assert written(model, UNEQUAL, compiled=True, n_new=18) == written(model, UNEQUAL, n_new=18)
@@ -163,11 +163,11 @@ def test_other_weights_are_read_where_they_lie(recorder: Recorder) -> None:
 
 
 def test_what_is_found_outlasts_the_next_replay(recorder: Recorder) -> None:
-    texts = reader.DecodeState(made(config()), scored, compiled=True)
-    texts.begin([[1, 2]])
-    first = texts.go_on(torch.tensor([3]))
+    texts = decode_state.DecodeState(made(config()), scored, compiled=True)
+    texts.prefill([[1, 2]])
+    first = texts.decode(torch.tensor([3]))
     kept = first.logits.clone()
-    texts.go_on(torch.tensor([4]))
+    texts.decode(torch.tensor([4]))
 
     assert torch.equal(first.logits, kept)
 
@@ -184,7 +184,7 @@ def test_where_recording_fails_the_plain_step_goes_on(caplog: pytest.LogCaptureF
     plain = written(model, UNEQUAL)
     step = GraphedStep(read_tokens, fails)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "compiled_step", lambda *_: step)
+        patch.setattr(decode_state, "compiled_step", lambda *_: step)
         assert written(model, UNEQUAL, compiled=True) == plain
 
     assert len(attempts) == 1
@@ -205,7 +205,7 @@ def test_a_model_keeps_its_own_graphs_and_only_some() -> None:
 
     step = GraphedStep(read_tokens, Recorder())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "compiled_step", lambda *_: step)
+        patch.setattr(decode_state, "compiled_step", lambda *_: step)
         for n in (1, 2, 4, 8, 16, 32):
             written(model, [[1, 2]] * n, compiled=True, n_new=2)
     assert len(step.recorded) == graphs.KEPT
