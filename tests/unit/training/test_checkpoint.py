@@ -136,7 +136,7 @@ def test_a_whole_one_of_the_same_step_stays(tmp_path: Path) -> None:
     folder = save_checkpoint(tmp_path, checkpoint_of(20))
     inode = folder.stat().st_ino
 
-    save_checkpoint(tmp_path, checkpoint_of(20))
+    assert save_checkpoint(tmp_path, checkpoint_of(20)) == folder
 
     assert folder.stat().st_ino == inode
 
