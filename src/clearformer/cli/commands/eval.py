@@ -79,7 +79,8 @@ def command(
     from clearformer.cli.commands.translate import dtype_of
     from clearformer.cli.views.measuring import Settings, measure
     from clearformer.evaluation.figures import check_known_format, confusion_matrix_figure
-    from clearformer.run import find_run, load
+    from clearformer.run import load
+    from clearformer.runs import find_run
 
     show_log()
     check_applicable(options, find_run(run).read_config())

@@ -50,7 +50,7 @@ def train(
     """
     from clearformer.cli.console import ConsoleReporter
     from clearformer.cli.views.outcomes import program_as_called, result
-    from clearformer.run import name_of
+    from clearformer.runs import name_of
     from clearformer.training.processes import is_main_process
     from clearformer.training.report import Reporter
 
@@ -82,7 +82,7 @@ class Start:
 def begun(arguments: list[str], config: Path | None, run: str | None) -> Start:
     """A new run, by the name that is given or by a free one."""
     from clearformer.presets import resolve_run, split_arguments
-    from clearformer.run import new_run
+    from clearformer.runs import new_run
 
     if run is not None:
         new_run(run)  # before `auto` measures the machine
@@ -93,7 +93,7 @@ def begun(arguments: list[str], config: Path | None, run: str | None) -> Start:
 
 def name_for(preset: str, settings: "RunConfig") -> str:
     """A free name that says the preset and the data, once where the data are called by the preset's name."""
-    from clearformer.run import free_name
+    from clearformer.runs import free_name
 
     label = settings.data.label
     return free_name(label if f"{label}-".startswith(f"{preset}-") else f"{preset}-{label}")
@@ -102,7 +102,7 @@ def name_for(preset: str, settings: "RunConfig") -> str:
 def resumed(arguments: list[str], config: Path | None, run: str | None) -> Start:
     """An earlier run that goes on; where there is none, the new run that the arguments describe."""
     from clearformer.presets import resolve_resumed
-    from clearformer.run import find_run
+    from clearformer.runs import find_run
 
     if run is None:
         raise RunError("--resume: say which run by --run NAME")
@@ -124,7 +124,7 @@ def describe_a_run(arguments: list[str], config: Path | None) -> bool:
 
 def trained(start: Start, reporter: "Reporter", is_named: bool) -> "TrainResult":
     """Train a run; where another has taken a name that nobody gave since it was chosen, by the next free one."""
-    from clearformer.run import free_name, new_run
+    from clearformer.runs import free_name, new_run
     from clearformer.training import loop
 
     while True:

@@ -27,7 +27,8 @@ from clearformer.evaluation.masked import MaskedEvaluation, evaluate_masked
 from clearformer.evaluation.teacher_forcing import PairLoss, evaluate_pairs
 from clearformer.evaluation.translation import TranslationEvaluation, evaluate_translation
 from clearformer.model import Decoder, Encoder, EncoderDecoder
-from clearformer.run import Run, read_own_data
+from clearformer.run import Run
+from clearformer.runs import read_own_data
 from clearformer.training.config import RunConfig
 from clearformer.training.tasks.masked import masked_in_order
 

@@ -16,7 +16,8 @@ from clearformer.evaluation.masked import MaskedEvaluation
 from clearformer.evaluation.teacher_forcing import PairLoss
 from clearformer.model import Encoder, EncoderDecoder
 from clearformer.presets import preset_of
-from clearformer.run import Run, name_of
+from clearformer.run import Run
+from clearformer.runs import name_of
 from clearformer.training.loop import TrainResult
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.tasks import (
@@ -34,7 +35,13 @@ N_SHOWN = 4  # translations at the end of a run
 
 def result(outcome: TrainResult, folder: RunFolder) -> str:
     """What a run came to: its held-out figures, something by the model, and what to try next."""
-    run = Run(folder, folder.read_config(), outcome.model, outcome.task.tokenizer, outcome.progress.step)
+    run = Run(
+        outcome.model,
+        outcome.task.tokenizer,
+        folder.read_config(),
+        folder=folder,
+        step=outcome.progress.step,
+    )
     step = outcome.progress.step
     lines = [
         f"\n{folder.path}: {step} step{'s' * (step != 1)} in {outcome.progress.seconds:.1f} s of training",
