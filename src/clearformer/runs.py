@@ -43,6 +43,12 @@ STEPS = 1000  # of training a model further, where nothing else is said
 TIMES_LISTED = 20  # checkpoints, while training deletes them
 
 
+def name_for(preset: str, config: RunConfig) -> str:
+    """A free name that says the preset and the data, once where the data are called by the preset's name."""
+    label = config.data.label
+    return free_name(label if f"{label}-".startswith(f"{preset}-") else f"{preset}-{label}")
+
+
 @dataclass(frozen=True)
 class Loaded:
     """What a run's folder holds of one of its checkpoints, the model in evaluation mode."""

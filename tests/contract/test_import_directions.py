@@ -28,10 +28,11 @@ BUILDS_ON = {
     "auto": {"training"},
     "interop": {"runs"},
     "lens": {"decoding"},
+    "planning": {"training"},
     "run": {"interop"},
     "bench": {"run"},
 }
-TOGETHER = {"__init__", "presets"}  # bring the parts together, and may import any of them
+TOGETHER = {"__init__", "api", "presets"}  # bring the parts together, and may import any of them
 COMMAND_LINE = {"__main__", "cli"}  # may import everything; nobody else imports these
 
 

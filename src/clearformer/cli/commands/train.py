@@ -48,9 +48,9 @@ def train(
     With --resume the run of that name goes on, by the command that began it or by its name alone; where there is none,
     the same command begins it.
     """
-    from clearformer.cli.console import ConsoleReporter
     from clearformer.cli.views.outcomes import program_as_called, result
     from clearformer.runs import name_of
+    from clearformer.training.console import ConsoleReporter
     from clearformer.training.processes import is_main_process
     from clearformer.training.report import Reporter
 
@@ -82,21 +82,13 @@ class Start:
 def begun(arguments: list[str], config: Path | None, run: str | None) -> Start:
     """A new run, by the name that is given or by a free one."""
     from clearformer.presets import resolve_run, split_arguments
-    from clearformer.runs import new_run
+    from clearformer.runs import name_for, new_run
 
     if run is not None:
         new_run(run)  # before `auto` measures the machine
     settings = resolve_run(arguments, config)
     preset, _ = split_arguments(arguments, config)
     return Start(settings, new_run(name_for(preset, settings) if run is None else run), goes_on=False)
-
-
-def name_for(preset: str, settings: "RunConfig") -> str:
-    """A free name that says the preset and the data, once where the data are called by the preset's name."""
-    from clearformer.runs import free_name
-
-    label = settings.data.label
-    return free_name(label if f"{label}-".startswith(f"{preset}-") else f"{preset}-{label}")
 
 
 def resumed(arguments: list[str], config: Path | None, run: str | None) -> Start:
