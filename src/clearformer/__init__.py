@@ -32,6 +32,7 @@ __all__ = [
     "load",
     "plan",
     "preset",
+    "register",
     "search",
     "stream",
     "to_hf",
@@ -42,7 +43,7 @@ __all__ = [
 
 # Where a public name lives, if not in `api`; all are imported at their first use, so that `import clearformer` costs
 # nothing.
-_ELSEWHERE = {"ClearformerError": "clearformer.errors"}
+_ELSEWHERE = {"ClearformerError": "clearformer.errors", "register": "clearformer.registry"}
 _PACKAGES = ("lens",)
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         translate,
     )
     from clearformer.errors import ClearformerError
+    from clearformer.registry import register
 
 
 def __getattr__(name: str) -> Any:

@@ -33,6 +33,7 @@ from clearformer.text import Tokenizer, load_tokenizer
 from clearformer.training import loop
 from clearformer.training.config import RunConfig
 from clearformer.training.console import reporter_here
+from clearformer.training.loggers import Logger, LoggingReporter, check_logger
 from clearformer.training.plan import Plan
 from clearformer.training.processes import is_main_process
 from clearformer.training.report import Reporter
@@ -76,6 +77,7 @@ def train(
     train: Section = None,
     resume: bool = False,
     quiet: bool = False,
+    loggers: Sequence[Logger] = (),
     **overrides: Any,
 ) -> Run:
     """Train a model, and keep everything in the folder of a run: `clearformer train` in Python.
@@ -92,6 +94,7 @@ def train(
         train: Of section `train`.
         resume: Whether the run of that name goes on; with no settings as it was, or with what is to change.
         quiet: Whether nothing is shown on the way.
+        loggers: Told of every line of metrics; see `training.loggers`.
         **overrides: Other settings, such as `seed=2` or `**{"train.lr": 3e-4}`; these win.
 
     Returns:
@@ -104,9 +107,12 @@ def train(
         Interrupted: a signal came; everything so far is kept.
         NonFiniteError, DiskError, DeviceError, CheckpointError, RunInUseError: see `training.loop.train`.
     """
+    for logger in loggers:
+        check_logger(logger)
     given = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
     start = _resumed(run, config, given) if resume else _new(run, config, given)
-    return _trained(start, Reporter() if quiet or not is_main_process() else reporter_here())
+    reporter = Reporter() if quiet or not is_main_process() else reporter_here()
+    return _trained(start, LoggingReporter(reporter, loggers))
 
 
 @dataclass

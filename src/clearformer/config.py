@@ -12,6 +12,8 @@ import re
 import tomllib
 import types
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib import metadata
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, Union, get_args, get_origin
@@ -24,6 +26,8 @@ from pydantic_core import PydanticCustomError
 from clearformer.errors import ConfigError, SettingError, did_you_mean, shortened, shown
 
 NONE = "none"  # TOML has no null: an absent value is written as this word where the field allows it
+PARTS = "clearformer.parts"  # entry points by which an installed package names the modules of its own kinds
+OWN_KIND = "; a kind of your own is brought by --import FILE.py, in Python by importing it"
 LARGEST_FILE = 2**20  # bytes of settings; a run's are a few thousand
 LARGEST_WHOLE = 2**63 - 1  # what torch and NumPy count with
 
@@ -241,12 +245,33 @@ def _merge_slot(field: FieldInfo, variants: dict[str, type[Spec]], old: Any, new
     old = _settings(old or field.default)
     default_kind = getattr(field.default, "kind", next(iter(variants)))
     kind = new.get("kind", old.get("kind", default_kind))
+    if isinstance(kind, str) and kind not in variants and load_installed_parts():
+        variants = slot_variants(field)
     if not isinstance(kind, str) or kind not in variants:
-        hint = did_you_mean(kind, variants) if isinstance(kind, str) else ""
+        hint = (did_you_mean(kind, variants) or OWN_KIND) if isinstance(kind, str) else ""
         raise ConfigError(f"{path}.kind is one of {', '.join(variants)}; got {shown(kind)}{hint}")
     kept = {k: v for k, v in old.items() if k in variants[kind].model_fields}
     others = {k: v for k, v in new.items() if k != "kind"}
     return merge(variants[kind], kept | {"kind": kind}, others, path + ".", variants)
+
+
+@cache
+def load_installed_parts() -> bool:
+    """Import what installed packages name as their parts, once; returns whether there is any.
+
+    Raises:
+        ConfigError: one of them cannot be imported.
+    """
+    found = metadata.entry_points(group=PARTS)
+    for each in found:
+        try:
+            each.load()
+        except Exception as error:
+            raise ConfigError(
+                f"the parts {each.value!r} of an installed package cannot be imported: {type(error).__name__}: "
+                f"{shown(str(error))}"
+            ) from error
+    return bool(found)
 
 
 def _settings(old: Any) -> Mapping[str, Any]:

@@ -53,6 +53,8 @@ def expected_vocabulary(run: RunConfig) -> int:
             return tokenizer.vocab_size
         case GPT2TokenizerSpec():
             return 50_257
+        case tokenizer:  # of one's own
+            return getattr(tokenizer, "vocab_size", GUESSED_CHARACTERS)
 
 
 def expected_classes(run: RunConfig) -> int | None:

@@ -29,6 +29,8 @@ BUILDS_ON = {
     "interop": {"runs"},
     "lens": {"decoding"},
     "planning": {"training"},
+    "registry": {"training"},
+    "testing": {"registry"},
     "run": {"interop"},
     "bench": {"run"},
 }
