@@ -28,6 +28,7 @@ from clearformer.presets import default_preset, resolve_changes, resolve_setting
 from clearformer.presets import preset as preset_of_name
 from clearformer.results import Result
 from clearformer.run import Run, from_hf, load
+from clearformer.run_scores import evaluate
 from clearformer.runs import find_run, free_name, name_for, name_of, new_run
 from clearformer.text import Tokenizer, load_tokenizer
 from clearformer.training import loop
@@ -45,6 +46,7 @@ __all__ = [
     "RunConfig",
     "build",
     "classify",
+    "evaluate",
     "from_hf",
     "generate",
     "load",
@@ -308,9 +310,6 @@ class Tokens(Result):
 
     def __str__(self) -> str:
         return " | ".join(self.labels)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"text": self.text, "ids": self.ids.tolist(), "labels": self.labels}
 
 
 def tokenize(

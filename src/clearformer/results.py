@@ -18,8 +18,8 @@ class Result:
         return f"{type(self).__name__}({', '.join(values)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """All of its fields, as `json.dumps` takes them; a number that is not finite becomes None."""
-        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+        """What it found, as `json.dumps` takes it; a number that is not finite becomes None."""
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self) if field.repr}  # type: ignore[arg-type]
 
 
 def short(value: Any) -> str:
@@ -34,8 +34,8 @@ def short(value: Any) -> str:
         return f"[{', '.join(map(short, value))}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{short(key)}: {short(each)}' for key, each in value.items())}}}"
-    if hasattr(value, "shape"):
-        return f"<array {list(value.shape)}>"
+    if (shape := getattr(value, "shape", None)) is not None:
+        return f"<array {list(shape)}>"
     return repr(value)
 
 

@@ -15,6 +15,7 @@ from clearformer.interop import from_hf as import_hf
 from clearformer.interop import to_hf
 from clearformer.interop.mapping.fitting import ArchitectureMatch
 from clearformer.model import Transformer
+from clearformer.run_scores import evaluate
 from clearformer.runs import Loaded, name_of, new_run, read_run, run_config, write_run
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
@@ -71,6 +72,7 @@ class Run:
     search = search
     translate = translate
     classify = classify
+    evaluate = evaluate
 
     def export(self, target: str | Path) -> ArchitectureMatch:
         """Write the model as a folder that transformers loads, or as one file for llama.cpp (`NAME.gguf`).

@@ -31,7 +31,8 @@ BUILDS_ON = {
     "planning": {"training"},
     "registry": {"training"},
     "testing": {"registry"},
-    "run": {"interop"},
+    "run_scores": {"runs"},
+    "run": {"interop", "run_scores"},
     "bench": {"run"},
 }
 TOGETHER = {"__init__", "api", "presets"}  # bring the parts together, and may import any of them

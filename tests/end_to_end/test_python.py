@@ -47,6 +47,7 @@ def trained(**changes: Any) -> cf.Run:
 def test_tab_shows_the_public_names_and_nothing_else() -> None:
     assert dir(cf) == sorted(cf.__all__)
     assert {
+        "evaluate",
         "train",
         "generate",
         "translate",

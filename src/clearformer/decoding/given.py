@@ -22,9 +22,13 @@ def texts_of(given: Texts) -> list[str | list[int]]:
         UserError: something in it is neither a string nor the ids of tokens.
     """
     values = _plain(given)
-    if isinstance(values, str) or (values and _are_ids(values)):
-        return [values]
-    return [_one(each) for each in values]
+    return [values] if is_one(values) else [_one(each) for each in values]
+
+
+def is_one(given: Texts) -> bool:
+    """Whether it is one text, and not several."""
+    values = _plain(given)
+    return isinstance(values, str) or bool(values and _are_ids(values))
 
 
 def text_of(given: Text) -> str | list[int]:
