@@ -1,6 +1,7 @@
 # Each target builds what it needs: a virtual environment in .venv from the locked versions.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
 
@@ -35,18 +36,20 @@ gpu:  ## Test and measure on a GPU, in stages.
 	PYTHONPATH=src $(PYTHON) benchmarks/gpu.py --json $(GPU_JSON) $(if $(NANOGPT),--nanogpt $(NANOGPT))
 	$(PYTHON) benchmarks/gpu.py --table $(GPU_JSON)
 
-lock: $(DEV_STAMP)  ## Write the versions that are installed now into the lock files.
-	$(BIN)/python tools/lock.py
+lock: $(DEV_STAMP)  ## Write the versions that are installed now, and their hashes, into the lock files.
+	$(PIP) 'uv>=0.5'
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/lock.py
 
 clean:  ## Remove everything that these targets made.
 	rm -rf .venv .pytest_cache .ruff_cache
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock requirements-torch.lock pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) -r requirements-torch.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
 
 $(DEV_STAMP): $(STAMP) requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	$(PIP) --require-hashes -r requirements.lock -r requirements-dev.lock
 	touch $@

@@ -185,20 +185,21 @@ def train_shakespeare(options: Options) -> dict[str, Any]:
 
     from clearformer.device import resolve_device
     from clearformer.evaluation import evaluate_split
+    from clearformer.model import Decoder
     from clearformer.training.loop import Training
     from clearformer.training.processes import Processes
     from clearformer.training.report import Reporter
-    from clearformer.training.setup import settle
+    from clearformer.training.setup import open_task
     from clearformer.training.store.folder import RunFolder
-    from clearformer.training.tasks import LanguageModelling
+    from clearformer.training.tasks import NextTokenTask
 
     limits = limits_of(options)
     config = run_of(options, "shakespeare-gpu", *options.scale.recipe)
     device, processes = resolve_device(options.device), Processes()
-    task = config.train.objective.open(config, None, Reporter().preparing)
-    assert isinstance(task, LanguageModelling)
-    config = settle(config, task, device, processes)
+    task, config = open_task(config, device, processes)
+    assert isinstance(task, NextTokenTask)
     training = Training(config, RunFolder(options.scratch / "run"), task, device, processes, Reporter())
+    assert isinstance(training.model, Decoder)
     start = time.perf_counter()
     training.prepare_steps()
     compile_seconds = time.perf_counter() - start

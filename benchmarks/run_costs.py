@@ -53,7 +53,7 @@ TRAINING = f"{LOOP}:Training"
 RUN, STEP = "run", "steps"
 PARTS = {
     STEP: [f"{TRAINING}.step"],
-    "data": [f"{TRAINING}.micro_batch"],
+    "data": ["clearformer.training.step:TrainStep.micro_batch"],
     "evaluation": [f"{TRAINING}.evaluate"],
     "checkpoints": [f"{TRAINING}.save"],
     "waiting": ["clearformer.training.store.async_checkpoint:CheckpointWriter.wait"],
@@ -63,12 +63,12 @@ PARTS = {
         "clearformer.training.console:ConsoleReporter.stepped",
     ],
 }
-BESIDE = {"writing": [f"{TRAINING}.write"]}
+BESIDE = {"writing": ["clearformer.training.store.checkpoint_store:CheckpointStore.write"]}
 BEFORE = {
-    "text": ["clearformer.training.tasks:NextToken.open"],
-    "decisions": [f"{LOOP}:settle"],
+    "text": ["clearformer.training.tasks.next_token:prepare"],
+    "decisions": ["clearformer.training.setup:resolve_auto"],
     "model": [f"{TRAINING}.__init__"],
-    "folder": [f"{TRAINING}.begin"],
+    "folder": [f"{TRAINING}.start"],
     "compiling": [f"{TRAINING}.prepare_steps"],
 }
 FUNCTIONS = {RUN: [f"{TRAINING}.run"], **PARTS, **BESIDE, **BEFORE}

@@ -41,7 +41,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
 from clearformer.training.processes import Processes
 from clearformer.training.report import Reporter
-from clearformer.training.setup import settle
+from clearformer.training.setup import open_task
 from clearformer.training.store.folder import RunFolder
 
 HEAD = 64
@@ -130,8 +130,7 @@ def training_of(size: Size, tokens: int, dtype: str, device: torch.device, folde
     """A run of that size, made ready as `train` makes it."""
     config = run_of(size, tokens, dtype)
     processes, reporter = Processes(), Reporter()
-    task = config.train.objective.open(config, None, reporter.preparing)
-    config = settle(config, task, device, processes)
+    task, config = open_task(config, device, processes)
     return Training(config, RunFolder(folder), task, device, processes, reporter)
 
 

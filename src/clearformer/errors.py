@@ -4,7 +4,8 @@ The command line prints the line and exits with `exit_status`: 2 where the user'
 1 where something failed that was not asked for wrongly.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 NEAR = 0.65
@@ -43,6 +44,10 @@ class RunError(UserError):
     """A run's name or folder is not what the command needs."""
 
 
+class MissingPackageError(UserError):
+    """A package of an extra is not installed."""
+
+
 class CheckpointError(ClearformerError):
     """A checkpoint is damaged or incomplete."""
 
@@ -72,6 +77,25 @@ class Interrupted(ClearformerError):
         self.exit_status = 128 + signal_number
 
 
+@contextmanager
+def needs_extra(extra: str, purpose: str) -> Iterator[None]:
+    """Names the extra to install where an import in the `with` block finds no such package.
+
+    Args:
+        extra: One of pyproject.toml's optional dependencies.
+        purpose: Which package is needed and for what, such as "a figure needs matplotlib".
+
+    Raises:
+        MissingPackageError: a package is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{purpose}, which is not installed: pip install 'clearformer[{extra}]'"
+        ) from error
+
+
 def shown(value: object) -> str:
     """A value that somebody else chose, for a message: on one line, and cut where it is long."""
     try:
@@ -84,6 +108,11 @@ def shortened(text: str, most: int = 80) -> str:
     """Somebody else's words for a message: on one line, and cut where they are long."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 token`, `2 tokens`, `1,000 tokens`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:

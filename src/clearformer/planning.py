@@ -14,7 +14,6 @@ from clearformer.text import (
 from clearformer.text.tokenizer import wanted_specials
 from clearformer.training.config import RunConfig
 from clearformer.training.plan import Plan, measured_rate, named_rate, plan
-from clearformer.training.tasks import Classify
 
 MEASURE = "measure"
 GUESSED_CHARACTERS = 65  # of Tiny Shakespeare
@@ -60,12 +59,12 @@ def expected_vocabulary(run: RunConfig) -> int:
 def expected_classes(run: RunConfig) -> int | None:
     """The labels of the data before they are read; a guess, where no settings say."""
 
-    if not isinstance(run.train.objective, Classify) or not isinstance(run.data, LabelledData):
+    if not run.train.objective.predicts_classes or not isinstance(run.data, LabelledData):
         return None
     return run.model.n_classes or len(run.data.labels or ()) or GUESSED_CLASSES
 
 
-def notes(run: RunConfig) -> list[str]:
+def notes_on(run: RunConfig) -> list[str]:
     """What to tell the user where the plan rests on a guess."""
     told = []
     if run.model.vocab_size is None and run.tokenizer.kind == "char":

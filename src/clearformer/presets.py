@@ -18,10 +18,10 @@ from clearformer.model.positions import Learned, NoPositions, RoPE, Sinusoidal
 from clearformer.runs import find_run
 from clearformer.text import BPETokenizerSpec, GPT2TokenizerSpec, WordPieceTokenizerSpec
 from clearformer.training.config import TRAIN_MAY_CHANGE, RunConfig, TrainConfig
+from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective
 from clearformer.training.optimizers import Adam, AdamW, Muon
 from clearformer.training.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
 from clearformer.training.store.folder import RunFolder
-from clearformer.training.tasks import Classify, Masked, Translate
 
 DEFAULTS = {"text": "quick", "pairs": "translate", "labelled": "classify"}
 TWO_FILES = {"source", "target"}
@@ -168,7 +168,7 @@ def translate() -> RunConfig:
         data=PairsData(),
         tokenizer=BPETokenizerSpec(vocab_size=2000),
         train=TrainConfig(
-            objective=Translate(batch_tokens=1024),
+            objective=TranslationObjective(batch_tokens=1024),
             max_seconds=120,
             lr=0.005,
             optimizer=Muon(adam_lr=8e-3),
@@ -194,7 +194,7 @@ def multi30k() -> RunConfig:
         data=PairsData(name="multi30k"),
         tokenizer=BPETokenizerSpec(vocab_size=10_000),
         train=small.train.replace(
-            objective=Translate(batch_tokens=1536),
+            objective=TranslationObjective(batch_tokens=1536),
             max_seconds=None,
             max_steps=10_000,
             lr=0.007,
@@ -226,7 +226,7 @@ def transformer_base() -> RunConfig:
         data=PairsData(),
         tokenizer=BPETokenizerSpec(vocab_size=37_000),
         train=TrainConfig(
-            objective=Translate(batch_tokens=25_000),
+            objective=TranslationObjective(batch_tokens=25_000),
             grad_accum_steps=8,
             max_steps=100_000,
             lr=512**-0.5 * 4000**-0.5,
@@ -247,7 +247,7 @@ def masked() -> RunConfig:
         model=_bert(),
         tokenizer=WordPieceTokenizerSpec(vocab_size=8000),
         train=TrainConfig(
-            objective=Masked(),
+            objective=MaskedObjective(),
             batch_size=64,
             max_seconds=120,
             lr=0.01,
@@ -265,7 +265,7 @@ def classify() -> RunConfig:
         data=LabelledData(),
         tokenizer=WordPieceTokenizerSpec(vocab_size=8000),
         train=TrainConfig(
-            objective=Classify(),
+            objective=ClassificationObjective(),
             batch_size=64,
             max_seconds=60,
             lr=0.005,

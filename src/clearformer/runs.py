@@ -18,6 +18,13 @@ from clearformer.files import folder_made_whole, is_file, runs_folder, user_path
 from clearformer.model import ModelConfig, Transformer, build_undrawn
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.objectives import (
+    ClassificationObjective,
+    MaskedObjective,
+    NextTokenObjective,
+    Objective,
+    TranslationObjective,
+)
 from clearformer.training.store.checkpoint import (
     MODEL,
     STATE,
@@ -31,13 +38,12 @@ from clearformer.training.store.checkpoint import (
     verify,
 )
 from clearformer.training.store.folder import RunFolder
-from clearformer.training.tasks import Classify, Masked, NextToken, Objective, Translate
 
 TASKS: dict[str, tuple[Data, Objective]] = {
-    "decoder": (TextData(), NextToken()),
-    "encoder": (TextData(), Masked()),
-    "classes": (LabelledData(), Classify()),
-    "encoder-decoder": (PairsData(), Translate()),
+    "decoder": (TextData(), NextTokenObjective()),
+    "encoder": (TextData(), MaskedObjective()),
+    "classes": (LabelledData(), ClassificationObjective()),
+    "encoder-decoder": (PairsData(), TranslationObjective()),
 }
 STEPS = 1000  # of training a model further, where nothing else is said
 TIMES_LISTED = 20  # checkpoints, while training deletes them

@@ -29,6 +29,23 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
     assert "--help" in out
 
 
+GROUPS = {
+    "tokenizer": ("train", "show", "compare"),
+    "data": ("list", "prepare", "inspect"),
+    "bench": ("train", "generate", "load", "tokenize"),
+}
+PYTHON_TYPE = re.compile(r"<(?:str|int|float|path|list\[.*\]|\w+ range)>", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_shows_metavars_and_no_type_of_python(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([name, inner] for inner in GROUPS.get(name, ("--help",))):
+        assert main([*words, "--help"]) == 0
+        out = capsys.readouterr().out
+        assert "Options:" in out
+        assert not PYTHON_TYPE.findall(out)
+
+
 @pytest.mark.parametrize("name", clearformer.__all__)
 def test_public_names_are_there(name: str) -> None:
     assert getattr(clearformer, name) is not None

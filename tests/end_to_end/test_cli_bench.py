@@ -99,7 +99,7 @@ def test_loading_a_run(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> N
         (("generate", "text", "model.n_layers=2"), "model.n_layers=2: text is a run"),
         (("generate", "minigpt", "model.n_layer=2"), "model.n_layer"),
         (("generate", "nowhere"), "there is no run 'nowhere'"),
-        (("generate", "minigpt", "--dtype", "int8"), "--dtype int8: give float32 or bfloat16"),
+        (("generate", "minigpt", "--dtype", "int8"), "--dtype takes float32 or bfloat16; got 'int8'"),
         (("train", "quick", "--against", "keras"), "this is compared with nanogpt, transformers, litgpt"),
         (("load", "pets"), "bench load compares decoders, and pets is none"),
         (("tokenize", "nowhere.txt"), "nowhere.txt"),

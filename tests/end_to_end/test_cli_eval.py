@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -377,3 +378,14 @@ def test_a_figure_that_cannot_be_drawn_is_refused_at_once(refuses: Says, tmp_pat
 @pytest.mark.parametrize("run", KEYS)
 def test_the_same_every_time(says: Says, run: str) -> None:
     assert says("eval", run) == says("eval", run)
+
+
+def test_without_scikit_learn_a_classifier_is_measured_and_the_baseline_is_not(
+    says: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
+    printed = says("eval", "pets")
+    assert "this run  accuracy" in printed
+    assert "baseline  the TF-IDF baseline needs scikit-learn" in printed
+    assert "pip install 'clearformer[metrics]'" in printed
+    assert json.loads(says("eval", "pets", "--json"))["baseline"] is None

@@ -167,6 +167,18 @@ def test_one_file_for_llama_cpp(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (tmp_path / "half.gguf").stat().st_size < (tmp_path / "tiny.gguf").stat().st_size
 
 
+def test_an_empty_name_is_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert str(refusal("export", make("decoder"), "")).startswith("DIR: nothing is given")
+    assert str(refusal("export", "", "out")).startswith("RUN: nothing is given")
+    assert str(refusal("import", "")).startswith("DIR: nothing is given")
+
+
+def test_a_type_that_gguf_does_not_have_is_named(tmp_path: Path) -> None:
+    error = refusal("export", make("decoder"), tmp_path / "a.gguf", "--dtype", "int8")
+    assert str(error) == "--dtype takes float32 or float16; got 'int8'"
+
+
 def test_a_folder_has_one_type(tmp_path: Path) -> None:
     error = refusal("export", make("decoder"), tmp_path / "out", "--dtype", "float16")
     assert "--dtype float16: a folder is written in float32" in str(error)

@@ -208,6 +208,21 @@ def test_show_fits_the_terminal(corpus: Path, tmp_path: Path, columns: int):
     assert max(len(line) for line in out.splitlines()) <= columns
 
 
+def test_show_folds_nothing_that_goes_to_another_program(corpus: Path, tmp_path: Path):
+    succeed("train", corpus, "--out", tmp_path / "t.json")
+    command = ["tokenizer", "show", "naïve the", "--merges", "--tokenizer", str(tmp_path / "t.json")]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    piped = subprocess.run(
+        [sys.executable, "-m", "clearformer", *command],
+        capture_output=True,
+        env=environment | {"PYTHONUTF8": "1"},
+        check=True,
+    )
+    lines = piped.stdout.decode().splitlines()
+    assert max(len(line) for line in lines) > 80
+    assert len([line for line in lines if "->" in line]) == 2
+
+
 def test_show_reads_standard_input_as_it_is():
     out = succeed("show", "-", "--json", stdin="hé\n").stdout
     assert [token["id"] for token in json.loads(out)["tokens"]] == list("hé\n".encode())

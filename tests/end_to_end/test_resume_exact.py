@@ -171,9 +171,8 @@ OF_TASK = {
 FORKS = """
 import json, os, sys, time
 from pathlib import Path
-import clearformer.cli.views.outcomes, torch.optim
-from clearformer.training import loop
-from clearformer.training.store import checkpoint as module
+import clearformer.cli.views.results, torch.optim
+from clearformer.training.store import checkpoint as module, checkpoint_store
 from clearformer.cli import main
 
 def hold():
@@ -182,21 +181,21 @@ def hold():
     os._exit(1)
 
 def hold_at(place, step):
-    write = loop.Training.write
+    write = checkpoint_store.CheckpointStore.write
 
-    def write_until_there(training, checkpoint):
+    def write_until_there(store, checkpoint):
         if checkpoint.progress.step == step:
             if place == "half a file":
                 module.write_tensors = lambda tensors, path: (path.write_bytes(b"half"), hold())
             elif place == "sync":
                 module.sync = lambda descriptor: hold()
             elif place != "after all":
-                setattr(loop, place, lambda *arguments: hold())
-        write(training, checkpoint)
+                setattr(checkpoint_store, place, lambda *arguments: hold())
+        write(store, checkpoint)
         if checkpoint.progress.step == step:
             hold()
 
-    loop.Training.write = write_until_there
+    checkpoint_store.CheckpointStore.write = write_until_there
 
 for line in sys.stdin:
     if child := os.fork():

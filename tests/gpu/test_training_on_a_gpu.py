@@ -21,7 +21,7 @@ from clearformer.training.loop import Training, TrainResult
 from clearformer.training.plan import training_memory
 from clearformer.training.processes import Processes
 from clearformer.training.report import Reporter
-from clearformer.training.setup import resolve_auto
+from clearformer.training.setup import open_task
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER
 from clearformer.training.store.folder import RunFolder, read_metrics
 
@@ -300,8 +300,7 @@ def test_the_plan_s_memory_is_about_what_is_taken(
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    task = config.train.objective.open(config, None, Reporter().preparing)
-    config = resolve_auto(config, task, cuda, Processes())
+    task, config = open_task(config, cuda, Processes())
     training = Training(config, run_folder("sized"), task, cuda, Processes(), Reporter())
     for _ in range(3):
         training.step()

@@ -202,6 +202,21 @@ def test_neighbours_turned_there_are_halves_turned_here() -> None:
             "model.attention.qkv_bias=true does not fit",
         ),
         (MODELS["GPT-2"], CharTokenizerSpec().train([TEXT]), "tokenizer.kind=char does not fit"),
+        (
+            MODELS["GPT-2"],
+            BPETokenizerSpec(vocab_size=280, digits="single").train([TEXT]),
+            "tokenizer.digits=single does not fit.*or train with tokenizer.digits=joined",
+        ),
+        (
+            MODELS["GPT-2"],
+            BPETokenizerSpec(vocab_size=280, lowercase=True).train([TEXT]),
+            "tokenizer.lowercase=true does not fit.*or train with tokenizer.lowercase=false",
+        ),
+        (
+            MODELS["GPT-2"],
+            BPETokenizerSpec(vocab_size=256).train([TEXT]),
+            "tokenizer.vocab_size leaves no merge",
+        ),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(config: ModelConfig, tokenizer: Any, said: str, tmp_path: Path) -> None:

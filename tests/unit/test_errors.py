@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearformer.errors import did_you_mean, nearest, shortened, shown
+from clearformer.errors import count, did_you_mean, nearest, shortened, shown
 
 OPTIONS = ("--config", "--run", "--resume", "--force", "--json", "--tokenizer")
 KEYS = (
@@ -67,3 +67,8 @@ def test_other_people_s_words_are_cut() -> None:
     assert shown("a\nb") == r"'a\nb'"
     assert len(shortened("x" * 100_000)) == len(shown(["y"] * 100_000)) == 80
     assert shown(10**5000) == "a number of thousands of digits"
+
+
+def test_one_is_no_plural() -> None:
+    assert [count(n, "token") for n in (0, 1, 1000)] == ["0 tokens", "1 token", "1,000 tokens"]
+    assert count(2, "batch", "batches") == "2 batches"

@@ -27,13 +27,13 @@ from clearformer.model.feedforward import GELU
 from clearformer.model.norms import LayerNorm
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
-from clearformer.training.objective import next_token_loss
+from clearformer.training.losses import next_token_loss
 from clearformer.training.plan import count_flops, mfu, training_memory
 from clearformer.training.processes import Processes
 from clearformer.training.report import Reporter
-from clearformer.training.setup import settle
+from clearformer.training.setup import open_task
 from clearformer.training.store.folder import RunFolder
-from clearformer.training.tasks import LanguageModelling, NextToken
+from clearformer.training.tasks import NextTokenTask
 
 WARM_UP = 5
 TOKENS_FOR_NANOGPT = 10_000_000  # enough to draw batches from
@@ -59,7 +59,7 @@ def bench_training(
     Raises:
         UserError: the run is no language model, or a peer is unknown.
     """
-    if not isinstance(config.train.objective, NextToken):
+    if not config.train.objective.continues_prompts:
         raise UserError("bench train compares language models; take a preset of those, such as nanogpt-cpu")
     asked = asked_for(against, tuple(SIDES))
     device = resolve_device(config.train.device)
@@ -122,10 +122,9 @@ class _Ours:
     def __init__(self, config: RunConfig, device: torch.device, scratch: Path) -> None:
         forget_peak(device)
         processes = Processes.join(device)
-        task = config.train.objective.open(config, None, Reporter().preparing)
-        assert isinstance(task, LanguageModelling)
+        task, self.config = open_task(config, device, processes)
+        assert isinstance(task, NextTokenTask)
         self.task, self.device = task, device
-        self.config = settle(config, task, device, processes)
         folder = RunFolder(scratch / OURS)
         self.training = Training(self.config, folder, task, device, processes, Reporter())
         start = time.perf_counter()
@@ -143,7 +142,10 @@ class _Ours:
 
     def parts_of_batch(self, step: int) -> list[list[Tensor]]:
         """The parts of a step's batch, inputs and targets [B T] each."""
-        return [self.training.micro_batch(step, part) for part in range(self.config.train.grad_accum_steps)]
+        return [
+            self.training.train_step.micro_batch(step, part)
+            for part in range(self.config.train.grad_accum_steps)
+        ]
 
 
 def forget_peak(device: torch.device) -> None:
@@ -286,7 +288,7 @@ def nanogpt_settings(config: RunConfig, device: torch.device) -> dict[str, Any]:
     }
 
 
-def write_for_nanogpt(task: LanguageModelling, folder: Path) -> Path:
+def write_for_nanogpt(task: NextTokenTask, folder: Path) -> Path:
     """The first of our run's tokens where nanoGPT looks for them.
 
     Raises:

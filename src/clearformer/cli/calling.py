@@ -37,6 +37,7 @@ def call(app: typer.Typer, name: str, arguments: list[str], tell_debug: Callable
     add_common_options(command, tell_debug)
     for each in commands_of(command):
         each.rich_markup_mode = None
+        hide_types_of_arguments(each)
     check_known_command(command, name, arguments)
     try:
         with command.make_context(name, list(arguments)) as context:
@@ -77,6 +78,13 @@ def add_common_options(command: Any, tell_debug: Callable[[], None]) -> None:
     options = [param for param in get_command(carrier).params if param.name in ("debug", "own_parts")]
     for each in commands_of(command):
         each.params.extend(options)
+
+
+def hide_types_of_arguments(command: Any) -> None:
+    """Let help show an argument by its metavar alone: `RUN` instead of `RUN <str>`."""
+    for param in command.params:
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda **_: None
 
 
 def commands_of(command: Any) -> Iterator[Any]:

@@ -1,14 +1,16 @@
-"""What commands have in common: options and arguments, whether one was given, and showing the log."""
+"""Options and arguments that several commands share, and the checks of their values."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from clearformer.errors import UserError
+from clearformer.errors import UserError, did_you_mean, shortened
+
+MATRIX_DTYPES = ("float32", "bfloat16")
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")]
 Settings = Annotated[
@@ -61,6 +63,20 @@ def named_as_options(context: typer.Context) -> Iterator[None]:
                 colon = ":" * setting.endswith(":")
                 raise type(error)(f"--{name.replace('_', '-')}{colon}{space}{rest}") from None
         raise
+
+
+def check_dtype(name: str, known: Sequence[str] = MATRIX_DTYPES) -> None:
+    """Raise UserError where --dtype names no known type."""
+    if name not in known:
+        raise UserError(
+            f"--dtype takes {' or '.join(known)}; got {shortened(name)!r}{did_you_mean(name, known)}"
+        )
+
+
+def check_not_empty(option: str, names: Sequence[str | None]) -> None:
+    """Raise UserError where one of the names of files, folders or runs is empty."""
+    if "" in names:
+        raise UserError(f"{option}: nothing is given as a name (is a variable of the shell unset?)")
 
 
 def check_utf8(option: str, text: str) -> None:

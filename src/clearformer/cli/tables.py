@@ -70,8 +70,3 @@ def _width(cell: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(cell)
-
-
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 token`, `2 tokens`, `1,000 tokens`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

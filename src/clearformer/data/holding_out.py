@@ -19,7 +19,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from clearformer.errors import DataError
+from clearformer.errors import DataError, count
 
 VERSION = 1
 """Of the rule: part of what prepared data are found by."""
@@ -67,7 +67,7 @@ def hold_out_pairs(pairs: Sequence[PairT], shares: Mapping[str, Fraction]) -> He
     Raises:
         DataError: a split would be empty.
     """
-    splits = hold_out(pairs, shares, "pairs")
+    splits = hold_out(pairs, shares, "pair")
     held_out = {own_text(pair.target) for name in shares for pair in splits[name]}
     train = [pair for pair in splits["train"] if own_text(pair.target) not in held_out]
     if not train:
@@ -84,7 +84,7 @@ def hold_out(rows: Sequence[RowT], shares: Mapping[str, Fraction], noun: str) ->
     Args:
         rows: in any order; it changes no row's split.
         shares: of the val and the test split, or of one of them.
-        noun: what the rows are called in a message.
+        noun: what one row is called in a message.
 
     Raises:
         DataError: a split would be empty.
@@ -102,14 +102,14 @@ def hold_out(rows: Sequence[RowT], shares: Mapping[str, Fraction], noun: str) ->
         if not splits[name]:
             raise DataError(
                 f"the {name} split would be empty: data.{name}_fraction={float(shares[name])} holds out none of "
-                f"{_count(len(rows), noun)}, as each one's own text decides; give more {noun}, or set "
+                f"{count(len(rows), noun)}, as each one's own text decides; give more {noun}s, or set "
                 f"data.{name}_fraction={_rounded_up(first_at[name])} or more (0 for no such split)"
             )
     if not splits["train"]:
         fractions = " and ".join(f"data.{name}_fraction={float(share)}" for name, share in shares.items())
         raise DataError(
-            f"the train split would be empty: {fractions} hold out all of {_count(len(rows), noun)}, as each one's "
-            f"own text decides; set less, or give more {noun}"
+            f"the train split would be empty: {fractions} hold out all of {count(len(rows), noun)}, as each one's "
+            f"own text decides; set less, or give more {noun}s"
         )
     return splits
 
@@ -131,7 +131,3 @@ def _rounded_up(share: Fraction) -> float:
     while ceil(share * 10**digits) > 2 * share * 10**digits:
         digits += 1
     return ceil(share * 10**digits) / 10**digits
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun.removesuffix('s') if number == 1 else noun}"

@@ -1,4 +1,4 @@
-"""What a model is worth, measured: held-out loss and what follows from it, and information measures."""
+"""Evaluation of models: held-out loss and what follows from it, and information measures."""
 
 from clearformer.evaluation.language_model import Evaluation, evaluate_split
 

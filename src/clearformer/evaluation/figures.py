@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from clearformer.errors import UserError
+from clearformer.errors import UserError, needs_extra
 from clearformer.evaluation.classes.metrics import ClassificationReport
 from clearformer.files import disk_errors
 
@@ -23,16 +23,15 @@ def confusion_matrix_figure(report: ClassificationReport, path: Path, title: str
         title: what stands above; the accuracy and the macro-F1 always do.
 
     Raises:
-        UserError: matplotlib is not installed, or the path has another ending.
+        MissingPackageError: matplotlib is not installed.
+        UserError: the path has another ending.
         DiskError: the file cannot be written.
     """
     check_known_format(path)
-    try:
+    with needs_extra("figures", "a figure needs matplotlib"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
         from matplotlib.ticker import PercentFormatter
-    except ImportError:
-        raise UserError("a figure needs matplotlib: pip install matplotlib") from None
     n_classes = len(report.names)
     n_of_row = report.confusion.sum(1, keepdims=True)
     shares = report.confusion / n_of_row.clip(min=1)

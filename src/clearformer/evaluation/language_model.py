@@ -20,7 +20,7 @@ from torch import Tensor
 from clearformer.data import Split
 from clearformer.decoding import autocast_to, evaluating
 from clearformer.errors import DataError, UserError
-from clearformer.evaluation.parts import evenly_spaced
+from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.model import Decoder
 from clearformer.text import Tokenizer
 
@@ -249,7 +249,7 @@ class _Text(NamedTuple):
 
 
 def _predicted_text(split: Split, tokenizer: Tokenizer | None) -> _Text:
-    """What all tokens but the first stand for; a character counts with its first byte.
+    """The size of the text that all tokens but the first stand for; a character counts with its first byte.
 
     No characters where the tokens do not hold all of the text: a model that predicts them has predicted less than it.
     """

@@ -15,12 +15,12 @@ from clearformer.model import Encoder
 
 @dataclass(frozen=True)
 class MaskedEvaluation:
-    """How well a model guesses the tokens that were chosen (see `data/masking.py`), always the same ones.
+    """How well a model predicts the tokens that were chosen (see `data/masking.py`), always the same ones.
 
     Attributes:
         loss: The mean of -log p(token), in nats.
         accuracy: The share of the tokens that the model thought the likeliest.
-        n_tokens: Tokens guessed.
+        n_tokens: Tokens predicted.
     """
 
     loss: float
@@ -29,7 +29,7 @@ class MaskedEvaluation:
 
     @property
     def perplexity(self) -> float:
-        """exp(loss), of the guesses: not to be compared with that of a model that reads from left to right."""
+        """exp(loss) of the masked tokens: not to be compared with that of a model that reads from left to right."""
         return perplexity_of(self.loss)
 
     def to_json(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class MaskedEvaluation:
 def evaluate_masked(
     model: Encoder, batches: Iterable[MaskedBatch], *, dtype: torch.dtype | None = None
 ) -> MaskedEvaluation | None:
-    """Let a model guess all that is masked in some batches; its mode is left as it was.
+    """Evaluate a model on all masked tokens of some batches; its mode is left as it was.
 
     None where nothing is masked, as in rows of nothing but [UNK]: there is no mean over nothing.
     """

@@ -1,4 +1,4 @@
-"""What a model makes of targets that are known: losses and right guesses, added up batch by batch."""
+"""Sums of losses and right predictions over targets that are known, batch by batch."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from clearformer.data.text.batches import IGNORED
 
 
 class TokenLossMeter:
-    """Losses and right guesses, added up over the targets that count."""
+    """Sums of losses and of right predictions over the targets that count."""
 
     def __init__(self) -> None:
         self.loss, self.n_right, self.n = 0.0, 0, 0

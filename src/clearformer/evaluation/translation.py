@@ -7,7 +7,7 @@ from typing import Any
 
 from clearformer.decoding import Translation, translate
 from clearformer.decoding.samples import Run
-from clearformer.errors import UserError
+from clearformer.errors import UserError, needs_extra
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class TranslationScores:
     @cached_property
     def sentences(self) -> list[SentenceScores]:
         """Each translation by itself."""
-        bleu_of, chrf_of = _sacrebleu().BLEU(effective_order=True), _sacrebleu().CHRF()
+        bleu_of, chrf_of = sacrebleu_metrics().BLEU(effective_order=True), sacrebleu_metrics().CHRF()
         return [
             SentenceScores(
                 bleu_of.sentence_score(hypothesis, [reference]).score,
@@ -119,10 +119,11 @@ def evaluate_translation(
         UserError: there are not as many references as sentences, or what `translate` raises.
     """
     check_equal_lengths(len(sources), len(references), "sentences")
+    sacrebleu_metrics()  # what would fail after the translating fails before it
     best = [found[0] for found in translate(run, sources, **settings)]
-    told = {key: value for key, value in settings.items() if isinstance(value, str | int | float)}
+    plain = {key: value for key, value in settings.items() if isinstance(value, str | int | float)}
     scores = score_translations([translation.text for translation in best], references)
-    return TranslationEvaluation(scores, best, told)
+    return TranslationEvaluation(scores, best, plain)
 
 
 def score_translations(
@@ -160,10 +161,10 @@ def bleu(
     Raises:
         UserError: sacrebleu has no such tokeniser.
     """
-    known = _sacrebleu().BLEU.TOKENIZERS
+    known = sacrebleu_metrics().BLEU.TOKENIZERS
     if tokenize not in known:
         raise UserError(f"tokenize: sacrebleu has no {tokenize!r}; it has {', '.join(known)}")
-    metric = _sacrebleu().BLEU(
+    metric = sacrebleu_metrics().BLEU(
         lowercase=lowercase, tokenize=tokenize, force=True
     )  # of texts that end in " ." as of others
     found = metric.corpus_score(list(hypotheses), [list(references)])
@@ -173,18 +174,19 @@ def bleu(
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Metric:
     """chrF of all translations together."""
-    metric = _sacrebleu().CHRF()
+    metric = sacrebleu_metrics().CHRF()
     found = metric.corpus_score(list(hypotheses), [list(references)])
     return Metric("chrF", found.score, str(metric.get_signature()))
 
 
-def _sacrebleu() -> Any:
-    try:
+def sacrebleu_metrics() -> Any:
+    """sacrebleu's module of metrics.
+
+    Raises:
+        MissingPackageError: sacrebleu is not installed.
+    """
+    with needs_extra("metrics", "BLEU and chrF need sacrebleu"):
         from sacrebleu import metrics
-    except ImportError:
-        raise UserError(
-            "BLEU and chrF are counted by sacrebleu, which is not here: pip install sacrebleu"
-        ) from None
     return metrics
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearformer.errors import ConfigError, RunError, TokenizerError, UserError
+from clearformer.errors import ConfigError, RunError, TokenizerError, needs_extra
 from clearformer.files import file_made_whole, user_path
 from clearformer.interop.architectures.base import d_ff, norm_eps
 from clearformer.interop.mapping.fitting import ArchitectureMatch, fit
@@ -19,7 +19,7 @@ from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
 from clearformer.model.positions import RoPE
 from clearformer.runs import RunLike, read_run
-from clearformer.text import Tokenizer
+from clearformer.text import BPETokenizer, Tokenizer
 from clearformer.training.store.state import weights_of
 
 NORMAL, CONTROL = 1, 3  # of tokenizer.ggml.token_type
@@ -136,7 +136,7 @@ def to_gguf(
             Or there is no such type, or a weight is too large for it.
         TokenizerError: the tokeniser is no byte-level BPE with GPT-2's pre-tokens.
         RunError: there is no such run, or there is such a file.
-        UserError: the gguf package is not installed.
+        MissingPackageError: the gguf package is not installed.
         DiskError: the file cannot be written.
     """
     target = user_path(file)
@@ -158,12 +158,10 @@ def gguf_package() -> Any:
     """The package that writes the format.
 
     Raises:
-        UserError: it is not installed.
+        MissingPackageError: it is not installed.
     """
-    try:
+    with needs_extra("gguf", "a .gguf file needs the gguf package"):
         import gguf
-    except ImportError:
-        raise UserError("a .gguf file needs the gguf package: pip install 'clearformer[gguf]'") from None
     return gguf
 
 
@@ -204,10 +202,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> dict[str, Any]:
     plain = cut.get("type") == "ByteLevel" and cut.get("use_regex", True) and not cut.get("add_prefix_space")
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model.get("merges", [])]
     if model.get("type") != "BPE" or not plain or not merges or document.get("normalizer"):
-        raise TokenizerError(
-            f"tokenizer.kind={tokenizer.kind} does not fit: GGUF is written with byte-level BPE (kind bpe or gpt2) "
-            f"alone; export to a folder instead"
-        )
+        raise _unwritten(tokenizer)
     special = set(tokenizer.specials)
     ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id, "pad": tokenizer.pad_id, "unk": tokenizer.unk_id}
     return {
@@ -216,6 +211,23 @@ def vocabulary_of(tokenizer: Tokenizer) -> dict[str, Any]:
         "merges": merges,
         "ids": {role: token for role, token in ids.items() if token is not None},
     }
+
+
+def _unwritten(tokenizer: Tokenizer) -> TokenizerError:
+    """The error for a tokeniser that GGUF does not hold: names the setting at fault."""
+    folder = "export to a folder instead"
+    if not isinstance(tokenizer, BPETokenizer):
+        return TokenizerError(
+            f"tokenizer.kind={tokenizer.kind} does not fit: GGUF is written with byte-level BPE (kind bpe or gpt2) "
+            f"alone; {folder}"
+        )
+    if not tokenizer.merges:
+        return TokenizerError(f"tokenizer.vocab_size leaves no merge, and GGUF needs one at least; {folder}")
+    setting, fits = ("lowercase=true", "false") if tokenizer.normalizer else ("digits=single", "joined")
+    return TokenizerError(
+        f"tokenizer.{setting} does not fit: GGUF is written with GPT-2's pre-tokens, of the text as it is; {folder}, "
+        f"or train with tokenizer.{setting.partition('=')[0]}={fits}"
+    )
 
 
 def write_gguf(

@@ -60,6 +60,10 @@ class Stack(NamedTuple):
             x = block(x, mask, self.position, cache.layers[i] if cache else None, memory)
         return self.ln_final(x[:, -1:] if last_only else x)
 
+    def new_cache(self) -> Cache:
+        """An empty cache for its blocks."""
+        return Cache([block.new_cache() for block in self.blocks if isinstance(block, Block)])
+
 
 class Transformer(nn.Module, ABC):
     """Base of the three arrangements: embeddings, stacks, the head, and a way to look inside."""
@@ -193,6 +197,8 @@ class Transformer(nn.Module, ABC):
 class Decoder(Transformer):
     """A causal language model: each position predicts the next token from those before it."""
 
+    blocks: nn.ModuleList
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.add_stack("", config.n_layers, causal=True)
@@ -223,11 +229,13 @@ class Decoder(Transformer):
 
     def new_cache(self) -> Cache:
         """An empty cache, to be filled by `forward`."""
-        return Cache([block.new_cache() for block in self.stack().blocks])
+        return self.stack().new_cache()
 
 
 class Encoder(Transformer):
     """A model that reads a text in both directions: to fill in masked tokens, or to tell its class."""
+
+    blocks: nn.ModuleList
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -319,6 +327,9 @@ class EncoderDecoder(Transformer):
     Each position of the written text predicts the next token from those before it and from the whole source.
     """
 
+    encoder_blocks: nn.ModuleList
+    decoder_blocks: nn.ModuleList
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.add_stack("encoder_", config.n_layers, causal=False)
@@ -380,4 +391,4 @@ class EncoderDecoder(Transformer):
 
     def new_cache(self) -> Cache:
         """An empty cache, to be filled by `decode`."""
-        return Cache([block.new_cache() for block in self.stack("decoder_").blocks])
+        return self.stack("decoder_").new_cache()

@@ -1,7 +1,7 @@
-"""What a run is made of."""
+"""The configuration of a run: its sections, their defaults, and what of them must fit together."""
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import (
     Field,
@@ -13,17 +13,21 @@ from pydantic import (
     model_validator,
 )
 
-from clearformer.config import PathName, Spec
+from clearformer.config import PathName, Spec, slot_variants
 from clearformer.data import Data, TextData, kind_of
 from clearformer.device import DEVICE_NAME, device_hint
 from clearformer.errors import ConfigError
 from clearformer.model.config import ModelConfig
 from clearformer.text import CharTokenizerSpec, TokenizerConfig
+from clearformer.training.objectives import (
+    DEFAULT_BATCH_SIZE,
+    NextTokenObjective,
+    Objective,
+    ObjectiveSpec,
+)
 from clearformer.training.optimizers import AdamW, OptimizerSpec
 from clearformer.training.schedules import Cosine, Schedule
-from clearformer.training.tasks import Masked, NextToken, Objective, Translate
 
-DEFAULT_BATCH_SIZE = 32
 PRESETS_FOR = {
     "decoder": "quick",
     "encoder": "masked or classify",
@@ -63,7 +67,7 @@ class TrainConfig(Spec):
         deterministic: Whether only deterministic kernels are used (on a GPU; a CPU's are).
     """
 
-    objective: Objective = NextToken()
+    objective: Objective = NextTokenObjective()
     pretrained: PathName | None = None
     batch_size: PositiveInt = DEFAULT_BATCH_SIZE
     grad_accum_steps: PositiveInt = 1
@@ -109,24 +113,14 @@ class TrainConfig(Spec):
 
     @model_validator(mode="after")
     def _batches_divide(self) -> "TrainConfig":
-        if isinstance(self.objective, Translate):
-            if self.batch_size != DEFAULT_BATCH_SIZE:
-                raise ConfigError(
-                    "train.batch_size: the batches of a translation are counted in tokens; set "
-                    "train.objective.batch_tokens"
-                )
-        elif self.batch_size % self.grad_accum_steps:
-            raise ConfigError(
-                f"train.grad_accum_steps: {self.grad_accum_steps} parts do not divide "
-                f"train.batch_size={self.batch_size}"
-            )
+        self.objective.check_batches(self.batch_size, self.grad_accum_steps)
         return self
 
     @model_validator(mode="after")
     def _sample_settings_have_an_effect(self) -> "TrainConfig":
         for name in ("sample_prompt", "sample_tokens", "sample_temperature"):
             given = getattr(self, name)
-            if not isinstance(self.objective, NextToken) and given != type(self).model_fields[name].default:
+            if not self.objective.continues_prompts and given != type(self).model_fields[name].default:
                 raise ConfigError(
                     f"train.{name}: only a language model continues a prompt, and train.objective.kind is "
                     f"{self.objective.kind}, whose samples are held-out texts; leave it out"
@@ -163,14 +157,7 @@ class RunConfig(Spec):
                 f"{what} learns from data.kind={' or '.join(objective.data_kinds)}, and this is {self.data.kind}; "
                 f"{presets_for(*objective.data_kinds, self.data.kind)}"
             )
-        if isinstance(objective, Masked) and self.model.n_classes is not None:
-            raise ConfigError(
-                f"model.n_classes: {what.partition(' ')[2]} training fills in tokens and tells no classes; leave it out"
-            )
-        if isinstance(objective, Masked) and self.model.pooling != "first":
-            raise ConfigError(
-                f"model.pooling: {what.partition(' ')[2]} training pools nothing; set it where the texts are classified"
-            )
+        objective.check_model(self.model)
         return self
 
     @model_validator(mode="after")
@@ -193,7 +180,18 @@ class RunConfig(Spec):
         return self
 
 
-# A resumed run goes on as the run it was; only how long, how often it tells, and where may change.
+def add_objective(objective: type[ObjectiveSpec]) -> None:
+    """Let `train.objective` hold a further kind of objective, as one that comes with the package."""
+    slot = TrainConfig.model_fields["objective"]
+    if objective.model_fields["kind"].default in slot_variants(slot):
+        return
+    union: Any = slot.annotation
+    slot.annotation = union | objective
+    TrainConfig.model_rebuild(force=True)
+    RunConfig.model_rebuild(force=True)
+
+
+# A resumed run stays the run it was: only its length, how often it reports, and its device may change.
 TRAIN_MAY_CHANGE = frozenset(
     (
         "max_steps",

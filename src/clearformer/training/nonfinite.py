@@ -1,10 +1,22 @@
-"""Where a number that is not finite came from."""
+"""Values that are not finite, and where they came from."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+
+
+class NonFiniteValueError(Exception):
+    """A value of training is not finite; the loop ends the run by it, with a message for people.
+
+    Attributes:
+        what: The value's name in that message.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
 
 
 def weights_are_finite(model: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""What turns gradients into steps: Adam, AdamW, Muon.
+"""Optimisers, which turn gradients into steps: Adam, AdamW, Muon.
 
 A spec builds a list of torch optimisers that are stepped together; each parameter group carries `peak_lr`, its
 learning rate at the schedule's factor 1.

@@ -1,4 +1,4 @@
-"""What a run will cost, before it is made: parameters, FLOPs, memory and time."""
+"""The cost of a run before it is made: parameters, FLOPs, memory and time."""
 
 import math
 import re
@@ -26,8 +26,8 @@ from clearformer.model.attention import Attention
 from clearformer.model.build import build, build_on_meta
 from clearformer.model.config import ModelConfig
 from clearformer.training.config import TrainConfig
-from clearformer.training.objective import next_token_loss, summed_loss, summed_loss_of_counted
-from clearformer.training.tasks import Classify, Masked, NextToken, Translate
+from clearformer.training.tasks import task_type
+from clearformer.training.tasks.task import FullBatch
 
 Counted = TypeVar("Counted", bound="ParameterCounts | TokenFlops | MemoryBytes")
 
@@ -209,13 +209,13 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
             _drop_no_patterns(model)
         averages = [torch.empty_like(p) for p in model.parameters()] if train.ema else []
         optimizers = train.optimizer.build(model, train.lr)
-        part = _Part(model, train, device_type)
-        activations = part.run(live)
+        micro_batch = _MicroBatch(model, train, device_type)
+        activations = micro_batch.run(live)
         gradients = _n_bytes(p.grad for p in model.parameters() if p.grad is not None)
         _update(optimizers)
         live.peak = live.now  # the first step makes the optimisers' state; a later one finds it there
         for _ in range(min(train.grad_accum_steps, 2)):  # and a second part finds the gradients of the first
-            part.run(live)
+            micro_batch.run(live)
         _update(optimizers)
         states = [state for optimizer in optimizers for state in optimizer.state.values()]
         return MemoryBytes(
@@ -234,56 +234,28 @@ def _drop_no_patterns(model: nn.Module) -> None:
             module.dropout = 0.0
 
 
-class _Part:
-    """One part of a batch, of the largest size that there is, and the loss of it that a task has."""
+class _MicroBatch:
+    """A micro-batch of the largest size that there is, and the loss of it that the run's task has."""
 
     def __init__(self, model: Any, train: TrainConfig, device_type: str) -> None:
-        self.model, self.train, self.on_gpu = model, train, device_type == "cuda"
-        n_texts, length = part_size(model.config, train)
-        self.tokens = torch.zeros(n_texts, length, dtype=torch.long)
-        has_padding = not isinstance(train.objective, NextToken)
-        self.padding = torch.ones(n_texts, length, dtype=torch.bool) if has_padding else None
+        self.model, self.task = model, task_type(train.objective)
+        tensors = self.task.full_batch(*part_size(model.config, train))
+        self.batch = FullBatch(tensors, train, on_gpu=device_type == "cuda")
 
     def run(self, live: LiveBytes) -> int:
         """Forward and backward; returns the bytes that the first left for the second."""
         before = live.now
-        with autocast(self.tokens.device, self.train.dtype):
-            loss = self.loss()
+        with autocast(self.batch.tensors[0].device, self.batch.train.dtype):
+            loss = self.task.full_loss(self.model, self.batch)
         kept = live.now - before
         loss.backward()
         return kept
 
-    def loss(self) -> Tensor:
-        """As the task of the objective has it."""
-        smoothing = self.train.label_smoothing
-        match self.train.objective:
-            case NextToken():
-                return next_token_loss(self.model(self.tokens), self.tokens, smoothing)
-            case Translate():
-                hidden = self.model.hidden(self.tokens, self.tokens, self.padding)
-                return self.loss_of_hidden(hidden, self.tokens.numel())
-            case Masked() as masked:
-                hidden = self.model.hidden(self.tokens, self.padding)
-                return self.loss_of_hidden(hidden, math.ceil(masked.fraction * self.tokens.numel()))
-            case Classify():
-                return summed_loss(self.model(self.tokens, self.padding), self.tokens[:, 0], smoothing)
-
-    def loss_of_hidden(self, hidden: Tensor, n_targets: int) -> Tensor:
-        """Of vectors [B T D] of which some count; which they are is not known without memory, only how many."""
-        rows, columns = torch.zeros(2, n_targets, dtype=torch.long)
-        targets = self.tokens[rows, columns]
-        hidden = hidden[rows, columns]
-        if self.on_gpu:  # where logits are formed at once
-            return summed_loss(self.model.unembed(hidden), targets, self.train.label_smoothing)
-        return summed_loss_of_counted(self.model, hidden, targets, self.train.label_smoothing)
-
 
 def part_size(model: ModelConfig, train: TrainConfig) -> tuple[int, int]:
     """The texts in one part of a batch, and the tokens in each, where all are as long as the model reads."""
-    if isinstance(train.objective, Translate):
-        n_tokens = train.objective.batch_tokens // train.grad_accum_steps
-        return max(1, n_tokens // model.max_seq_len), model.max_seq_len
-    return train.batch_size // train.grad_accum_steps, model.max_seq_len
+    seq_len = model.max_seq_len
+    return train.objective.texts_per_part(train.batch_size, train.grad_accum_steps, seq_len), seq_len
 
 
 def _update(optimizers: list[Optimizer]) -> None:
@@ -318,7 +290,7 @@ class ParameterCounts:
 
 @dataclass(frozen=True)
 class TokenFlops:
-    """FLOPs of a token in a text as long as the model reads; see `model.count` for what counts.
+    """FLOPs of a token in a text as long as the model reads; see `cost` for what counts.
 
     Of pairs, those of one token of the source and one of the target.
 
@@ -337,7 +309,7 @@ class TokenFlops:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will cost; its fields are those of `clearformer plan --json`.
+    """The cost of a run; its fields are those of `clearformer plan --json`.
 
     Attributes:
         tokens_per_step: Of the whole batch, where it is full; of pairs, those of either side.
@@ -359,7 +331,7 @@ class Plan:
 
 
 def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, device_type: str = "cpu") -> Plan:
-    """What training `model` as `train` says will cost.
+    """The cost of training `model` as `train` says.
 
     Args:
         model: With its vocabulary's size.
@@ -374,8 +346,8 @@ def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, devic
     parameters = for_every_layer(count_parameters, model)
     flops = for_every_layer(count_flops, model)
     memory = for_every_layer(lambda each: training_memory(each, train, device_type), model)
-    tokens_per_step = _tokens_per_step(model, train)
-    seconds_per_step = None if rate is None else _seconds_per_step(model, train, tokens_per_step, rate)
+    tokens_per_step = train.objective.tokens_per_step(train.batch_size, model.max_seq_len)
+    seconds_per_step = None if rate is None else _seconds_per_step(model, train, rate)
     steps, seconds = _course(train, seconds_per_step)
     return Plan(
         parameters=parameters,
@@ -390,7 +362,7 @@ def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, devic
 
 
 def for_every_layer(count: Callable[[ModelConfig], Counted], model: ModelConfig) -> Counted:
-    """What is counted of a model, whose layers are many: of the first some of them, and so much for each further one.
+    """The counts of a model with many layers: of the first some of them, and so much for each further one.
 
     What grows by the same with every layer is so counted exactly. The peak of memory does, once the layers and not what
     is around them decide when it is reached.
@@ -429,7 +401,7 @@ def _with_numbers(counted: Counted, numbers: Iterator[Any]) -> Counted:
 
 
 def check_countable(model: ModelConfig, train: TrainConfig) -> None:
-    """Refuse sizes of which a tensor would have more bytes than torch counts, which is not told by it in one line.
+    """Refuse sizes of which a tensor would have more bytes than torch counts, which torch does not say in one line.
 
     Raises:
         ConfigError: names the largest size.
@@ -447,18 +419,15 @@ def check_countable(model: ModelConfig, train: TrainConfig) -> None:
         if isinstance(size, int) and name not in ("n_layers", "n_decoder_layers")
     }
     sizes |= {"model.ffn.d_ff": getattr(model.ffn, "d_ff", None) or 0, "train.batch_size": train.batch_size}
-    if isinstance(train.objective, Translate):
-        sizes["train.objective.batch_tokens"] = train.objective.batch_tokens
+    sizes |= {
+        f"train.objective.{name}": size
+        for name, size in train.objective.model_dump().items()
+        if isinstance(size, int)
+    }
     key = max(sizes, key=lambda key: sizes[key])
     raise ConfigError(
         f"{key}: {sizes[key]:,} is too large: a tensor would have more bytes than can be counted"
     )
-
-
-def _tokens_per_step(model: ModelConfig, train: TrainConfig) -> int:
-    if isinstance(train.objective, Translate):
-        return train.objective.batch_tokens
-    return train.batch_size * model.max_seq_len
 
 
 def count_parameters(config: ModelConfig) -> ParameterCounts:
@@ -485,27 +454,27 @@ def count_flops(config: ModelConfig) -> TokenFlops:
     )
 
 
-def compile_pays(
-    model: ModelConfig, train: TrainConfig, tokens_per_step: int, dtype: str, device: torch.device
-) -> bool:
+def compile_pays(model: ModelConfig, train: TrainConfig, dtype: str, device: torch.device) -> bool:
     """Whether compiling the step is likely to gain more than it costs.
 
     A run of so many steps gains the part of its time that compiling saves. A run of so many seconds gains steps,
     which are worth waiting for where the run is at least twice as long as compiling.
     """
     rate = measured_rate(dtype, device, seconds=0.2)
-    seconds_per_step = _seconds_per_step(model, train, tokens_per_step, rate)
+    seconds_per_step = _seconds_per_step(model, train, rate)
     by_steps = math.inf if train.max_steps is None else train.max_steps * seconds_per_step
     if train.max_seconds is not None and train.max_seconds < by_steps:
         return train.max_seconds >= 2 * COMPILE_SECONDS
     return by_steps * COMPILE_SAVES >= COMPILE_SECONDS
 
 
-def _seconds_per_step(model: ModelConfig, train: TrainConfig, tokens_per_step: int, rate: Rate) -> float:
+def _seconds_per_step(model: ModelConfig, train: TrainConfig, rate: Rate) -> float:
     flops = analytic_flops(model, model.max_seq_len)
     flops_per_token = (sum(flops.forward.values()) + sum(flops.backward.values())) / model.max_seq_len
-    if isinstance(train.objective, Masked):  # only the tokens to guess are given logits
-        flops_per_token -= (1 - train.objective.fraction) * 6 * head_matrix(model).size
+    without_logits = 1 - train.objective.logits_fraction
+    if without_logits:
+        flops_per_token -= without_logits * 6 * head_matrix(model).size
+    tokens_per_step = train.objective.tokens_per_step(train.batch_size, model.max_seq_len)
     return flops_per_token * tokens_per_step / (rate.flops_per_second * rate.utilisation)
 
 

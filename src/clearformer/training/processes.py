@@ -23,7 +23,7 @@ def is_main_process() -> bool:
 
 
 def backend_for(device: torch.device) -> str:
-    """What carries the gradients: NCCL where each of this machine's processes has a GPU of its own, and else gloo.
+    """The name of the library that carries the gradients: NCCL where each process here has its own GPU, and else gloo.
 
     NCCL refuses two processes on one GPU.
     """

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on; the command line shows it, a library's user may ignore it."""
+"""Reports of a run while it goes on, for the command line or for a user of the library."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ def held_out(metrics: Mapping[str, Any]) -> str:
 
 
 class Reporter:
-    """Told of everything, shows nothing; the base of those that do."""
+    """Receives everything and shows nothing; the base of those that show it."""
 
     def say(self, message: str) -> None:
         """A sentence about what is done and why."""
@@ -24,7 +24,7 @@ class Reporter:
         """The text is being prepared: so many characters are done, of so many where that is known."""
 
     def begin(self, config: RunConfig, progress: Progress) -> None:
-        """Training begins, or goes on from `progress`."""
+        """Training starts, or is resumed from `progress`."""
 
     def stepped(self, progress: Progress, metrics: Mapping[str, Any]) -> None:
         """A step is done. `metrics` is its line in metrics.jsonl, empty where the step has none."""

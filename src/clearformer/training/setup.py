@@ -1,4 +1,4 @@
-"""What is decided and checked once, before a run begins."""
+"""Decisions and checks that are made once, before a run begins."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +9,12 @@ import torch
 from clearformer.config import NONE, Spec
 from clearformer.device import resolve_compile, resolve_dtype
 from clearformer.errors import ConfigError
+from clearformer.text import Tokenizer
 from clearformer.training.config import MAY_CHANGE, TRAIN_MAY_CHANGE, RunConfig
 from clearformer.training.plan import compile_pays
 from clearformer.training.processes import Processes
-from clearformer.training.tasks import Task
+from clearformer.training.tasks import Task, task_type
+from clearformer.training.tasks.task import Progress
 
 LEFT_OPEN = {
     "model.vocab_size": None,
@@ -21,48 +23,75 @@ LEFT_OPEN = {
     "train.dtype": "auto",
     "train.compile": "auto",
 }
-"""What `resolve_auto` decides where a configuration leaves it open, and the value by which it does."""
+"""The settings that `open_task` decides where a configuration leaves them open, and the value by which it does."""
 
 PATHS = ("path", "source", "target", "val_path", "val_source", "val_target", "test_path")
 
 
-def resolve_auto(config: RunConfig, task: Task, device: torch.device, processes: Processes) -> RunConfig:
-    """The configuration with everything decided that was left open: what config.toml keeps.
+def open_task(
+    config: RunConfig,
+    device: torch.device,
+    processes: Processes,
+    tokenizer: Tokenizer | None = None,
+    progress: Progress = lambda *_: None,
+) -> tuple[Task, RunConfig]:
+    """The task of a new run, its data prepared, and the configuration that leaves nothing open.
+
+    Args:
+        config: The run's settings.
+        device: Where it computes.
+        processes: Those that train it.
+        tokenizer: That of the run's data; one is made, where not given.
+        progress: Receives how far the preparing is.
+
+    Raises:
+        DataError, TokenizerError: the data cannot be used.
+        ConfigError: the data and the configuration do not go together.
+    """
+    task = task_type(config.train.objective)
+    dataset = task.prepare(config, tokenizer, progress)
+    config = task.fit(config, dataset)
+    config = config.replace(data=with_whole_paths(config.data))
+    config = resolve_auto(config, task.shapes_vary, device, processes)
+    return task(config, dataset), config
+
+
+def resolve_auto(
+    config: RunConfig, shapes_vary: bool, device: torch.device, processes: Processes
+) -> RunConfig:
+    """The configuration with the type and the compilation of the step decided: what config.toml keeps.
 
     A resumed run must not decide anew, or it would not be the same run; and what one process measures faster,
     another may not.
     """
-    config = config.replace(model=task.fit(config.model), data=with_whole_paths(task.fit_data(config.data)))
     bfloat16 = processes.broadcast(resolve_dtype(config.train.dtype, device) == "bfloat16")
     dtype = "bfloat16" if bfloat16 else "float32"
     compiled = resolve_compile(
         config.train.compile,
         device,
         # A step that takes batches of any length costs 80 to 100 s to compile and saved 3% (docs/log.md).
-        lambda: (
-            not task.shapes_vary and compile_pays(config.model, config.train, task.n_tokens(0), dtype, device)
-        ),
+        lambda: not shapes_vary and compile_pays(config.model, config.train, dtype, device),
     )
     compiled = bool(processes.broadcast(compiled))
     return config.replace(train=config.train.replace(dtype=dtype, compile=compiled))
 
 
-def resumed_config(begun: RunConfig, given: RunConfig) -> RunConfig:
-    """The configuration with which a run goes on: as it began, and what may change as it is given.
+def resumed_config(own: RunConfig, given: RunConfig) -> RunConfig:
+    """The configuration of a resumed run: its own, and what may change as it is given.
 
     Raises:
         ConfigError: a setting is given that is not the run's own; the first one is named. What is left open, and was
             decided when the run began, is none.
     """
     given = given.replace(data=with_whole_paths(given.data))
-    for key, own, other in differences(begun, given):
+    for key, of_run, other in differences(own, given):
         if key not in MAY_CHANGE and not (key in LEFT_OPEN and other == LEFT_OPEN[key]):
             raise ConfigError(
-                f"{key}: the run has {as_written(own)}, and {as_written(other)} is given; a resumed run stays the run "
-                f"it was, and only {', '.join(sorted(MAY_CHANGE))} may change"
+                f"{key}: the run has {as_written(of_run)}, and {as_written(other)} is given; a resumed run stays the "
+                f"run it was, and only {', '.join(sorted(MAY_CHANGE))} may change"
             )
     changes = {name: getattr(given.train, name) for name in TRAIN_MAY_CHANGE}
-    return begun.replace(train=begun.train.replace(**changes))
+    return own.replace(train=own.train.replace(**changes))
 
 
 def as_written(value: Any) -> str:

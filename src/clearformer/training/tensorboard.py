@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from clearformer.errors import ConfigError
+from clearformer.errors import needs_extra
 from clearformer.training.store.folder import RunFolder
 
 
@@ -11,14 +11,10 @@ def writer_type() -> type[Any]:
     """TensorBoard's writer.
 
     Raises:
-        ConfigError: TensorBoard is not installed.
+        MissingPackageError: TensorBoard is not installed.
     """
-    try:
+    with needs_extra("tensorboard", "train.tensorboard: a run's curves need TensorBoard"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ConfigError(
-            "train.tensorboard: TensorBoard is not installed; pip install 'clearformer[tensorboard]'"
-        ) from None
     return SummaryWriter
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearformer.cli.tables import count, definitions, paragraph, table
+from clearformer.cli.tables import definitions, paragraph, table
 
 HEADS = ("component", "parameters", "share")
 ROWS = [("embedding", "16,640", "0.6%"), ("a bird 数", "2,102,272", ""), ("total", "2,921,984", "100.0%")]
@@ -75,8 +75,3 @@ def test_definitions_stand_beside_their_names_or_below(columns: pytest.MonkeyPat
         "gpt2",
         "  GPT-2.",
     ]
-
-
-def test_one_is_no_plural() -> None:
-    assert [count(n, "token") for n in (0, 1, 1000)] == ["0 tokens", "1 token", "1,000 tokens"]
-    assert count(2, "batch", "batches") == "2 batches"

@@ -31,7 +31,7 @@ def distinct(n: int, first: int = 0) -> list[Two]:
 
 
 def split_by_row(rows: list[Two], **shares: Fraction) -> dict[Two, str]:
-    return {row: name for name, own in hold_out(rows, shares, "pairs").items() for row in own}
+    return {row: name for name, own in hold_out(rows, shares, "pair").items() for row in own}
 
 
 def test_a_place_is_the_start_of_a_sha256_the_same_everywhere() -> None:
@@ -41,7 +41,7 @@ def test_a_place_is_the_start_of_a_sha256_the_same_everywhere() -> None:
 
 def test_about_the_share_is_held_out_in_the_order_of_the_file() -> None:
     rows = distinct(9973)
-    splits = hold_out(rows, {"val": TENTH, "test": Fraction(1, 50)}, "pairs")
+    splits = hold_out(rows, {"val": TENTH, "test": Fraction(1, 50)}, "pair")
     assert 900 < len(splits["val"]) < 1100
     assert 160 < len(splits["test"]) < 240
     assert sorted(row for own in splits.values() for row in own) == sorted(rows)
@@ -121,9 +121,9 @@ def test_the_fraction_is_exact() -> None:
 
 def test_a_larger_fraction_holds_out_more_and_leaves_the_other_split_alone() -> None:
     rows = distinct(500)
-    small, large = (hold_out(rows, {"val": share, "test": TENTH}, "pairs") for share in (TENTH, 3 * TENTH))
+    small, large = (hold_out(rows, {"val": share, "test": TENTH}, "pair") for share in (TENTH, 3 * TENTH))
     assert set(small["val"]) < set(large["val"])
-    assert small["test"] == large["test"] == hold_out(rows, {"test": TENTH}, "pairs")["test"]
+    assert small["test"] == large["test"] == hold_out(rows, {"test": TENTH}, "pair")["test"]
 
 
 def test_a_row_is_held_out_where_one_of_its_values_is() -> None:
@@ -136,7 +136,7 @@ def test_a_row_is_held_out_where_one_of_its_values_is() -> None:
 
 
 def test_nothing_to_hold_out_is_one_split() -> None:
-    assert hold_out(distinct(3), {}, "pairs") == {"train": distinct(3)}
+    assert hold_out(distinct(3), {}, "pair") == {"train": distinct(3)}
 
 
 @pytest.mark.parametrize("name", ["val", "test"])
@@ -145,17 +145,17 @@ def test_a_split_that_would_be_empty_is_refused_with_a_fraction_that_fills_it(na
     with pytest.raises(
         DataError, match=rf"^the {name} split would be empty: data.{name}_fraction=0.0001 "
     ) as caught:
-        hold_out(distinct(n_rows), {name: Fraction(1, 10000)}, "pairs")
+        hold_out(distinct(n_rows), {name: Fraction(1, 10000)}, "pair")
     assert "\n" not in str(caught.value)
     assert f"holds out none of {n_rows} pairs" in str(caught.value)
     found = re.search(rf"set data.{name}_fraction=([\d.]+) or more", str(caught.value))
     assert found is not None
-    assert len(hold_out(distinct(n_rows), {name: Fraction(found[1])}, "pairs")[name]) >= 1
+    assert len(hold_out(distinct(n_rows), {name: Fraction(found[1])}, "pair")[name]) >= 1
 
 
 def test_training_that_would_be_empty_is_refused() -> None:
     with pytest.raises(DataError, match=r"^the train split would be empty: data.val_fraction=0.99 hold"):
-        hold_out(distinct(3), {"val": Fraction(99, 100)}, "pairs")
+        hold_out(distinct(3), {"val": Fraction(99, 100)}, "pair")
     twins = [Two(f"s{i}", "t") for i in range(40)]
     with pytest.raises(DataError, match="every pair that is not held out has the translation of one that is"):
         hold_out_pairs(twins, {"val": TENTH})

@@ -4,7 +4,7 @@ import pytest
 
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.labelled.sources import open_labelled
-from clearformer.errors import UserError
+from clearformer.errors import MissingPackageError
 from clearformer.evaluation.classes.baseline import tfidf_baseline
 
 TEXTS = ["a good film", "a very good one", "a poor film", "a very poor one", "good good good", "so poor"]
@@ -38,7 +38,7 @@ def test_it_is_the_same_each_time() -> None:
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    with pytest.raises(UserError, match="pip install scikit-learn"):
+    with pytest.raises(MissingPackageError, match=r"scikit-learn.*pip install 'clearformer\[metrics\]'"):
         tfidf_baseline(TEXTS, LABELS, TEXTS, LABELS)
 
 

@@ -96,7 +96,7 @@ def test_long_names_are_numbered_in_the_matrix() -> None:
     assert report.confusion_table() == (
         "rows: the label; columns: the prediction\n"
         "                             1 2\n"
-        " 1 a name that is much too…  . 1\n"
+        " 1 a name that is much t...  . 1\n"
         " 2 description               . 2"
     )
     assert max(map(len, report.table().splitlines())) < 80

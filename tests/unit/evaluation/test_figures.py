@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clearformer.errors import DiskError, UserError
+from clearformer.errors import DiskError, MissingPackageError, UserError
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
 from clearformer.evaluation.figures import confusion_matrix_figure
 
@@ -59,5 +59,5 @@ def test_without_matplotlib_it_says_what_to_install(
     report: ClassificationReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UserError, match="pip install matplotlib"):
+    with pytest.raises(MissingPackageError, match=r"matplotlib.*pip install 'clearformer\[figures\]'"):
         confusion_matrix_figure(report, tmp_path / "confusion.png")

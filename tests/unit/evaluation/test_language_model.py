@@ -17,7 +17,7 @@ from clearformer.evaluation import Evaluation, evaluate_split
 from clearformer.evaluation import language_model as module
 from clearformer.evaluation.language_model import count_windows, some_of, windows_of
 from clearformer.evaluation.masked import MaskedEvaluation
-from clearformer.evaluation.parts import evenly_spaced
+from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.evaluation.teacher_forcing import PairLoss
 from clearformer.model import Decoder, ModelConfig
 from clearformer.model.attention import MultiHead

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from clearformer import device as module
 from clearformer.device import (
     autocast,
     bfloat16_gain,

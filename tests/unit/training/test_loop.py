@@ -27,13 +27,16 @@ from clearformer.errors import (
     TokenizerError,
 )
 from clearformer.evaluation import Evaluation, evaluate_split
+from clearformer.model import build
 from clearformer.training import loop, setup
 from clearformer.training.config import RunConfig
 from clearformer.training.interrupts import ENDING, Interrupts
 from clearformer.training.loop import Training, TrainResult
 from clearformer.training.processes import Processes
 from clearformer.training.report import Reporter
-from clearformer.training.setup import resolve_auto
+from clearformer.training.setup import open_task
+from clearformer.training.step import StepResult
+from clearformer.training.store import checkpoint_store, state
 from clearformer.training.store.checkpoint import (
     MANIFEST,
     MODEL,
@@ -48,7 +51,7 @@ from clearformer.training.store.checkpoint import (
 )
 from clearformer.training.store.folder import Metrics, RunFolder, read_metrics
 from clearformer.training.store.lock import one_writer
-from clearformer.training.tasks import LanguageModelling, language
+from clearformer.training.tasks import NextTokenTask, next_token
 
 Trained = Callable[..., TrainResult]
 Resumed = Callable[..., TrainResult]
@@ -128,10 +131,9 @@ def begun(configure: Callable[..., RunConfig], run_folder: Folders) -> Callable[
 
     def begun(name: str, *settings: str, reporter: Reporter | None = None) -> Training:
         config = configure(*settings)
-        task = config.train.objective.open(config, None, Reporter().preparing)
-        config = resolve_auto(config, task, CPU, Processes())
+        task, config = open_task(config, CPU, Processes())
         training = Training(config, run_folder(name), task, CPU, Processes(), reporter or Reporter())
-        training.begin()
+        training.start()
         return training
 
     return begun
@@ -156,8 +158,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """An eighth of a second for the loss of each batch, a hundred seconds for all that is not a step."""
     clock = Clock()
     monkeypatch.setattr(loop.time, "perf_counter", lambda: clock.now)
-    monkeypatch.setattr(language, "next_token_loss", clock.takes(0.125, language.next_token_loss))
-    for module, name in ((language, "evaluate_split"), (loop, "weights_of"), (language, "generate")):
+    monkeypatch.setattr(next_token, "next_token_loss", clock.takes(0.125, next_token.next_token_loss))
+    for module, name in ((next_token, "evaluate_split"), (state, "weights_of"), (next_token, "generate")):
         monkeypatch.setattr(module, name, clock.takes(100.0, getattr(module, name)))
     return clock
 
@@ -175,7 +177,7 @@ def test_a_run_learns(trained: Trained, run_folder: Folders) -> None:
     assert outcome.evaluation is not None
     assert outcome.evaluation.loss == outcome.progress.val_loss
     assert isinstance(outcome.evaluation, Evaluation)
-    assert isinstance(outcome.task, LanguageModelling)
+    assert isinstance(outcome.task, NextTokenTask)
     assert outcome.evaluation.n_tokens == len(outcome.task.dataset.splits["val"]) - 1  # all of it
 
 
@@ -310,7 +312,7 @@ def test_the_nearer_limit_ends_the_run(
 
 @pytest.mark.usefixtures("clock")
 def test_compiling_takes_none_of_the_runs_time(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearformer.training.loop.compile_step", lambda function, dynamic: function)
+    monkeypatch.setattr("clearformer.training.step.compile_step", lambda function, dynamic: function)
     reporter = At()
 
     outcome = trained(
@@ -355,8 +357,8 @@ def test_the_schedule_moves_every_group_and_the_paper_is_met_exactly(begun: Call
     training = begun("a", *settings)
     for s in (1, 3, 4, 5, 12):
         paper = 6**-0.5 * min(s**-0.5, s * 4**-1.5)
-        assert training.set_learning_rates(s - 1) == pytest.approx(paper, rel=1e-12)
-        muon, adamw = training.optimizers
+        assert training.train_step.set_learning_rates(Progress(step=s - 1)) == pytest.approx(paper, rel=1e-12)
+        muon, adamw = training.state.optimizers
         assert muon.param_groups[0]["lr"] == pytest.approx(paper)
         assert adamw.param_groups[0]["lr"] == pytest.approx(paper / lr * 3e-3)
 
@@ -365,7 +367,7 @@ def test_the_schedule_moves_every_group_and_the_paper_is_met_exactly(begun: Call
 
 
 def gradients(training: Training) -> dict[str, Tensor]:
-    training.gradients(0)
+    training.train_step.gradients(0)
     return {name: p.grad.clone() for name, p in training.model.named_parameters() if p.grad is not None}
 
 
@@ -378,7 +380,10 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(begun: Callable[..., Tra
 
 
 def test_the_loss_of_a_batch_in_parts_is_the_mean(begun: Callable[..., Training]) -> None:
-    torch.testing.assert_close(begun("a").gradients(0), begun("b", "train.grad_accum_steps=2").gradients(0))
+    torch.testing.assert_close(
+        begun("a").train_step.gradients(0),
+        begun("b", "train.grad_accum_steps=2").train_step.gradients(0),
+    )
 
 
 def test_parts_that_do_not_divide_the_batch_are_refused(configure: Callable[..., RunConfig]) -> None:
@@ -393,12 +398,13 @@ def test_gradients_are_scaled_down_to_the_limit(begun: Callable[..., Training]) 
     whole = gradients(free)
     small = gradients(clipped)
 
-    norm = clipped.clip_gradients()
+    norm = clipped.train_step.gradient_norm()
+    clipped.train_step.clip_gradients(norm, 0.01)
 
     assert float(norm) == pytest.approx(
         math.sqrt(sum(float(g.square().sum()) for g in whole.values())), rel=1e-5
     )
-    assert float(free.clip_gradients()) == pytest.approx(float(norm))
+    assert float(free.train_step.gradient_norm()) == pytest.approx(float(norm))
     for name, p in clipped.model.named_parameters():
         torch.testing.assert_close(p.grad, small[name] * 0.01 / norm, rtol=1e-3, atol=1e-7)
     for name, p in free.model.named_parameters():
@@ -406,11 +412,11 @@ def test_gradients_are_scaled_down_to_the_limit(begun: Callable[..., Training]) 
 
 
 def test_dropout_is_drawn_anew_at_every_step_and_place(begun: Callable[..., Training]) -> None:
-    training = begun("a")
+    step_of_run = begun("a").train_step
     seeds = set()
     for rank in range(3):
-        training.processes = Processes(rank, 3)
-        seeds |= {training.dropout_seed(step) for step in range(5)}
+        step_of_run.processes = Processes(rank, 3)
+        seeds |= {step_of_run.dropout_seed(step) for step in range(5)}
 
     assert len(seeds) == 15
 
@@ -423,7 +429,7 @@ def test_the_average_of_the_weights_is_what_is_kept(trained: Trained, run_folder
     raw = [load_file(folder / f"step-{step:08d}" / MODEL) for step in (1, 2, 3)]
     kept = load_checkpoint(last_checkpoint(run_folder("a")))
     torch.manual_seed(1)
-    start = loop.build(run_folder("a").read_config().model).state_dict()
+    start = build(run_folder("a").read_config().model).state_dict()
     for name, average in kept.model.items():
         expected = start[name]
         for step, weights in enumerate(raw):
@@ -440,7 +446,7 @@ def test_a_run_on_a_cpu_keeps_the_memory_that_its_steps_free(
     trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
-    monkeypatch.setattr("clearformer.training.loop.keep_freed_memory", lambda: calls.append(True))
+    monkeypatch.setattr("clearformer.training.step.keep_freed_memory", lambda: calls.append(True))
 
     trained("a", "train.device=cpu", "train.compile=false")
 
@@ -465,7 +471,7 @@ def test_a_compiled_step_is_used_and_changes_nothing(
 
         return compiled
 
-    monkeypatch.setattr("clearformer.training.loop.compile_step", compile_)
+    monkeypatch.setattr("clearformer.training.step.compile_step", compile_)
 
     assert same_weights(trained("a", "train.compile=true"), trained("b"))
     assert calls == 1 + 13  # once to compile it
@@ -480,7 +486,7 @@ def test_where_compiling_fails_the_run_goes_on_and_says_so(
 
         return compiled
 
-    monkeypatch.setattr("clearformer.training.loop.compile_step", broken)
+    monkeypatch.setattr("clearformer.training.step.compile_step", broken)
     reporter = At()
 
     assert same_weights(trained("a", "train.compile=true", reporter=reporter), trained("b"))
@@ -499,7 +505,7 @@ def test_full_memory_ends_a_run_in_one_line_that_says_what_helps(
     if where == "step":
         monkeypatch.setattr(Training, "step", full)
     else:
-        monkeypatch.setattr("clearformer.training.loop.compile_step", lambda *_, **__: full)
+        monkeypatch.setattr("clearformer.training.step.compile_step", lambda *_, **__: full)
     reporter = At()
 
     with pytest.raises(DeviceError) as found:
@@ -693,7 +699,7 @@ def test_evaluations_on_the_way_cost_a_share_of_the_training(
     training = begun("a", f"train.eval_flops_fraction={'none' if share is None else share}")
 
     assert training.task.n_held_out == 77
-    assert training.rows_within_share(every) == n_rows
+    assert training.evaluator.rows_within_share(every) == n_rows
 
 
 @pytest.mark.parametrize("share", ["0", "-0.1", "1.01", "nan"])
@@ -735,7 +741,7 @@ def test_an_evaluation_on_the_way_reads_the_same_rows_each_time(
     trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Tensor] = []
-    evaluate = language.evaluate_split
+    evaluate = next_token.evaluate_split
 
     def listening(model: Any, *args: Any, **options: Any) -> Any:
         seen: list[Tensor] = []
@@ -744,7 +750,7 @@ def test_an_evaluation_on_the_way_reads_the_same_rows_each_time(
         read.append(torch.cat(seen))
         return measured
 
-    monkeypatch.setattr(language, "evaluate_split", listening)
+    monkeypatch.setattr(next_token, "evaluate_split", listening)
 
     trained("a", "train.eval_every=4", "train.eval_flops_fraction=0.1")
 
@@ -759,14 +765,14 @@ def test_checkpoints_are_compared_by_one_part_of_the_held_out_data(
     trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Losses of other parts, which are far lower here and far higher, do not say which is the best."""
-    evaluate, losses = language.evaluate_split, iter([3.0, 2.0, 2.5])
+    evaluate, losses = next_token.evaluate_split, iter([3.0, 2.0, 2.5])
     of_parts = {4: 0.001, None: 9.0}  # between checkpoints, and of the whole
 
     def measured(*args: Any, n_windows: int | None, **options: Any) -> Evaluation:
         loss = next(losses) if n_windows == 6 else of_parts[n_windows]
         return replace(evaluate(*args, n_windows=n_windows, **options), loss=loss)
 
-    monkeypatch.setattr(language, "evaluate_split", measured)
+    monkeypatch.setattr(next_token, "evaluate_split", measured)
 
     outcome = trained("a", "train.eval_every=3", "train.checkpoint_every=5", "train.eval_flops_fraction=0.1")
 
@@ -802,7 +808,7 @@ class Losses:
             loss = next(left["whole" if n_windows is None else f"of_{n_windows}"])
             return replace(evaluate_split(*args, n_windows=n_windows, **options), loss=loss)
 
-        monkeypatch.setattr(language, "evaluate_split", measured)
+        monkeypatch.setattr(next_token, "evaluate_split", measured)
 
 
 PARTS = (
@@ -944,7 +950,7 @@ def test_an_evaluation_that_fails_loses_no_step(
 ) -> None:
     trained("whole", "train.max_steps=8")
     with monkeypatch.context() as patch:
-        patch.setattr(language, "evaluate_split", lambda *args, **options: crash())
+        patch.setattr(next_token, "evaluate_split", lambda *args, **options: crash())
         with pytest.raises(CrashedError):
             trained("a", "train.max_steps=8")  # at step 5
 
@@ -959,7 +965,7 @@ def test_an_evaluation_that_fails_loses_no_step(
 def test_a_sample_that_fails_loses_no_step(
     trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(language, "generate", lambda *args, **options: crash())
+    monkeypatch.setattr(next_token, "generate", lambda *args, **options: crash())
 
     with pytest.raises(CrashedError):
         trained("a", "train.sample_every=3", "train.sample_prompt=the")
@@ -972,7 +978,7 @@ def test_what_failed_first_is_told_where_saving_fails_too(
 ) -> None:
     hold = Hold(monkeypatch, step=5, error=DiskError("no space"))
     threading.Thread(target=hold.let_go).start()
-    monkeypatch.setattr(language, "evaluate_split", lambda *args, **options: crash())
+    monkeypatch.setattr(next_token, "evaluate_split", lambda *args, **options: crash())
 
     with pytest.raises(CrashedError):
         trained("a")
@@ -1044,9 +1050,9 @@ def test_the_last_and_the_best_are_kept(
     trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([3.0, 2.0, 2.5, 2.2, 2.9])
-    evaluate = language.evaluate_split
+    evaluate = next_token.evaluate_split
     monkeypatch.setattr(
-        language, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=next(losses))
+        next_token, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=next(losses))
     )
 
     trained(
@@ -1090,7 +1096,7 @@ class Hold:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, step: int, error: Exception | None = None) -> None:
         self.begun, self.may_go_on = threading.Event(), threading.Event()
-        save = loop.save_checkpoint
+        save = checkpoint_store.save_checkpoint
 
         def held(checkpoints: Path, checkpoint: Checkpoint) -> Path:
             if checkpoint.progress.step == step:
@@ -1100,7 +1106,7 @@ class Hold:
                     raise error
             return save(checkpoints, checkpoint)
 
-        monkeypatch.setattr(loop, "save_checkpoint", held)
+        monkeypatch.setattr(checkpoint_store, "save_checkpoint", held)
 
     def let_go(self) -> None:
         assert self.begun.wait(60)
@@ -1215,7 +1221,7 @@ def test_a_checkpoint_is_never_ahead_of_its_metrics(
 ) -> None:
     """All lines up to its step are on the disk before it is."""
     on_disk, ahead = [], []
-    sync, save = Metrics.sync, loop.save_checkpoint
+    sync, save = Metrics.sync, checkpoint_store.save_checkpoint
 
     def synced(metrics: Metrics) -> None:
         on_disk[:] = [line["step"] for line in read_metrics(run_folder("a").metrics_file)]
@@ -1226,7 +1232,7 @@ def test_a_checkpoint_is_never_ahead_of_its_metrics(
         return save(checkpoints, checkpoint)
 
     monkeypatch.setattr(Metrics, "sync", synced)
-    monkeypatch.setattr(loop, "save_checkpoint", saved)
+    monkeypatch.setattr(checkpoint_store, "save_checkpoint", saved)
 
     trained("a", "train.checkpoint_every=3")
 
@@ -1241,7 +1247,7 @@ def run_until_it_fails(training: Training, match: str) -> None:
     seen: dict[int, dict[str, Tensor]] = {}
     step = training.step
 
-    def remembering() -> tuple[float, float, float]:
+    def remembering() -> StepResult:
         seen[training.progress.step] = {n: p.detach().clone() for n, p in training.model.named_parameters()}
         return step()
 
@@ -1357,9 +1363,9 @@ def test_the_culprit_is_found_in_a_later_part_of_the_batch(sabotaged: Callable[.
 def test_a_held_out_loss_that_is_not_finite_stops_the_run(
     sabotaged: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate = language.evaluate_split
+    evaluate = next_token.evaluate_split
     monkeypatch.setattr(
-        language, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=math.nan)
+        next_token, "evaluate_split", lambda *args, **kw: replace(evaluate(*args, **kw), loss=math.nan)
     )
     training = sabotaged(-1, lambda _: None)
 

@@ -18,7 +18,8 @@ from clearformer.model.feedforward import ReLU2
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import RoPE
 from clearformer.training.config import TrainConfig
-from clearformer.training.objective import IGNORED, next_token_loss, summed_loss, summed_loss_of_hidden
+from clearformer.training.losses import IGNORED, next_token_loss, summed_loss, summed_loss_of_hidden
+from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective
 from clearformer.training.optimizers import Adam, AdamW, Muon
 from clearformer.training.plan import (
     DEVICES,
@@ -34,7 +35,6 @@ from clearformer.training.plan import (
     plan,
     training_memory,
 )
-from clearformer.training.tasks import Classify, Masked, Translate
 
 CPU = torch.device("cpu")
 MODEL = ModelConfig(vocab_size=101, d_model=44, n_layers=3, max_seq_len=31)
@@ -281,7 +281,7 @@ PAIRS = MODEL.replace(family="encoder-decoder", n_layers=2, n_decoder_layers=3, 
 
 
 def of_pairs(batch_tokens: int, **changes: Any) -> TrainConfig:
-    objective = Translate(batch_tokens=batch_tokens)
+    objective = TranslationObjective(batch_tokens=batch_tokens)
     return TrainConfig(**{"max_steps": 7, "dtype": "float32", "objective": objective} | changes)
 
 
@@ -293,9 +293,9 @@ def loss_of_a_part(model: Any, train: TrainConfig, n_texts: int) -> torch.Tensor
     tokens = torch.zeros(n_texts, model.config.max_seq_len, dtype=torch.long)
     padding = torch.ones_like(tokens, dtype=torch.bool)
     match train.objective:
-        case Translate():
+        case TranslationObjective():
             return summed_loss_of_hidden(model, model.hidden(tokens, tokens, padding), tokens)
-        case Masked() as masked:
+        case MaskedObjective() as masked:
             targets = torch.full_like(tokens, IGNORED)
             targets.view(-1)[: math.ceil(masked.fraction * tokens.numel())] = 0
             return summed_loss_of_hidden(model, model.hidden(tokens, padding), targets)
@@ -306,11 +306,14 @@ def loss_of_a_part(model: Any, train: TrainConfig, n_texts: int) -> torch.Tensor
 @pytest.mark.parametrize(
     ("config", "train", "n_texts"),
     [
-        pytest.param(ENCODER, settings(objective=Masked(fraction=0.2)), 6, id="masked"),
+        pytest.param(ENCODER, settings(objective=MaskedObjective(fraction=0.2)), 6, id="masked"),
         pytest.param(
-            ENCODER.replace(**LARGE), settings(objective=Masked(), grad_accum_steps=2), 3, id="masked-chunked"
+            ENCODER.replace(**LARGE),
+            settings(objective=MaskedObjective(), grad_accum_steps=2),
+            3,
+            id="masked-chunked",
         ),
-        pytest.param(CLASSIFIER, settings(objective=Classify()), 6, id="classes"),
+        pytest.param(CLASSIFIER, settings(objective=ClassificationObjective()), 6, id="classes"),
         pytest.param(PAIRS, of_pairs(5 * 31), 5, id="pairs"),
         pytest.param(
             PAIRS.replace(**LARGE),
@@ -343,7 +346,7 @@ def test_the_memory_of_every_family_is_that_of_real_training(
 
 def test_the_logits_of_masked_tokens_alone_are_kept() -> None:
     few, many = (
-        training_memory(ENCODER, settings(objective=Masked(fraction=fraction))).activations
+        training_memory(ENCODER, settings(objective=MaskedObjective(fraction=fraction))).activations
         for fraction in (0.1, 0.9)
     )
     logits = 4 * 0.8 * 6 * 31 * 101
@@ -369,7 +372,7 @@ def test_a_step_of_pairs_is_counted_in_tokens() -> None:
 
 def test_masked_tokens_alone_take_the_time_of_logits() -> None:
     few, many = (
-        plan(ENCODER, settings(objective=Masked(fraction=fraction)), RATE).seconds_per_step
+        plan(ENCODER, settings(objective=MaskedObjective(fraction=fraction)), RATE).seconds_per_step
         for fraction in (0.1, 0.6)
     )
     assert few is not None
@@ -379,7 +382,9 @@ def test_masked_tokens_alone_take_the_time_of_logits() -> None:
 
 @pytest.mark.parametrize("config", [ENCODER, CLASSIFIER, PAIRS], ids=["encoder", "classifier", "pairs"])
 def test_components_of_every_family_add_up(config: ModelConfig) -> None:
-    classify_or_fill = settings(objective=Classify() if config.n_classes else Masked())
+    classify_or_fill = settings(
+        objective=ClassificationObjective() if config.n_classes else MaskedObjective()
+    )
     planned = plan(config, of_pairs(100) if config is PAIRS else classify_or_fill)
     assert sum(planned.parameters.by_component.values()) == planned.parameters.total
     assert planned.parameters.total == planned.parameters.by_formula

@@ -84,7 +84,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.loop import train
 from clearformer.training.report import Reporter
-from clearformer.training.tasks import LanguageModelling
+from clearformer.training.tasks import NextTokenTask
 
 torch.set_default_dtype(torch.float64)
 config = resolve(RunConfig, read_toml(Path(sys.argv[1])))
@@ -102,8 +102,8 @@ def signalled(at):
         os.kill(os.getpid(), number)
 
 if rank == "1":  # which is told nothing
-    batch = LanguageModelling.batch
-    LanguageModelling.batch = lambda task, step, part, n: (signalled(step), batch(task, step, part, n))[1]
+    batch = NextTokenTask.batch
+    NextTokenTask.batch = lambda task, step, part, n: (signalled(step), batch(task, step, part, n))[1]
 status = 0
 try:
     told = str(train(config, RunFolder(Path(sys.argv[2])), Hit()).progress.step)

@@ -13,7 +13,6 @@ from clearformer.presets import resolve_run
 from clearformer.training import setup
 from clearformer.training.config import RunConfig
 from clearformer.training.processes import Processes
-from clearformer.training.report import Reporter
 
 CPU = torch.device("cpu")
 
@@ -26,9 +25,8 @@ def _compiling_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def settled(config: RunConfig) -> RunConfig:
-    task = config.train.objective.open(config, None, Reporter().preparing)
-    return setup.resolve_auto(config, task, CPU, Processes())
+def resolved(config: RunConfig) -> RunConfig:
+    return setup.open_task(config, CPU, Processes())[1]
 
 
 def pairs(tmp_path: Path, *settings: str) -> RunConfig:
@@ -43,12 +41,12 @@ def pairs(tmp_path: Path, *settings: str) -> RunConfig:
 
 
 def test_a_step_of_one_shape_is_compiled_where_that_pays(configure: Callable[..., RunConfig]) -> None:
-    assert settled(configure("train.compile=auto")).train.compile is True
+    assert resolved(configure("train.compile=auto")).train.compile is True
 
 
 def test_a_step_of_many_shapes_is_compiled_only_where_asked(tmp_path: Path) -> None:
-    assert settled(pairs(tmp_path)).train.compile is False
-    assert settled(pairs(tmp_path, "train.compile=true")).train.compile is True
+    assert resolved(pairs(tmp_path)).train.compile is False
+    assert resolved(pairs(tmp_path, "train.compile=true")).train.compile is True
 
 
 def test_pooling_has_no_part_in_filling_in() -> None:

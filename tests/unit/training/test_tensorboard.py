@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from clearformer.errors import ConfigError
+from clearformer.errors import MissingPackageError
 from clearformer.training.loop import TrainResult
 from clearformer.training.store.folder import RunFolder, read_metrics
 
@@ -69,6 +69,8 @@ def test_where_it_is_not_installed_nothing_is_begun(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
 
-    with pytest.raises(ConfigError, match=r"train\.tensorboard: .*pip install"):
+    with pytest.raises(
+        MissingPackageError, match=r"train\.tensorboard: .*pip install 'clearformer\[tensorboard\]'"
+    ):
         trained("a", "train.tensorboard=true")
     assert not run_folder("a").path.exists()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.cli.commands.plan import readable_number, readable_rate
-from clearformer.cli.options import AsJson, Config, Device, RunName
-from clearformer.cli.tables import count, table
+from clearformer.cli.options import AsJson, Config, Device, RunName, check_dtype
+from clearformer.cli.tables import table
+from clearformer.errors import count
 
 if TYPE_CHECKING:
     from clearformer.bench.machine import Limits
@@ -97,10 +98,8 @@ def generate(
     """
     from clearformer.bench.generation import bench_generation
     from clearformer.device import resolve_device
-    from clearformer.errors import ConfigError
 
-    if dtype not in ("float32", "bfloat16"):
-        raise ConfigError(f"--dtype {dtype}: give float32 or bfloat16")
+    check_dtype(dtype)
     decoder = decoder_of(arguments or ["minigpt"]).to(resolve_device(device, "--device")).eval()
     limits = limits_of(resolve_device(device))
     found = bench_generation(

@@ -14,13 +14,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-INSTEAD = {
-    "next_token": "continues texts: clearformer generate {run}",
-    "translation": "translates: clearformer translate {run} FILE",
-    "masked": "fills in masked tokens; clearformer train classify train.pretrained={run} data.path=FILE.tsv makes a "
-    "classifier of it",
-}
-
 
 @app.command("classify")
 def command(
@@ -73,9 +66,9 @@ def command(
 
 def check_classifies(config: "RunConfig", run: str) -> None:
     """Raise UserError where a run does not classify; say what it does, and by which command."""
-    kind = config.train.objective.kind
-    if kind in INSTEAD:
-        raise UserError(f"{run} does not classify; it {INSTEAD[kind].format(run=run)}")
+    objective = config.train.objective
+    if not objective.predicts_classes:
+        raise UserError(f"{run} does not classify; it {objective.activity}{objective.usage.format(run=run)}")
 
 
 def as_line(prediction: "Prediction") -> str:

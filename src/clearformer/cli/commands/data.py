@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from clearformer.cli.options import show_log
-from clearformer.cli.views.prepared import Shown, prepared
+from clearformer.cli.options import AsJson, show_log
+from clearformer.cli.views.datasets import DatasetView, prepare_view
 from clearformer.config import Spec, parse_override, resolve
 from clearformer.data import BUILT_IN_BY_KIND, Data, TextData, kind_of
 from clearformer.data.text.preparing import Progress
@@ -44,7 +44,6 @@ Overrides = Annotated[
         help="Settings, such as data.path=book.txt tokenizer.kind=bpe tokenizer.vocab_size=512.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 class PrepareConfig(Spec):
@@ -104,12 +103,12 @@ def inspect_command(overrides: Overrides = None, as_json: AsJson = False) -> Non
     typer.echo(f"\n{n_checked} {shown.files}, each with the SHA-256 it was written with")
 
 
-def _prepared(overrides: list[str] | None, check: bool) -> Shown:
+def _prepared(overrides: list[str] | None, check: bool) -> DatasetView:
     show_log()
     layers = [parse_override(override) for override in overrides or []]
     config = resolve(PrepareConfig, {"data": {"kind": _kind(layers)}}, *layers)
     with _progress_bar() as progress:
-        return prepared(config.data, config.tokenizer, check=check, progress=progress)
+        return prepare_view(config.data, config.tokenizer, check=check, progress=progress)
 
 
 def _kind(layers: list[dict]) -> str:

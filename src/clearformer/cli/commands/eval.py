@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearformer.cli.options import show_log, was_given
+from clearformer.cli.options import AsJson, Average, Checkpoint, Device, Dtype, RunName, show_log, was_given
 from clearformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -14,25 +14,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-# What each option is about, and the objective of the runs that it goes with.
-OPTIONS_OF_ONE_KIND = {
-    "context": ("how much of a text is read at once", "next_token"),
-    "stride": ("how a text is read window by window", "next_token"),
-    "beams": ("beam search", "translation"),
-    "figure": ("the confusion matrix", "classification"),
-}
-RUNS_THAT = {
-    "next_token": "continues texts",
-    "translation": "translates",
-    "masked": "fills in masked tokens",
-    "classification": "classifies",
-}
-
 
 @app.command("eval")
 def command(
     options: typer.Context,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
+    run: RunName,
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,7 +26,9 @@ def command(
             help="Another text, labelled texts or pairs, read whole (pairs in two files: --data SOURCE --data TARGET).",
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, val or test of the run's own data.")] = "val",
+    split: Annotated[
+        str, typer.Option(metavar="NAME", help="train, val or test of the run's own data.")
+    ] = "val",
     changed_data: Annotated[
         bool,
         typer.Option(
@@ -48,23 +36,30 @@ def command(
         ),
     ] = False,
     context: Annotated[
-        int | None, typer.Option(min=1, help="Texts: tokens read at once (the model's length).")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Texts: tokens read at once.", show_default="the model's length"
+        ),
     ] = None,
     stride: Annotated[
-        int | None, typer.Option(min=1, help="Texts: tokens between readings (half the context).")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Texts: tokens between readings.", show_default="half the context"
+        ),
     ] = None,
     beams: Annotated[
-        int, typer.Option(min=1, help="Translation: texts held at once by beam search; 1: greedy.")
+        int,
+        typer.Option(min=1, metavar="N", help="Translation: texts held at once by beam search; 1: greedy."),
     ] = 5,
     figure: Annotated[
         Path | None,
         typer.Option(metavar="F.png|F.svg", help="Classification: draw the confusion matrix there."),
     ] = None,
-    average: Annotated[int, typer.Option(min=1, help="Take the mean of the last K checkpoints.")] = 1,
-    checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
-    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:1.")] = "auto",
-    dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16 (as in training).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    average: Average = 1,
+    checkpoint: Checkpoint = "latest",
+    device: Device = "auto",
+    dtype: Dtype = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure a run on a whole split of its data.
 
@@ -77,10 +72,12 @@ def command(
     taken for what, beside a baseline of TF-IDF and logistic regression.
     """
     from clearformer.cli.commands.translate import dtype_of
-    from clearformer.cli.views.measuring import Settings, measure
+    from clearformer.cli.views.evaluation import evaluation_text
     from clearformer.evaluation.figures import check_known_format, confusion_matrix_figure
     from clearformer.run import load
+    from clearformer.run_evaluation import DataChoice, evaluate_run
     from clearformer.runs import find_run
+    from clearformer.training.tasks.task import EvaluationOptions
 
     show_log()
     check_applicable(options, find_run(run).read_config())
@@ -91,20 +88,25 @@ def command(
     if figure is not None:
         check_known_format(figure)
     trained = load(run, checkpoint, device, average)
-    settings = Settings(split, data or [], changed_data, context, stride, beams, dtype_of(trained, dtype))
-    measured = measure(trained, settings)
-    typer.echo(json.dumps(measured.values) if as_json else measured.text)
-    if figure is not None and measured.report is not None:
-        confusion_matrix_figure(measured.report, figure, f"{trained.folder.path.name}, {settings.name}")
+    choice = DataChoice(split, data or [], changed_data)
+    report = evaluate_run(
+        trained, choice, EvaluationOptions(dtype_of(trained, dtype), context, stride, beams)
+    )
+    typer.echo(json.dumps(report.values) if as_json else evaluation_text(report))
+    if figure is not None and report.classes is not None:
+        confusion_matrix_figure(report.classes, figure, f"{trained.folder.path.name}, {choice.name}")
         typer.echo(f"confusion matrix: {figure}", err=True)
 
 
 def check_applicable(options: typer.Context, config: "RunConfig") -> None:
     """Raise UserError for an option that has no part in measuring a run of this kind."""
-    kind = config.train.objective.kind
-    for name, (about, its_kind) in OPTIONS_OF_ONE_KIND.items():
-        if kind != its_kind and was_given(options, name):
-            raise UserError(
-                f"--{name}: {about} is for a run that {RUNS_THAT[its_kind]}, and this one {RUNS_THAT[kind]}; "
-                f"leave out --{name}"
-            )
+    from clearformer.training.tasks import TASKS
+
+    own = config.train.objective
+    for objective in TASKS:
+        for name, about in objective.evaluation_options.items():
+            if name not in own.evaluation_options and was_given(options, name):
+                raise UserError(
+                    f"--{name}: {about} is for a run that {objective.activity}, and this one {own.activity}; "
+                    f"leave out --{name}"
+                )

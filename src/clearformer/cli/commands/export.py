@@ -4,16 +4,21 @@ from typing import Annotated
 
 import typer
 
+from clearformer.cli.options import Checkpoint, RunName, check_dtype, check_not_empty
+
 app = typer.Typer(add_completion=False)
 
 
 @app.command("export")
 def command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")],
+    run: RunName,
     target: Annotated[str, typer.Argument(metavar="DIR", help="A new folder, or a new file NAME.gguf.")],
-    checkpoint: Annotated[str, typer.Option(help="latest, best, or a step's number.")] = "latest",
+    checkpoint: Checkpoint = "latest",
     dtype: Annotated[
-        str, typer.Option(help="Of a .gguf file's matrices: float32 or float16. A folder is in float32.")
+        str,
+        typer.Option(
+            metavar="TYPE", help="Of a .gguf file's matrices: float32 or float16. A folder is in float32."
+        ),
     ] = "float32",
 ) -> None:
     """Write a run as a folder that transformers loads, with no code of ours: model, tokenizer and model card.
@@ -21,9 +26,12 @@ def command(
     A name that ends in .gguf becomes one file for llama.cpp (GPT-2, Llama and Qwen3, with byte-level BPE). Where the
     model is no architecture of theirs, the settings that differ from the nearest are named.
     """
+    check_not_empty("RUN", [run])
+    check_not_empty("DIR", [target])
     if target.endswith(".gguf"):
-        from clearformer.interop.gguf import to_gguf
+        from clearformer.interop.gguf import FILE_TYPES, to_gguf
 
+        check_dtype(dtype, list(FILE_TYPES))
         fitted = to_gguf(run, target, checkpoint, dtype)
         typer.echo(f"{target}: {fitted.architecture.title} for llama.cpp, in {dtype}")
         return

@@ -17,8 +17,7 @@ from clearformer.cli.options import (
     named_as_options,
     was_given,
 )
-from clearformer.cli.tables import count
-from clearformer.errors import TokenizerError, UserError, shortened
+from clearformer.errors import TokenizerError, UserError, count, shortened
 
 if TYPE_CHECKING:
     from clearformer.decoding import Continuation, Sample

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from clearformer.cli.options import check_not_empty
+
 app = typer.Typer(add_completion=False)
 
 
@@ -14,7 +16,9 @@ def command(
         str,
         typer.Argument(metavar="DIR", help="A folder as transformers saves it: safetensors alone are read."),
     ],
-    run: Annotated[str | None, typer.Option(help="The new run's name (the folder's).")] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The new run's name.", show_default="the folder's")
+    ] = None,
 ) -> None:
     """Make a run of a model in a folder; it then evaluates, samples and translates like any other.
 
@@ -23,6 +27,7 @@ def command(
     """
     from clearformer.run import from_hf
 
+    check_not_empty("DIR", [folder])
     made = from_hf(folder, run)
     n_parameters = sum(parameter.numel() for parameter in made.model.parameters())
     typer.echo(f"{made.folder.path}: {made.config.model.family} of {n_parameters:,} parameters")

@@ -1,4 +1,4 @@
-"""`clearformer plan`: what a run will cost, before it is made."""
+"""`clearformer plan`: the cost of a run before it is made."""
 
 import json
 import math
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearformer.cli.options import AsJson, Config, Settings
-from clearformer.cli.tables import count, paragraph, table
+from clearformer.cli.tables import paragraph, table
+from clearformer.errors import count
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
     from clearformer.training.plan import Plan, Rate
@@ -32,12 +33,12 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show a run's parameters, FLOPs, memory and time, without training."""
-    from clearformer.planning import notes, plan_run
+    from clearformer.planning import notes_on, plan_run
     from clearformer.presets import resolve_run
 
     run = resolve_run(arguments or [], config)
     planned = plan_run(run, device)
-    for note in notes(run):
+    for note in notes_on(run):
         typer.echo(note, err=True)
     if as_json:
         typer.echo(json.dumps(asdict(planned)))
@@ -67,7 +68,7 @@ def component_table(plan: "Plan") -> str:
 
 
 def formula_line(plan: "Plan") -> str:
-    """What the formulas give beside what was counted."""
+    """The figures of the formulas beside the counted ones."""
     parameters, flops = plan.parameters, plan.flops_per_token
     return (
         f"By formula: {count(parameters.by_formula, 'parameter')}, {parameters.matrices:,} without biases and norms; "

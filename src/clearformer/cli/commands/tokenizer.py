@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.cli import standard_input
-from clearformer.cli.options import AsJson, check_utf8
-from clearformer.cli.tables import count
-from clearformer.errors import DataError, UserError, did_you_mean, shortened
+from clearformer.cli.options import AsJson, check_not_empty, check_utf8
+from clearformer.errors import DataError, UserError, count, did_you_mean, shortened
 from clearformer.files import runs_folder, user_path
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
@@ -24,6 +23,7 @@ if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
     from clearformer.text import BPETokenizer, Tokenizer
 
 MAX_ROWS = 500  # a table longer than this is not read; --json gives all of it
+WIDEST = 1_000_000  # columns of output that goes to a file or to another program
 NAMED = ("char", "byte", "gpt2")
 DEFAULT_KINDS = "bpe,wordpiece,unigram"
 HELD_OUT = 0.1  # of every text, its end
@@ -106,13 +106,13 @@ def train(
     unk: Annotated[
         bool, typer.Option("--unk", help="Add <unk>, for characters that char has not seen.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("tokenizer.json"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path("tokenizer.json"),
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Train a tokenizer and write tokenizer.json."""
     from clearformer.text import specials_of
 
-    _check_not_empty("PATH", paths or [])
+    check_not_empty("PATH", paths or [])
     if out.exists() and not force:
         raise UserError(f"{out} exists: choose another --out, or add --force to replace it")
     specials = {"bos": bos, "eos": eos, "unk": unk}
@@ -199,8 +199,8 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare how finely tokenizers cut a text."""
-    _check_not_empty("FILE", paths)
-    _check_not_empty("--held-out", [held_out])
+    check_not_empty("FILE", paths)
+    check_not_empty("--held-out", [held_out])
     made = {name: _find_tokenizer(name) for name in tokenizer or []}
     chosen = [] if tokenizer and kinds == DEFAULT_KINDS else _kinds(kinds)
     sizes = _sizes(vocab_size)
@@ -234,11 +234,6 @@ def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
             option = "--cased"
         raise UserError(f"{option} does not go with --kind {kind}: leave it out, or choose another kind")
     return resolve(specs[kind], options)
-
-
-def _check_not_empty(option: str, names: Sequence[str | None]) -> None:
-    if "" in names:
-        raise UserError(f"{option}: nothing is given as a name (is a variable of the shell unset?)")
 
 
 def _read_texts(paths: list[str]) -> Iterator[str]:
@@ -349,11 +344,9 @@ def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) ->
 
 
 def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
-    from rich.console import Console
-
     from clearformer.cli.tables import table
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = _console()
     heads = ("tokenizer", "size", "tokens/word", "tokens/line", "bytes/token", "unknown", "lossless")
     rows = [
         (
@@ -447,10 +440,17 @@ def _merge_labels(tokenizer: "BPETokenizer", text: str) -> Iterator[list[list[st
         yield [[tokenizer.token_label(token) for token in row] for row in steps]
 
 
-def _print(text: str, tokenizer: "Tokenizer", bpe: "BPETokenizer | None") -> None:
+def _console() -> "Console":
+    """Standard output as wide as the terminal; as wide as its lines where it goes elsewhere."""
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    from clearformer.cli.tables import terminal_width
+
+    return Console(highlight=False, markup=False, emoji=False, width=terminal_width() or WIDEST)
+
+
+def _print(text: str, tokenizer: "Tokenizer", bpe: "BPETokenizer | None") -> None:
+    console = _console()
     ids = tokenizer.encode(text).tolist()
     console.print(_description(tokenizer))
     if bpe:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearformer.cli.options import Config
 from clearformer.errors import Interrupted, RunError, RunInUseError
 
 if TYPE_CHECKING:
@@ -28,11 +29,9 @@ def train(
             help="A preset (see clearformer presets), and settings such as train.lr=3e-4.",
         ),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A TOML file of settings, laid over the preset.")
-    ] = None,
+    config: Config = None,
     run: Annotated[
-        str | None, typer.Option(help="The run's name under runs/ (or $CLEARFORMER_RUNS).")
+        str | None, typer.Option(metavar="NAME", help="The run's name under runs/ (or $CLEARFORMER_RUNS).")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run of that name; begin it where there is none.")
@@ -48,17 +47,17 @@ def train(
     With --resume the run of that name goes on, by the command that began it or by its name alone; where there is none,
     the same command begins it.
     """
-    from clearformer.cli.views.outcomes import program_as_called, result
+    from clearformer.cli.views.results import program_as_called, result_text
     from clearformer.runs import name_of
     from clearformer.training.console import ConsoleReporter
     from clearformer.training.processes import is_main_process
     from clearformer.training.report import Reporter
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    start = (resumed if resume else begun)(arguments or [], config, run)
+    start = (resumed_start if resume else new_start)(arguments or [], config, run)
     reporter = ConsoleReporter() if is_main_process() else Reporter()
     try:
-        outcome = trained(start, reporter, is_named=run is not None)
+        result = train_start(start, reporter, is_named=run is not None)
     except Interrupted as stopped:
         if not is_main_process():  # the first one says it
             raise typer.Exit(stopped.exit_status) from None
@@ -67,19 +66,19 @@ def train(
             f"{stopped}; go on by: {program_as_called()} {way_on}", stopped.signal_number
         ) from None
     if is_main_process():
-        typer.echo(result(outcome, start.folder))
+        typer.echo(result_text(result, start.folder))
 
 
 @dataclass
 class Start:
-    """A run to train: its configuration, its folder, and whether it goes on there."""
+    """A run to train: its configuration, its folder, and whether it is resumed there."""
 
     settings: "RunConfig"
     folder: "RunFolder"
-    goes_on: bool
+    resume: bool
 
 
-def begun(arguments: list[str], config: Path | None, run: str | None) -> Start:
+def new_start(arguments: list[str], config: Path | None, run: str | None) -> Start:
     """A new run, by the name that is given or by a free one."""
     from clearformer.presets import resolve_run, split_arguments
     from clearformer.runs import name_for, new_run
@@ -88,11 +87,11 @@ def begun(arguments: list[str], config: Path | None, run: str | None) -> Start:
         new_run(run)  # before `auto` measures the machine
     settings = resolve_run(arguments, config)
     preset, _ = split_arguments(arguments, config)
-    return Start(settings, new_run(name_for(preset, settings) if run is None else run), goes_on=False)
+    return Start(settings, new_run(name_for(preset, settings) if run is None else run), resume=False)
 
 
-def resumed(arguments: list[str], config: Path | None, run: str | None) -> Start:
-    """An earlier run that goes on; where there is none, the new run that the arguments describe."""
+def resumed_start(arguments: list[str], config: Path | None, run: str | None) -> Start:
+    """An earlier run to resume; where there is none, the new run that the arguments describe."""
     from clearformer.presets import resolve_resumed
     from clearformer.runs import find_run
 
@@ -101,20 +100,20 @@ def resumed(arguments: list[str], config: Path | None, run: str | None) -> Start
     try:
         folder = find_run(run)
     except RunError:
-        if not describe_a_run(arguments, config):
+        if not describes_a_run(arguments, config):
             raise
-        return begun(arguments, config, run)
-    return Start(resolve_resumed(folder, arguments, config), folder, goes_on=True)
+        return new_start(arguments, config, run)
+    return Start(resolve_resumed(folder, arguments, config), folder, resume=True)
 
 
-def describe_a_run(arguments: list[str], config: Path | None) -> bool:
-    """Whether they say more than how long a run goes on and how often it tells: a mistyped name alone begins none."""
+def describes_a_run(arguments: list[str], config: Path | None) -> bool:
+    """Whether they say more than how long a run lasts and how often it reports: a mistyped name alone starts none."""
     from clearformer.training.config import MAY_CHANGE
 
     return config is not None or any(word.partition("=")[0] not in MAY_CHANGE for word in arguments)
 
 
-def trained(start: Start, reporter: "Reporter", is_named: bool) -> "TrainResult":
+def train_start(start: Start, reporter: "Reporter", is_named: bool) -> "TrainResult":
     """Train a run; where another has taken a name that nobody gave since it was chosen, by the next free one."""
     from clearformer.runs import free_name, new_run
     from clearformer.training import loop
@@ -122,7 +121,7 @@ def trained(start: Start, reporter: "Reporter", is_named: bool) -> "TrainResult"
     while True:
         reporter.say(f"run {start.folder.path}: {summary(start.settings)}")
         try:
-            return loop.train(start.settings, start.folder, reporter, resume=start.goes_on)
+            return loop.train(start.settings, start.folder, reporter, resume=start.resume)
         except RunInUseError:
             if is_named:
                 raise
@@ -131,18 +130,12 @@ def trained(start: Start, reporter: "Reporter", is_named: bool) -> "TrainResult"
 
 def summary(config: "RunConfig") -> str:
     """A run in a line, before it begins."""
-    from clearformer.training.tasks import Translate
-
     model, train = config.model, config.train
     layers = f"{model.n_layers} layer{'s' * (model.n_layers != 1)}"
     if model.family == "encoder-decoder":
         layers = f"{model.n_layers} + {model.decoder_layers} layers"
     positions = "no" if model.position.kind == "none" else model.position.kind
-    batch = f"{train.batch_size} texts"
-    if config.data.kind == "text":
-        batch = f"{train.batch_size} x {model.max_seq_len} tokens"
-    if isinstance(train.objective, Translate):
-        batch = f"up to {train.objective.batch_tokens:,} tokens"
+    batch = train.objective.describe_batch(train.batch_size, model.max_seq_len, config.data.kind)
     return (
         f"{model.family} of {layers}, d_model {model.d_model}, {model.attention.kind} attention, "
         f"{positions} positions; data {config.data.label}, optimizer {train.optimizer.kind}, {batch} a step"

@@ -14,10 +14,10 @@ from clearformer.cli.options import (
     Device,
     Dtype,
     RunName,
+    check_dtype,
     named_as_options,
 )
-from clearformer.cli.tables import count
-from clearformer.errors import UserError, did_you_mean, shortened
+from clearformer.errors import UserError, count, did_you_mean, shortened
 
 if TYPE_CHECKING:
     from clearformer.decoding import Translation
@@ -101,6 +101,7 @@ def command(
     references = None if reference is None else lines_of(reference)
     if references is not None:
         check_equal_lengths(file, lines, str(reference), references)
+        check_scores_at_hand()
     trained = load(run, checkpoint, device, average)
     settings: dict[str, Any] = {
         "beams": beams,
@@ -174,12 +175,10 @@ def dtype_of(run: "Run", name: str | None) -> Any:
     """The type of the matrix products: the named one, or the run's own."""
     import torch
 
-    if name is not None and name not in ("float32", "bfloat16"):
-        raise UserError(
-            f"--dtype takes float32 or bfloat16; got {shortened(name)!r}"
-            f"{did_you_mean(name, ('float32', 'bfloat16'))}"
-        )
-    return run.dtype if name is None else getattr(torch, name)
+    if name is None:
+        return run.dtype
+    check_dtype(name)
+    return getattr(torch, name)
 
 
 # --- out --------------------------------------------------------------------------------------------------
@@ -206,6 +205,13 @@ def scores_of(found: "list[list[Translation]]", references: list[str]) -> Any:
     from clearformer.evaluation.translation import score_translations
 
     return score_translations([translations[0].text for translations in found], references)
+
+
+def check_scores_at_hand() -> None:
+    """Raise MissingPackageError before anything is translated where sacrebleu is not installed."""
+    from clearformer.evaluation.translation import sacrebleu_metrics
+
+    sacrebleu_metrics()
 
 
 def warn_of_cuts(found: "list[list[Translation]]") -> None:

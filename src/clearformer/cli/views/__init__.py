@@ -1,1 +1,1 @@
-"""What commands show of values that the library returned."""
+"""Values that the library returned, as commands show them."""

@@ -17,24 +17,8 @@ from babel.numbers import format_currency, format_decimal, format_percent
 from babel.units import format_unit
 from num2words import num2words
 
-from clearformer.data.builtin.quantities import (
-    FROM_TWO_DIGITS,
-    Amount,
-    Day,
-    Duration,
-    Moment,
-    Month,
-    MonthDay,
-    Number,
-    NumberInWords,
-    Ordinal,
-    OrdinalInWords,
-    Percent,
-    Quantity,
-    Time,
-    Weekday,
-    pick,
-)
+from clearformer.data.builtin import quantities as q
+from clearformer.data.builtin.quantities import pick
 
 AS_TYPED = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u2212": "-"})
 LEAP_YEAR = 2000  # which has every day of every month
@@ -50,73 +34,73 @@ class Language:
     def __init__(self, code: str) -> None:
         self.code = code
 
-    def written(self, quantity: Quantity) -> str | None:
+    def written(self, quantity: q.Quantity) -> str | None:
         """The one form that a translation into this language has; None where the language's rules do not reach it."""
         return self._form(quantity, 0)
 
-    def typed(self, quantity: Quantity, rng: Random) -> str | None:
+    def typed(self, quantity: q.Quantity, rng: Random) -> str | None:
         """One of the forms that people write; None where there is none."""
         return self._form(quantity, pick(rng, range(self._n_forms(quantity))))
 
-    def _n_forms(self, quantity: Quantity) -> int:
+    def _n_forms(self, quantity: q.Quantity) -> int:
         match quantity:
-            case Day(names_weekday=False):
+            case q.Day(names_weekday=False):
                 # Where a short form has two digits of a year, they are of the twentieth or this century.
-                return 3 if quantity.year in FROM_TWO_DIGITS else 2 if quantity.year >= 1000 else 1
-            case Amount() | Duration():
+                return 3 if quantity.year in q.FROM_TWO_DIGITS else 2 if quantity.year >= 1000 else 1
+            case q.Amount() | q.Duration():
                 return 2
             case _:
                 return 1
 
-    def _form(self, quantity: Quantity, form: int) -> str | None:
+    def _form(self, quantity: q.Quantity, form: int) -> str | None:
         try:
             text = self._text(quantity, form)
         except (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError):
             return None  # num2words and Babel have no one way to say so
         return None if text is None else text.translate(AS_TYPED).strip()
 
-    def _text(self, quantity: Quantity, form: int) -> str | None:
+    def _text(self, quantity: q.Quantity, form: int) -> str | None:
         match quantity:
-            case Day():
+            case q.Day():
                 return format_date(quantity.date, self._length_of(quantity, form), locale=self.code)
-            case MonthDay(weekday=None):
+            case q.MonthDay(weekday=None):
                 return self._skeleton("MMMMd", datetime.datetime(LEAP_YEAR, quantity.month, quantity.day))
-            case Month(inside=False, year=int(year)):
+            case q.Month(inside=False, year=int(year)):
                 return self._skeleton("yMMMM", datetime.datetime(year, quantity.month, 1))
-            case Month(inside=False):
+            case q.Month(inside=False):
                 return self._locale.months["stand-alone"]["wide"][quantity.month]
-            case Weekday():
+            case q.Weekday():
                 return self._locale.days["stand-alone"]["wide"][quantity.weekday]
-            case Time(at=False):
+            case q.Time(at=False):
                 return self._time(quantity)
-            case Moment(day=Day()):
+            case q.Moment(day=q.Day()):
                 joined = str(self._locale.datetime_formats["long"]).replace("'", "")
                 return joined.format(self._time(quantity.time), self._text(quantity.day, form))
-            case Number(grouped=True):
+            case q.Number(grouped=True):
                 return self._number(quantity.number)
-            case NumberInWords():
+            case q.NumberInWords():
                 return num2words(quantity.number, lang=self.code)
-            case Ordinal():
+            case q.Ordinal():
                 return str(num2words(quantity.number, lang=self.code, to="ordinal_num"))
-            case OrdinalInWords():
+            case q.OrdinalInWords():
                 return num2words(quantity.number, lang=self.code, to="ordinal")
-            case Percent():
+            case q.Percent():
                 pattern = self._with_digits(self._locale.percent_formats[None].pattern, quantity.number)
                 return format_percent(quantity.number.scaleb(-2), pattern, self.code)
-            case Amount():
+            case q.Amount():
                 return self._amount(quantity, in_words=form > 0)
-            case Duration():
+            case q.Duration():
                 return self._duration(quantity, "short" if form else "long")
             case _:
                 return None
 
-    def _length_of(self, day: Day, form: int) -> Literal["full", "long", "medium", "short"]:
+    def _length_of(self, day: q.Day, form: int) -> Literal["full", "long", "medium", "short"]:
         return "full" if day.names_weekday else ("long", "medium", "short")[form]
 
     def _skeleton(self, skeleton: str, moment: datetime.datetime) -> str:
         return format_skeleton(skeleton, moment, locale=self.code)
 
-    def _time(self, time: Time) -> str:
+    def _time(self, time: q.Time) -> str:
         length = "short" if time.second is None else "medium"
         return format_time(datetime.time(time.hour, time.minute, time.second or 0), length, locale=self.code)
 
@@ -125,7 +109,7 @@ class Language:
             number, self._with_digits(self._locale.decimal_formats[None].pattern, number), self.code
         )
 
-    def _amount(self, amount: Amount, in_words: bool) -> str:
+    def _amount(self, amount: q.Amount, in_words: bool) -> str:
         formats = self._locale.decimal_formats if in_words else self._locale.currency_formats
         pattern = self._with_digits(formats[None if in_words else "standard"].pattern, amount.number)
         return format_currency(
@@ -145,7 +129,7 @@ class Language:
         parts = [re.sub(r"\.[0#]+", "", part) for part in pattern.split(";")]
         return ";".join(re.sub(r"0(?=[^0]*$)", f"0{digits}", part) for part in parts)
 
-    def _duration(self, duration: Duration, length: Literal["long", "short"]) -> str:
+    def _duration(self, duration: q.Duration, length: Literal["long", "short"]) -> str:
         units = [
             format_unit(number, f"duration-{unit}", length=length, locale=self.code)
             for number, unit in duration.parts

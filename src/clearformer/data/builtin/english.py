@@ -18,60 +18,25 @@ English either, as it may be a year.
 from decimal import Decimal
 from random import Random
 
+from num2words import num2words
+
+from clearformer.data.builtin import quantities as q
 from clearformer.data.builtin.cldr import Language
-from clearformer.data.builtin.quantities import (
-    MIDNIGHT,
-    NOON,
-    Amount,
-    AmountInWords,
-    Century,
-    Currency,
-    Day,
-    DayOfMonth,
-    Decade,
-    Duration,
-    DurationInWords,
-    Moment,
-    Month,
-    MonthDay,
-    Number,
-    NumberInWords,
-    Ordinal,
-    OrdinalInWords,
-    Percent,
-    PercentInWords,
-    Quantity,
-    Rounded,
-    SpokenTime,
-    Time,
-    Weekday,
-    Year,
-    chance,
-)
+from clearformer.data.builtin.quantities import chance
 
 MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-SMALL = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
-    *("twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
-)
-TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-SCALES = ((10**9, "billion"), (10**6, "million"), (1000, "thousand"), (100, "hundred"))
-IRREGULAR = {
-    **{"one": "first", "two": "second", "three": "third", "five": "fifth"},
-    **{"eight": "eighth", "nine": "ninth", "twelve": "twelfth"},
-}
-SIGNS: dict[Currency, str] = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CHF": "CHF ", "CAD": "CA$"}
-IN_WORDS: dict[Currency, tuple[str, str]] = {
+SIGNS: dict[q.Currency, str] = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CHF": "CHF ", "CAD": "CA$"}
+IN_WORDS: dict[q.Currency, tuple[str, str]] = {
     "EUR": ("euro", "euros"),
     "USD": ("dollar", "dollars"),
     "CHF": ("Swiss franc", "Swiss francs"),
     "FRF": ("franc", "francs"),
 }
-CENTS: dict[Currency, tuple[str, str]] = {
+CENTS: dict[q.Currency, tuple[str, str]] = {
     "EUR": ("cent", "cents"),
     "USD": ("cent", "cents"),
     "FRF": ("centime", "centimes"),
@@ -85,43 +50,43 @@ class English(Language):
     def __init__(self) -> None:
         super().__init__("en")
 
-    def written(self, quantity: Quantity) -> str:
+    def written(self, quantity: q.Quantity) -> str:
         return text_of(quantity)
 
-    def typed(self, quantity: Quantity, rng: Random) -> str:
+    def typed(self, quantity: q.Quantity, rng: Random) -> str:
         as_in_cldr = super().typed(quantity, rng) if chance(rng, 0.5) else None
         return as_in_cldr or text_of(quantity)
 
 
-def text_of(quantity: Quantity) -> str:
+def text_of(quantity: q.Quantity) -> str:
     """A quantity in English."""
     match quantity:
-        case Day():
+        case q.Day():
             return f"{_weekday(quantity.weekday)}{MONTHS[quantity.month - 1]} {quantity.day}, {quantity.year}"
-        case MonthDay():
+        case q.MonthDay():
             return f"{_weekday(quantity.weekday)}{MONTHS[quantity.month - 1]} {quantity.day}"
-        case DayOfMonth():
+        case q.DayOfMonth():
             weekday = "" if quantity.weekday is None else f"{WEEKDAYS[quantity.weekday]} "
             return f"{weekday}the {ordinal(quantity.day)}"
-        case Month():
+        case q.Month():
             year = "" if quantity.year is None else f" {quantity.year}"
             return f"{'in ' if quantity.inside else ''}{MONTHS[quantity.month - 1]}{year}"
-        case Weekday():
+        case q.Weekday():
             return WEEKDAYS[quantity.weekday]
-        case Year():
+        case q.Year():
             return f"in {quantity.year}" if quantity.inside else f"the year {quantity.year}"
-        case Decade():
+        case q.Decade():
             return f"the {quantity.year}s"
-        case Century():
+        case q.Century():
             return f"{_ARTICLES[quantity.article]}{ordinal(quantity.number)} century"
-        case Time():
+        case q.Time():
             seconds = "" if quantity.second is None else f":{quantity.second:02}"
             half = "AM" if quantity.hour < 12 else "PM"
             time = f"{(quantity.hour - 1) % 12 + 1}:{quantity.minute:02}{seconds} {half}"
             return f"{'at ' if quantity.at else ''}{time}"
-        case SpokenTime():
+        case q.SpokenTime():
             return _spoken(quantity)
-        case Moment():
+        case q.Moment():
             return f"{text_of(quantity.day)} at {text_of(quantity.time)}"
         case _:
             return _number_text(quantity)
@@ -134,8 +99,8 @@ def _weekday(weekday: int | None) -> str:
     return "" if weekday is None else f"{WEEKDAYS[weekday]}, "
 
 
-def _spoken(time: SpokenTime) -> str:
-    named = {NOON: "noon", MIDNIGHT: "midnight"}.get(time.hour)
+def _spoken(time: q.SpokenTime) -> str:
+    named = {q.NOON: "noon", q.MIDNIGHT: "midnight"}.get(time.hour)
     if time.past:
         side = "past" if time.past > 0 else "to"
         text = f"{MINUTES[abs(time.past)]} {side} {named or words(time.hour)}"
@@ -145,40 +110,40 @@ def _spoken(time: SpokenTime) -> str:
     return f"{'at ' if time.at else ''}{text}{period}"
 
 
-def _number_text(quantity: Quantity) -> str:
+def _number_text(quantity: q.Quantity) -> str:
     match quantity:
-        case Number():
+        case q.Number():
             return f"{quantity.number:,}" if quantity.grouped else f"{quantity.number}"
-        case NumberInWords():
+        case q.NumberInWords():
             return words(quantity.number)
-        case Ordinal():
+        case q.Ordinal():
             return ordinal(quantity.number)
-        case OrdinalInWords():
+        case q.OrdinalInWords():
             return ordinal_words(quantity.number)
-        case Percent():
+        case q.Percent():
             return f"{quantity.number}%"
-        case PercentInWords():
+        case q.PercentInWords():
             return f"{words(quantity.number)} percent"
-        case Amount():
+        case q.Amount():
             return _amount(f"{quantity.number:,}", quantity.number, quantity.currency)
-        case AmountInWords():
+        case q.AmountInWords():
             return _amount_in_words(quantity)
-        case Rounded():
+        case q.Rounded():
             text = f"{quantity.number} {quantity.scale}"
             return _amount(text, Decimal(2), quantity.currency) if quantity.currency else text
-        case Duration():
+        case q.Duration():
             return " and ".join(f"{number} {unit}{_s(number)}" for number, unit in quantity.parts)
-        case DurationInWords():
+        case q.DurationInWords():
             return f"{words(quantity.number)} {quantity.unit}{_s(quantity.number)}"
         case _:
             raise TypeError(f"no English for {quantity}")
 
 
-def _amount(text: str, number: Decimal, currency: Currency) -> str:
+def _amount(text: str, number: Decimal, currency: q.Currency) -> str:
     return f"{SIGNS[currency]}{text}" if currency in SIGNS else f"{text} {IN_WORDS[currency][number != 1]}"
 
 
-def _amount_in_words(amount: AmountInWords) -> str:
+def _amount_in_words(amount: q.AmountInWords) -> str:
     text = f"{words(amount.number)} {IN_WORDS[amount.currency][amount.number != 1]}"
     if not amount.cents:
         return text
@@ -191,26 +156,19 @@ def _s(number: int) -> str:
 
 def words(number: int) -> str:
     """A whole number from 0 in words: "one thousand seven hundred eighty-nine"."""
-    if number < 20:
-        return SMALL[number]
-    if number < 100:
-        tens, units = divmod(number, 10)
-        return TENS[tens] + (f"-{SMALL[units]}" if units else "")
-    size, name = next(scale for scale in SCALES if number >= scale[0])
-    several, rest = divmod(number, size)
-    return f"{words(several)} {name}" + (f" {words(rest)}" if rest else "")
+    return _american(num2words(number, lang="en"))
 
 
 def ordinal(number: int) -> str:
     """A place in an order, in digits: "23rd"."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
+    return str(num2words(number, lang="en", to="ordinal_num"))
 
 
 def ordinal_words(number: int) -> str:
     """A place in an order, in words: "twenty-third"."""
-    text = words(number)
-    at = max(text.rfind(" "), text.rfind("-")) + 1
-    last = text[at:]
-    ending = IRREGULAR.get(last) or (f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th")
-    return text[:at] + ending
+    return _american(num2words(number, lang="en", to="ordinal"))
+
+
+def _american(text: str) -> str:
+    """A number in words without the comma and the "and" of British English."""
+    return text.replace(",", "").replace(" and ", " ")

@@ -15,57 +15,19 @@ from collections.abc import Sequence
 from decimal import Decimal
 from random import Random
 
+from clearformer.data.builtin import quantities as q
 from clearformer.data.builtin.cldr import Language
-from clearformer.data.builtin.quantities import (
-    FROM_TWO_DIGITS,
-    HOURS_OF_PERIOD,
-    MIDNIGHT,
-    NOON,
-    Amount,
-    AmountInWords,
-    Century,
-    Currency,
-    Day,
-    DayOfMonth,
-    Decade,
-    Duration,
-    DurationInWords,
-    Moment,
-    Month,
-    MonthDay,
-    Number,
-    NumberInWords,
-    Ordinal,
-    OrdinalInWords,
-    Percent,
-    PercentInWords,
-    Period,
-    Quantity,
-    Rounded,
-    SpokenTime,
-    Time,
-    Unit,
-    Weekday,
-    Year,
-    chance,
-    pick,
-)
+from clearformer.data.builtin.quantities import chance, pick
 
 MONTHS = (
     *("janvier", "février", "mars", "avril", "mai", "juin"),
     *("juillet", "août", "septembre", "octobre", "novembre", "décembre"),
 )
-SHORT_MONTHS: tuple[Sequence[str], ...] = (
-    *(
-        ("janv.", "jan.", "janv", "jan"),
-        ("févr.", "fév.", "févr", "fév"),
-        ("mars",),
-        ("avr.", "avr"),
-        ("mai",),
-    ),
-    *(("juin",), ("juil.", "juill.", "juil"), ("août",), ("sept.", "sept", "sep."), ("oct.", "oct")),
-    *(("nov.", "nov"), ("déc.", "déc")),
+_ABBREVIATED = (
+    *("janv. jan. janv jan", "févr. fév. févr fév", "mars", "avr. avr", "mai", "juin"),
+    *("juil. juill. juil", "août", "sept. sept sep.", "oct. oct", "nov. nov", "déc. déc"),
 )
+SHORT_MONTHS = tuple(forms.split() for forms in _ABBREVIATED)
 WEEKDAYS = ("lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche")
 SMALL = (
     *("zéro", "un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix", "onze", "douze"),
@@ -77,7 +39,7 @@ SCALES = ((10**9, "milliard"), (10**6, "million"))
 IRREGULAR = {"cinq": "cinquième", "neuf": "neuvième"}
 ROMAN = ((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
 
-SIGNS: dict[Currency, Sequence[str]] = {
+SIGNS: dict[q.Currency, Sequence[str]] = {
     "EUR": ("€", "€", "€", "EUR"),
     "USD": ("$", "$", "$", "USD"),
     "GBP": ("£", "£", "GBP"),
@@ -86,7 +48,7 @@ SIGNS: dict[Currency, Sequence[str]] = {
     "CAD": ("$ CA", "CAD"),
     "FRF": ("F",),
 }
-NAMES: dict[Currency, tuple[str, str]] = {
+NAMES: dict[q.Currency, tuple[str, str]] = {
     "EUR": ("euro", "euros"),
     "USD": ("dollar", "dollars"),
     "GBP": ("livre sterling", "livres sterling"),
@@ -95,12 +57,12 @@ NAMES: dict[Currency, tuple[str, str]] = {
     "CAD": ("dollar canadien", "dollars canadiens"),
     "FRF": ("franc", "francs"),
 }
-CENTS: dict[Currency, tuple[str, str]] = {
+CENTS: dict[q.Currency, tuple[str, str]] = {
     "EUR": ("centime", "centimes"),
     "USD": ("cent", "cents"),
     "FRF": ("centime", "centimes"),
 }
-UNITS: dict[Unit, tuple[str, str, Sequence[str]]] = {
+UNITS: dict[q.Unit, tuple[str, str, Sequence[str]]] = {
     "year": ("an", "ans", ()),
     "month": ("mois", "mois", ()),
     "week": ("semaine", "semaines", ("sem.",)),
@@ -119,7 +81,7 @@ PAST = {
     },
     **{5: "cinq", 10: "dix", 15: "et quart", 20: "vingt", 25: "vingt-cinq", 30: "et demie"},
 }
-PERIODS: dict[Period, str] = {
+PERIODS: dict[q.Period, str] = {
     "morning": "du matin",
     "afternoon": "de l'après-midi",
     "evening": "du soir",
@@ -139,10 +101,10 @@ class French(Language):
     def __init__(self) -> None:
         super().__init__("fr")
 
-    def written(self, quantity: Quantity) -> str:
+    def written(self, quantity: q.Quantity) -> str:
         return _Typist(None).text(quantity)
 
-    def typed(self, quantity: Quantity, rng: Random) -> str:
+    def typed(self, quantity: q.Quantity, rng: Random) -> str:
         return _as_typed(_Typist(rng).text(quantity), rng)
 
 
@@ -178,41 +140,41 @@ class _Typist:
     def _one_of(self, *among: str) -> str:
         return among[0] if self._rng is None else pick(self._rng, among)
 
-    def text(self, quantity: Quantity) -> str:
+    def text(self, quantity: q.Quantity) -> str:
         match quantity:
-            case Day():
+            case q.Day():
                 return self._day(quantity)
-            case MonthDay():
+            case q.MonthDay():
                 return self._month_day(quantity)
-            case DayOfMonth(weekday=None):
+            case q.DayOfMonth(weekday=None):
                 return f"le {self._number_of_day(quantity.day)}"
-            case DayOfMonth(weekday=int(weekday)):
+            case q.DayOfMonth(weekday=int(weekday)):
                 return f"{self._weekday(weekday)} {self._number_of_day(quantity.day)}"
-            case Month():
+            case q.Month():
                 return self._month(quantity)
-            case Weekday():
+            case q.Weekday():
                 return WEEKDAYS[quantity.weekday]
-            case Year(inside=True):
+            case q.Year(inside=True):
                 return f"en {quantity.year}"
-            case Year():
+            case q.Year():
                 return f"{self._one_of(*CALLED_YEAR)} {quantity.year}"
-            case Decade():
+            case q.Decade():
                 in_short = 1920 <= quantity.year < 2000 and self._sometimes(0.5)
                 return f"les années {quantity.year % 100 if in_short else quantity.year}"
-            case Century():
+            case q.Century():
                 return self._century(quantity)
-            case Time():
+            case q.Time():
                 return f"{'à ' if quantity.at else ''}{self._time(quantity)}"
-            case SpokenTime():
+            case q.SpokenTime():
                 return f"{'à ' if quantity.at else ''}{self._spoken(quantity)}"
-            case Moment():
+            case q.Moment():
                 return self._moment(quantity)
             case _:
                 return self._of_numbers(quantity)
 
     # --- days -------------------------------------------------------------------------------------------
 
-    def _day(self, day: Day) -> str:
+    def _day(self, day: q.Day) -> str:
         if self._sometimes(0.1 if day.names_weekday else 0.45):
             numeric = self._numeric_day(day)
             if day.weekday is not None:
@@ -220,7 +182,7 @@ class _Typist:
             return f"le {numeric}" if self._sometimes(0.12) else numeric
         return f"{self._named_day(day.month, day.day, day.weekday)} {day.year}"
 
-    def _month_day(self, day: MonthDay) -> str:
+    def _month_day(self, day: q.MonthDay) -> str:
         if self._sometimes(0.12):
             padded = f"{day.day:02}/{day.month:02}"
             numeric = self._one_of(padded, padded, f"{day.day}/{day.month}")
@@ -253,8 +215,8 @@ class _Typist:
         name = self._one_of(*SHORT_MONTHS[month - 1]) if self._sometimes(0.22) else MONTHS[month - 1]
         return name.capitalize() if self._sometimes(0.07) else name
 
-    def _numeric_day(self, day: Day) -> str:
-        two_digits = day.year in FROM_TWO_DIGITS and self._sometimes(0.25)
+    def _numeric_day(self, day: q.Day) -> str:
+        two_digits = day.year in q.FROM_TWO_DIGITS and self._sometimes(0.25)
         short = day.year < 100 or self._sometimes(0.5)
         year = f"{day.year % 100:02}" if two_digits else f"{day.year:04}" if short else str(day.year)
         if not two_digits and self._sometimes(0.12):
@@ -266,7 +228,7 @@ class _Typist:
             return f"{day.day}{sign}{day.month}{sign}{year}"
         return f"{day.day:02}{sign}{day.month:02}{sign}{year}"
 
-    def _month(self, month: Month) -> str:
+    def _month(self, month: q.Month) -> str:
         if month.year is None:
             text = MONTHS[month.month - 1]
         elif month.year >= 1000 and not month.inside and self._sometimes(0.1):
@@ -275,7 +237,7 @@ class _Typist:
             text = f"{self._name_of_month(month.month)} {month.year}"
         return f"{self._one_of('en', 'en', 'en', 'au mois de') if month.inside else ''} {text}".strip()
 
-    def _century(self, century: Century) -> str:
+    def _century(self, century: q.Century) -> str:
         number = roman(century.number) if self._rng is None or self._sometimes(0.6) else str(century.number)
         ending = "er" if century.number == 1 else self._one_of("e", "e", "e", "ème")
         article = {"none": "", "the": "le ", "in": "au "}[century.article]
@@ -283,7 +245,7 @@ class _Typist:
 
     # --- times ------------------------------------------------------------------------------------------
 
-    def _time(self, time: Time) -> str:
+    def _time(self, time: q.Time) -> str:
         hour, minute, second = time.hour, time.minute, time.second
         if second is not None:
             return self._one_of(
@@ -302,7 +264,7 @@ class _Typist:
         ]
         forms += [f"{hour}H{minute:02}"] if minute else [f"{hour}h", f"{hour} h", heures, heures, f"{hour}H"]
         forms += [f"{heures} {minute}", f"{heures} {minute:02}"] if minute else []
-        if hour > NOON and self._sometimes(0.1):
+        if hour > q.NOON and self._sometimes(0.1):
             minutes = f" {self._feminine(minute)}" if minute else ""
             return f"{self._feminine(hour)} heures{minutes}"
         if self._sometimes(0.1) and (in_period := self._in_period(hour, minute)):
@@ -311,22 +273,22 @@ class _Typist:
 
     def _in_period(self, hour: int, minute: int) -> str | None:
         """The time by the clock of 12 hours, with the part of the day; None for noon and midnight."""
-        if hour in (NOON, MIDNIGHT):
+        if hour in (q.NOON, q.MIDNIGHT):
             return None
         small = hour % 12
         period = (
-            "morning" if hour < 12 else "afternoon" if small in HOURS_OF_PERIOD["afternoon"] else "evening"
+            "morning" if hour < 12 else "afternoon" if small in q.HOURS_OF_PERIOD["afternoon"] else "evening"
         )
         heures = f"{small} heure{'' if small < 2 else 's'}"
         digits = (f"{small}h{minute:02}", f"{small} h {minute:02}", f"{heures} {minute}")
         return f"{self._one_of(*(digits if minute else (f'{small}h', heures, heures)))} {PERIODS[period]}"
 
-    def _spoken(self, time: SpokenTime) -> str:
+    def _spoken(self, time: q.SpokenTime) -> str:
         period = "" if time.period is None else f" {PERIODS[time.period]}"
-        if time.hour in (NOON, MIDNIGHT):
+        if time.hour in (q.NOON, q.MIDNIGHT):
             half = time.past == 30
             past = self._one_of("et demi", "et demi", "et demie") if half else self._past(time.past, False)
-            return f"{'midi' if time.hour == NOON else 'minuit'} {past}".strip()
+            return f"{'midi' if time.hour == q.NOON else 'minuit'} {past}".strip()
         heures = f"heure{'' if time.hour == 1 else 's'}"
         in_digits = time.past and self._sometimes(0.45)
         hour = str(time.hour) if in_digits else self._feminine(time.hour)
@@ -343,36 +305,36 @@ class _Typist:
             return "moins quart"
         return PAST[minutes]
 
-    def _moment(self, moment: Moment) -> str:
+    def _moment(self, moment: q.Moment) -> str:
         day, time = self.text(moment.day), self._time(moment.time)
         return f"{day} {time}" if day[-1].isdigit() and self._sometimes(0.15) else f"{day} à {time}"
 
     # --- numbers ----------------------------------------------------------------------------------------
 
-    def _of_numbers(self, quantity: Quantity) -> str:
+    def _of_numbers(self, quantity: q.Quantity) -> str:
         match quantity:
-            case Number():
+            case q.Number():
                 return self._digits(quantity.number, quantity.grouped)
-            case NumberInWords():
+            case q.NumberInWords():
                 return self._words(quantity.number)
-            case Ordinal():
+            case q.Ordinal():
                 return self._ordinal(quantity.number)
-            case OrdinalInWords():
+            case q.OrdinalInWords():
                 return self._ordinal_words(quantity.number)
-            case Percent():
+            case q.Percent():
                 sign = self._one_of(" %", "%", "%", f"{THIN_SPACE}%", f"{NO_BREAK_SPACE}%", " pour cent")
                 return f"{self._digits(quantity.number)}{sign}"
-            case PercentInWords():
+            case q.PercentInWords():
                 return f"{self._words(quantity.number)} pour cent"
-            case Amount():
+            case q.Amount():
                 return self._amount(quantity)
-            case AmountInWords():
+            case q.AmountInWords():
                 return self._amount_in_words(quantity)
-            case Rounded():
+            case q.Rounded():
                 return self._rounded(quantity)
-            case Duration():
+            case q.Duration():
                 return self._duration(quantity)
-            case DurationInWords():
+            case q.DurationInWords():
                 one, several, _ = UNITS[quantity.unit]
                 unit = one if quantity.number == 1 else several
                 words = self._feminine if one.endswith("e") else self._words
@@ -412,7 +374,7 @@ class _Typist:
         text = ordinal_words(number, by_scores=not self._sometimes(0.03))
         return text.replace("-", " ") if self._sometimes(0.06) else text
 
-    def _amount(self, amount: Amount) -> str:
+    def _amount(self, amount: q.Amount) -> str:
         number, currency = amount.number, amount.currency
         one, several = NAMES[currency]
         if number != int(number) and currency in CENTS and self._sometimes(0.15):
@@ -433,7 +395,7 @@ class _Typist:
         sign = self._one_of(*SIGNS[currency])
         return f"{text}{self._space() if sign.isalnum() or not self._sometimes(0.3) else ''}{sign}"
 
-    def _amount_in_words(self, amount: AmountInWords) -> str:
+    def _amount_in_words(self, amount: q.AmountInWords) -> str:
         text = f"{self._words(amount.number)} {NAMES[amount.currency][amount.number != 1]}"
         if not amount.cents:
             return text
@@ -442,7 +404,7 @@ class _Typist:
             return f"{text} {cents}"
         return f"{text} et {cents} {CENTS[amount.currency][amount.cents != 1]}"
 
-    def _rounded(self, rounded: Rounded) -> str:
+    def _rounded(self, rounded: q.Rounded) -> str:
         number = self._digits(rounded.number)
         if rounded.currency == "EUR" and self._sometimes(0.15):
             return f"{number} {'M' if rounded.scale == 'million' else 'Md'}€"
@@ -453,7 +415,7 @@ class _Typist:
         _, several = NAMES[rounded.currency]
         return f"{text} {OF_VOWEL if several.startswith('e') else OF}{several}"
 
-    def _duration(self, duration: Duration) -> str:
+    def _duration(self, duration: q.Duration) -> str:
         in_short = self._sometimes(0.2)
         parts = []
         for number, unit in duration.parts:
@@ -464,6 +426,7 @@ class _Typist:
 
 
 # --- words ------------------------------------------------------------------------------------------------
+# num2words has the cardinals of France, and neither the ordinals ("quatre-vingtsième") nor Belgium's hundreds.
 
 
 def words(number: int, by_scores: bool = True) -> str:

@@ -9,36 +9,21 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from clearformer.errors import DataError
+from clearformer.errors import needs_extra
 
 if TYPE_CHECKING:
     from babel import Locale
 
-# Most are written in Latin letters, so that the script alone does not tell them apart; among them are families
-# (Romance, Germanic, West Slavic with Baltic, Finnic) whose members are easily taken for each other, and a few that
-# stand alone. The others share a script too: three have Cyrillic letters, two Arabic ones.
-LATIN = (
-    "ca",
-    "cs",
-    "da",
-    "de",
-    "en",
-    "es",
-    "et",
-    "eu",
-    "fi",
-    "fr",
-    "hu",
-    "id",
-    "it",
-    "lt",
-    "nl",
-    "pl",
-    "pt",
-    "ro",
-)
-LATIN = (*LATIN, "sv", "tr", "vi")
-OTHERS = ("bg", "ru", "uk", "ar", "fa")
+# Most are written in Latin letters, so that the script alone does not tell them apart, and the members of a family are
+# easily taken for each other. The others share a script too.
+ROMANCE = ("ca", "es", "fr", "it", "pt", "ro")
+GERMANIC = ("da", "de", "en", "nl", "sv")
+SLAVIC_AND_BALTIC = ("cs", "lt", "pl")
+FINNIC = ("et", "fi")
+NO_RELATIVES = ("eu", "hu", "id", "tr", "vi")
+CYRILLIC = ("bg", "ru", "uk")
+ARABIC = ("ar", "fa")
+LANGUAGES = (*ROMANCE, *GERMANIC, *SLAVIC_AND_BALTIC, *FINNIC, *NO_RELATIVES, *CYRILLIC, *ARABIC)
 
 
 def has_babel() -> bool:
@@ -47,7 +32,7 @@ def has_babel() -> bool:
 
 
 def source_of_names() -> str:
-    """What the names are, with the version of CLDR that decides them."""
+    """A description of the names, with the version of CLDR that decides them."""
     from babel.core import get_cldr_version
 
     return f"names of countries, languages and currencies from CLDR {get_cldr_version()}"
@@ -57,13 +42,12 @@ def named_languages() -> Iterator[tuple[str, str]]:
     """Each name with the English name of its language, ordered by language and then by name.
 
     Raises:
-        DataError: Babel is not installed.
+        MissingPackageError: Babel is not installed.
     """
-    if not has_babel():
-        raise DataError("data.name=languages takes its names from Babel: pip install Babel")
-    from babel import Locale
+    with needs_extra("data", "data.name=languages takes its names from Babel"):
+        from babel import Locale
 
-    locales = [Locale(code) for code in sorted((*LATIN, *OTHERS))]
+    locales = [Locale(code) for code in sorted(LANGUAGES)]
     names = [_names(locale) for locale in locales]
     spelled_alike = Counter(spelling for own in names for spelling in own)
     for locale, own in zip(locales, names, strict=True):

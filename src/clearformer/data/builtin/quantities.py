@@ -111,17 +111,19 @@ class Quantity(ABC):
     """Something that is said of time, number or money."""
 
     weight: ClassVar[float]
-    """How often it is drawn."""
+    """How often it is drawn, relative to the other kinds."""
+    value: ClassVar[str]
+    """The pattern of the one value that it is held out by, over its fields."""
 
     @classmethod
     @abstractmethod
     def draw(cls, rng: Random) -> Self:
-        """One of them."""
+        """Draws a quantity of this kind."""
 
     @property
-    @abstractmethod
     def values(self) -> tuple[str, ...]:
-        """What it is held out by."""
+        """The values that it is held out by, however it is written."""
+        return (self.value.format_map(vars(self)),)
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ class Day(Quantity):
     day: int
     names_weekday: bool = False
     weight: ClassVar[float] = 26
+    value: ClassVar[str] = "day {year:04}-{month:02}-{day:02}"
 
     @classmethod
     def draw(cls, rng: Random) -> Self:
@@ -152,10 +155,6 @@ class Day(Quantity):
         """0 for Monday; None where it is not named."""
         return self.date.weekday() if self.names_weekday else None
 
-    @property
-    def values(self) -> tuple[str, ...]:
-        return (f"day {self.year:04}-{self.month:02}-{self.day:02}",)
-
 
 @dataclass(frozen=True)
 class MonthDay(Quantity):
@@ -165,16 +164,13 @@ class MonthDay(Quantity):
     day: int
     weekday: int | None = None
     weight: ClassVar[float] = 7
+    value: ClassVar[str] = "month day {month:02}-{day:02}"
 
     @classmethod
     def draw(cls, rng: Random) -> Self:
         month = below(rng, 12) + 1
         day = below(rng, LONGEST_MONTHS[month - 1]) + 1
         return cls(month, day, below(rng, 7) if chance(rng, 0.4) else None)
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return (f"month day {self.month:02}-{self.day:02}",)
 
 
 @dataclass(frozen=True)
@@ -184,14 +180,11 @@ class DayOfMonth(Quantity):
     day: int
     weekday: int | None = None
     weight: ClassVar[float] = 1
+    value: ClassVar[str] = "day of a month {day}"
 
     @classmethod
     def draw(cls, rng: Random) -> Self:
         return cls(below(rng, 31) + 1, below(rng, 7) if chance(rng, 0.7) else None)
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return (f"day of a month {self.day}",)
 
 
 @dataclass(frozen=True)
@@ -220,14 +213,11 @@ class Weekday(Quantity):
 
     weekday: int
     weight: ClassVar[float] = 0.1
+    value: ClassVar[str] = "weekday {weekday}"
 
     @classmethod
     def draw(cls, rng: Random) -> Self:
         return cls(below(rng, 7))
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return (f"weekday {self.weekday}",)
 
 
 @dataclass(frozen=True)
@@ -237,14 +227,11 @@ class Year(Quantity):
     year: int
     inside: bool = False
     weight: ClassVar[float] = 3
+    value: ClassVar[str] = "year {year}"
 
     @classmethod
     def draw(cls, rng: Random) -> Self:
         return cls(year(rng), chance(rng, 0.6))
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return (f"year {self.year}",)
 
 
 @dataclass(frozen=True)
@@ -253,14 +240,11 @@ class Decade(Quantity):
 
     year: int
     weight: ClassVar[float] = 0.5
+    value: ClassVar[str] = "decade {year}"
 
     @classmethod
     def draw(cls, rng: Random) -> Self:
         return cls(1500 + 10 * below(rng, 60) if chance(rng, 0.5) else 1920 + 10 * below(rng, 8))
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return (f"decade {self.year}",)
 
 
 @dataclass(frozen=True)
@@ -270,14 +254,11 @@ class Century(Quantity):
     number: int
     article: Literal["none", "the", "in"] = "none"
     weight: ClassVar[float] = 2
+    value: ClassVar[str] = "century {number}"
 
     @classmethod
     def draw(cls, rng: Random) -> Self:
         return cls(below(rng, 30) + 1, pick(rng, ("none", "the", "in")))
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return (f"century {self.number}",)
 
 
 @dataclass(frozen=True)
@@ -384,6 +365,7 @@ class NumberInWords(Quantity):
 
     number: int
     weight: ClassVar[float] = 8
+    value: ClassVar[str] = "number {number}"
 
     @classmethod
     def draw(cls, rng: Random) -> Self:
@@ -391,41 +373,31 @@ class NumberInWords(Quantity):
             return cls(whole(rng, 100) * pick(rng, (10**6, 10**9)))
         return cls(0 if chance(rng, 0.002) else whole(rng, 10**6))
 
-    @property
-    def values(self) -> tuple[str, ...]:
-        return (f"number {self.number}",)
+
+@dataclass(frozen=True)
+class Rank(Quantity):
+    """A place in an order."""
+
+    number: int
+    value: ClassVar[str] = "ordinal {number}"
+
+    @classmethod
+    def draw(cls, rng: Random) -> Self:
+        return cls(whole(rng, 10**4))
 
 
 @dataclass(frozen=True)
-class Ordinal(Quantity):
+class Ordinal(Rank):
     """A place in an order, in digits."""
 
-    number: int
     weight: ClassVar[float] = 2
-
-    @classmethod
-    def draw(cls, rng: Random) -> Self:
-        return cls(whole(rng, 10**4))
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return (f"ordinal {self.number}",)
 
 
 @dataclass(frozen=True)
-class OrdinalInWords(Quantity):
+class OrdinalInWords(Rank):
     """A place in an order, in words."""
 
-    number: int
     weight: ClassVar[float] = 3
-
-    @classmethod
-    def draw(cls, rng: Random) -> Self:
-        return cls(whole(rng, 10**4))
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return (f"ordinal {self.number}",)
 
 
 @dataclass(frozen=True)
@@ -451,14 +423,11 @@ class PercentInWords(Quantity):
 
     number: int
     weight: ClassVar[float] = 0.5
+    value: ClassVar[str] = "percent {number}"
 
     @classmethod
     def draw(cls, rng: Random) -> Self:
         return cls(below(rng, 100) + 1)
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return (f"percent {self.number}",)
 
 
 @dataclass(frozen=True)
@@ -549,37 +518,16 @@ class DurationInWords(Quantity):
     number: int
     unit: Unit
     weight: ClassVar[float] = 1
+    value: ClassVar[str] = "duration {number} {unit}"
 
     @classmethod
     def draw(cls, rng: Random) -> Self:
         return cls(whole(rng, 101), pick(rng, [unit for unit in LARGEST if unit != "hour"]))
 
-    @property
-    def values(self) -> tuple[str, ...]:
-        return (f"duration {self.number} {self.unit}",)
 
-
-QUANTITIES: tuple[type[Quantity], ...] = (
-    Day,
-    MonthDay,
-    DayOfMonth,
-    Month,
-    Weekday,
-    Year,
-    Decade,
-    Century,
-    Time,
-    SpokenTime,
-    Moment,
-    Number,
-    NumberInWords,
-    Ordinal,
-    OrdinalInWords,
-    Percent,
-    PercentInWords,
-    Amount,
-    AmountInWords,
-    Rounded,
-    Duration,
-    DurationInWords,
-)
+DAYS = (Day, MonthDay, DayOfMonth, Month, Weekday, Year, Decade, Century)
+TIMES = (Time, SpokenTime, Moment)
+NUMBERS = (Number, NumberInWords, Ordinal, OrdinalInWords, Percent, PercentInWords)
+AMOUNTS = (Amount, AmountInWords, Rounded, Duration, DurationInWords)
+QUANTITIES: tuple[type[Quantity], ...] = (*DAYS, *TIMES, *NUMBERS, *AMOUNTS)
+"""Every kind, in the order in which they are drawn from."""

@@ -31,7 +31,7 @@ from clearformer.data.shards import (
     write_manifest,
 )
 from clearformer.data.text.preparing import Progress
-from clearformer.errors import TokenizerError
+from clearformer.errors import TokenizerError, count
 from clearformer.files import discard, disk_errors, folder_made_whole, write_file
 from clearformer.text import (
     CharTokenizerSpec,
@@ -103,12 +103,12 @@ class LabelledDataset:
         """What is unusual about them, in lines for people."""
         for label, n in self.unlearnt.items():
             yield (
-                f"val: {_count(n, 'text')} left out: all that have the label {label!r}, so that none is left to learn "
+                f"val: {count(n, 'text')} left out: all that have the label {label!r}, so that none is left to learn "
                 "it from; add texts that have it"
             )
         for name, entry in self.manifest["splits"].items():
             if n := entry.get("n_also_in_train"):
-                yield f"{name}: {n:,} of its {_count(entry['n_texts'], 'text')} are also in training"
+                yield f"{name}: {n:,} of its {count(entry['n_texts'], 'text')} are also in training"
 
 
 def prepare_labelled(
@@ -303,7 +303,3 @@ def _sizes(texts: Iterable[LabelledText]) -> dict[str, Any]:
         "n_bytes": sum(len(each.text.encode()) for each in texts),
         "label_counts": dict(sorted(Counter(each.label for each in texts).items())),
     }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from clearformer.data.holding_out import own_text
 from clearformer.data.reading import JSONL_SUFFIXES, json_field, json_object, read_lines
-from clearformer.errors import DataError, did_you_mean, shortened
+from clearformer.errors import DataError, count, did_you_mean, shortened
 
 SUFFIXES = (".tsv", ".csv", *JSONL_SUFFIXES)
 CHANGE_FIELDS = "data.text_field=NAME and data.label_field=NAME say which are read"
@@ -142,7 +142,7 @@ def _from_rows(
                 else "a tab between them"
             )
             raise DataError(
-                f"{path}, line {line}: {_count(len(row), 'column')} where there should be {len(columns)} "
+                f"{path}, line {line}: {count(len(row), 'column')} where there should be {len(columns)} "
                 f"({', '.join(columns)}), with {rule}"
             )
         yield LabelledText(row[text_at], row[label_at], line)
@@ -197,7 +197,3 @@ def _from_json(path: Path, text_field: str, label_field: str) -> Iterator[Labell
                 "a whole number, true or false"
             )
         yield LabelledText(text, label if isinstance(label, str) else json.dumps(label), number)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -113,7 +113,7 @@ def _hold_out(texts: LabelledTexts, share: Fraction) -> LabelledTexts:
     A held-out text whose label no training text has is left out: there is nothing to learn that label from, and to
     train on it after all would make its split depend on other texts.
     """
-    drawn = hold_out(texts.splits["train"], {"val": share}, "texts")
+    drawn = hold_out(texts.splits["train"], {"val": share}, "text")
     learnt = texts.given_labels or {each.label for each in drawn["train"]}
     val = [each for each in drawn["val"] if each.label in learnt]
     unlearnt = Counter(each.label for each in drawn["val"] if each.label not in learnt)

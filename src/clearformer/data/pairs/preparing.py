@@ -33,7 +33,7 @@ from clearformer.data.pairs.files import (
 from clearformer.data.pairs.sources import Pair, PairSource, digest_of, open_pairs
 from clearformer.data.shards import MANIFEST, ShardError, token_dtype, write_manifest
 from clearformer.data.text.preparing import TOKENIZER_CHARS, Progress
-from clearformer.errors import DataError, TokenizerError
+from clearformer.errors import DataError, TokenizerError, count
 from clearformer.files import discard, disk_errors, folder_made_whole, write_file
 from clearformer.text import (
     CharTokenizerSpec,
@@ -64,12 +64,12 @@ class PairDataset:
         """What is unusual about them, in lines for people."""
         for name, entry in self.manifest["splits"].items():
             if n := entry.get("n_target_held_out"):
-                yield f"{name}: {_count(n, 'pair')} left out: their translation is also held out"
+                yield f"{name}: {count(n, 'pair')} left out: their translation is also held out"
             if n := entry["n_left_out"]:
-                yield f"{name}: {_count(n, 'pair')} left out, longer than data.max_length={self.manifest['max_length']}"
+                yield f"{name}: {count(n, 'pair')} left out, longer than data.max_length={self.manifest['max_length']}"
             if n := entry.get("n_also_in_train"):
                 yield (
-                    f"{name}: of {n:,} of its {_count(entry['n_pairs'], 'pair')} the source or the translation is "
+                    f"{name}: of {n:,} of its {count(entry['n_pairs'], 'pair')} the source or the translation is "
                     "also in training"
                 )
 
@@ -294,7 +294,3 @@ class _Preparation:
             },
             "splits": splits,
         }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -5,6 +5,7 @@ what to do about it (leave the pair out, or find the line that slipped) is for w
 """
 
 import hashlib
+import importlib
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +21,10 @@ from clearformer.data.config import DATES, DEFAULT_LANGUAGES, DEFAULT_SIZE, MULT
 from clearformer.data.holding_out import HeldOutPairs, hold_out_pairs, own_text
 from clearformer.data.identity import identity_of_files
 from clearformer.data.reading import existing_file, read_lines
-from clearformer.errors import DataError, did_you_mean
+from clearformer.errors import DataError, did_you_mean, needs_extra
 from clearformer.files import data_folder
 
+PACKAGES_OF_DATES = ("babel", "num2words")
 MULTI30K_ADDRESS = "https://github.com/multi30k/dataset"
 MULTI30K_LANGUAGES = ("en", "de", "fr")
 MULTI30K_SPLITS = {"train": "train", "val": "val", "test": "test_2016_flickr"}
@@ -260,9 +262,9 @@ class Dates(PairSource):
 
 
 def _open_dates(config: PairsData) -> PairSource:
-    for package in ("babel", "num2words"):
-        if importlib.util.find_spec(package) is None:
-            raise DataError(f"data.name=dates is made by Babel and num2words: pip install {package}")
+    with needs_extra("data", f"data.name={DATES} is made by Babel and num2words"):
+        for package in PACKAGES_OF_DATES:
+            importlib.import_module(package)
     return Dates(config)
 
 
@@ -318,7 +320,7 @@ class BuiltInPairs:
 
 
 def _dates_place() -> str | None:
-    packages = all(importlib.util.find_spec(name) for name in ("babel", "num2words"))
+    packages = all(importlib.util.find_spec(name) for name in PACKAGES_OF_DATES)
     return "made when first used, by Babel and num2words" if packages else None
 
 

@@ -36,7 +36,7 @@ from clearformer.data.shards import (
 )
 from clearformer.data.text.sources import Source, open_source
 from clearformer.data.text.splitting import Piece, split_into_pieces, split_stops
-from clearformer.errors import DataError, TokenizerError
+from clearformer.errors import DataError, TokenizerError, count
 from clearformer.files import discard, disk_errors, folder_made_whole, write_file
 from clearformer.text import (
     CharTokenizerSpec,
@@ -255,8 +255,8 @@ class _Preparation:
             if name != "train":
                 fix += f", or set another data.{name}_fraction (0 for no such split)"
             raise DataError(
-                f"{self.source.description}: the {name} split has {_count(n_tokens, 'token')} "
-                f"({_count(entry['n_chars'], 'character')}) and needs {LEAST_TOKENS}, the second to be predicted from "
+                f"{self.source.description}: the {name} split has {count(n_tokens, 'token')} "
+                f"({count(entry['n_chars'], 'character')}) and needs {LEAST_TOKENS}, the second to be predicted from "
                 f"the first: {fix}"
             )
 
@@ -284,7 +284,3 @@ class _Preparation:
             | self.text_key
             | {"source": source, "splits": splits}
         )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

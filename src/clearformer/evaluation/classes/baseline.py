@@ -1,4 +1,4 @@
-"""What a classifier has to beat: TF-IDF of words and pairs of words, with logistic regression.
+"""The baseline that a classifier has to beat: TF-IDF of words and pairs of words, with logistic regression.
 
 It sees which words there are and no order beyond two of them, and it is trained in seconds. A Transformer that does
 no better has not used what it is for.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clearformer.errors import UserError
+from clearformer.errors import needs_extra
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
 
 SETTINGS = "TF-IDF of words, signs and pairs of them (1 + log count), logistic regression (C=10)"
@@ -44,13 +44,11 @@ def tfidf_baseline(
         eval_labels: each also in `train_labels`.
 
     Raises:
-        UserError: scikit-learn is not installed.
+        MissingPackageError: scikit-learn is not installed.
     """
-    try:
+    with needs_extra("metrics", "the TF-IDF baseline needs scikit-learn"):
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
-    except ImportError:
-        raise UserError("the TF-IDF baseline needs scikit-learn: pip install scikit-learn") from None
     names = sorted(set(train_labels))
     id_of = {name: number for number, name in enumerate(names)}
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=TOKEN, dtype=np.float64)

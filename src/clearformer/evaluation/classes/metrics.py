@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from clearformer.errors import shortened
+
 MOST_COLUMNS = 30  # classes of which the whole matrix is printed
 MOST_CONFUSIONS = 10
 LONGEST_NAME = 24
@@ -136,16 +138,19 @@ class ClassificationReport:
         return "\n".join((*head, *(line(start, row) for start, row in zip(rows, cells, strict=True))))
 
     def _confusion_list(self) -> str:
-        mistakes = self.confusions()
+        mistakes = [
+            (shortened(label, LONGEST_NAME), shortened(predicted, LONGEST_NAME), n)
+            for label, predicted, n in self.confusions()
+        ]
         if not mistakes:
             return "no mistakes"
-        width = max(len(_shortened(label)) for label, _, _ in mistakes)
-        lines = [f"{_shortened(a):{width}}  taken for {_shortened(b)}: {count:,}" for a, b, count in mistakes]
+        width = max(len(label) for label, _, _ in mistakes)
+        lines = [f"{label:{width}}  taken for {predicted}: {n:,}" for label, predicted, n in mistakes]
         return "\n".join(("the most frequent mistakes:", *lines))
 
     @cached_property
     def _short_names(self) -> list[str]:
-        return [_shortened(name) for name in self.names]
+        return [shortened(name, LONGEST_NAME) for name in self.names]
 
     def __str__(self) -> str:
         return "\n\n".join((self.summary(), self.table(), self.confusion_table()))
@@ -154,7 +159,7 @@ class ClassificationReport:
 def classification_report(
     labels: ArrayLike, predictions: ArrayLike, names: Sequence[str], logprobs: ArrayLike | None = None
 ) -> ClassificationReport:
-    """What came out of classifying N texts.
+    """The scores of a classifier on N texts.
 
     Args:
         labels: [N], the place of each text's label in `names`.
@@ -185,7 +190,3 @@ def classification_report(
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"

@@ -105,7 +105,7 @@ def baseline_for(trained_on: LabelledDataset, split: LabelledSplit) -> Baseline:
 
 
 class Run(Protocol):
-    """What classifies texts: a model, its tokeniser, and what it was trained on."""
+    """A model that classifies texts, its tokeniser, and the settings it was trained with."""
 
     @property
     def model(self) -> Transformer: ...

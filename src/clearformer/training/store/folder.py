@@ -79,7 +79,7 @@ class RunFolder:
         write_file(self.config_file, to_toml(config).encode())
 
     def change_config(self, config: RunConfig) -> None:
-        """Write the configuration with which the run goes on, where it is another.
+        """Write the configuration of the resumed run, where it is another.
 
         Raises:
             RunError: the run cannot go on: a line of metrics.jsonl is damaged.
@@ -128,7 +128,7 @@ class RunFolder:
         return text_sha256
 
     def difference_of_text(self, text_sha256: str) -> str | None:
-        """What differs between a text and the one that the run began on, for a message; None where they are the same.
+        """The difference between a text and the one that the run began on, for a message; None where they are the same.
 
         Raises:
             RunError: the run was imported, or env.json does not tell which it was.
@@ -208,7 +208,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def _metrics_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     with contextlib.suppress(ValueError, TypeError, KeyError):
         metrics = parse_json(line.decode())
-        _json_line(metrics)  # a run that goes on writes it again
+        _json_line(metrics)  # a resumed run writes it again
         if type(metrics["step"]) is int:
             return metrics
     raise RunError(f"{path}: line {number} is no line of metrics; delete it")
@@ -219,7 +219,7 @@ def _json_line(line: Mapping[str, Any]) -> bytes:
 
 
 def environment() -> dict[str, Any]:
-    """What a result depends on besides its configuration: versions, machine, command."""
+    """The versions, the machine and the command that a result depends on besides its configuration."""
     packages = ("clearformer", "torch", "numpy", "tokenizers", "safetensors")
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

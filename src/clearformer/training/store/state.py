@@ -1,12 +1,69 @@
-"""Weights and optimiser state as named tensors, which is what checkpoints hold."""
+"""The state of training, and the named tensors by which checkpoints hold it."""
 
+import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from clearformer.model import Transformer, build
+from clearformer.training.config import RunConfig
+from clearformer.training.store.checkpoint import Checkpoint, Progress
+
 RAW = ".weight_now"  # marks the trained weights, where the checkpoint's model is their moving average
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """The tensors that change from step to step.
+
+    Attributes:
+        model: The model that is trained.
+        average: The moving average of its weights, where the run keeps one.
+        optimizers: Those of its parameters.
+    """
+
+    model: Transformer
+    average: Transformer | None
+    optimizers: list[Optimizer]
+
+    @classmethod
+    def build(cls, config: RunConfig, device: torch.device) -> Self:
+        """The state that a new run starts with: the first weights are drawn from the seed."""
+        torch.manual_seed(config.seed)
+        model = build(config.model).to(device)
+        average = copy.deepcopy(model).eval() if config.train.ema else None
+        return cls(model, average, config.train.optimizer.build(model, config.train.lr))
+
+    @property
+    def weights_to_use(self) -> Transformer:
+        """The model that is evaluated and kept: the moving average, where there is one."""
+        return self.model if self.average is None else self.average
+
+    def restart_average(self) -> None:
+        """Set the average to the model's weights."""
+        if self.average is not None:
+            self.average.load_state_dict(self.model.state_dict())
+
+    def checkpoint(self, progress: Progress) -> Checkpoint:
+        """Copies on the CPU of all that a run needs to go on from here."""
+        weights = weights_of(self.weights_to_use, copy=True)
+        raw = {} if self.average is None else raw_weights_of(self.model)
+        return Checkpoint(progress, weights, optimizer_tensors(self.model, self.optimizers) | raw)
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Set the state from a checkpoint.
+
+        Raises:
+            KeyError, RuntimeError: it is of another model.
+        """
+        self.weights_to_use.load_state_dict(checkpoint.model)
+        if self.average is not None:
+            load_raw_weights(self.model, checkpoint.optimizer)
+        load_optimizer_tensors(self.model, self.optimizers, checkpoint.optimizer)
 
 
 def weights_of(model: nn.Module, copy: bool = False) -> dict[str, Tensor]:

@@ -1,61 +1,58 @@
 """Classification: an encoder tells the class of a text."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from clearformer.config import Spec
-from clearformer.data import Data, LabelledData
+from clearformer.data import LabelledData
 from clearformer.data.labelled.batches import LabelledBatches, TooLong, batch_of, fitted_lengths
-from clearformer.data.labelled.preparing import LabelledDataset, prepare_labelled
-from clearformer.evaluation.classes.scores import ClassEvaluation, class_logprobs, evaluate_classes
-from clearformer.evaluation.parts import part_of_labelled
+from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit, prepare_labelled
+from clearformer.errors import DataError, MissingPackageError, RunError
+from clearformer.evaluation.classes.baseline import Baseline
+from clearformer.evaluation.classes.metrics import ClassificationReport
+from clearformer.evaluation.classes.scores import (
+    ClassEvaluation,
+    baseline_for,
+    class_logprobs,
+    evaluate_classes,
+)
+from clearformer.evaluation.subsets import subset_of_labelled
 from clearformer.model import Encoder
-from clearformer.model.config import ModelConfig
 from clearformer.text import Tokenizer
-from clearformer.training.objective import summed_loss
+from clearformer.training.config import RunConfig
+from clearformer.training.losses import summed_loss
+from clearformer.training.objectives import ClassificationObjective, ObjectiveSpec
+from clearformer.training.tasks.reports import EvaluationReport, Figure, Section
 from clearformer.training.tasks.task import (
+    EvaluationData,
+    EvaluationOptions,
+    FullBatch,
     Progress,
     Task,
+    TrainedModel,
     check_rows_divide,
     shortened,
     to_tensors,
     with_size,
 )
 
-if TYPE_CHECKING:
-    from clearformer.training.config import RunConfig
+N_SAMPLES = 4
 
 
-N_SHOWN = 4
+class ClassificationTask(Task):
+    """See `ClassificationObjective`."""
 
-
-class Classify(Spec):
-    """-log p(class of a text)."""
-
-    kind: Literal["classification"] = "classification"
-    family: ClassVar[str] = "encoder"
-    data_kinds: ClassVar[tuple[str, ...]] = ("labelled",)
-
-    def open(self, config: "RunConfig", tokenizer: Tokenizer | None, progress: Progress) -> "Classification":
-        """The task, its texts prepared; a tokeniser that is given is used, otherwise one is made."""
-        assert isinstance(config.data, LabelledData)
-        dataset = prepare_labelled(config.data, tokenizer or config.tokenizer, progress=progress)
-        return Classification(config, dataset)
-
-
-class Classification(Task):
-    """See `Classify`."""
-
+    objective_type: ClassVar[type[ObjectiveSpec]] = ClassificationObjective
     shapes_vary: ClassVar[bool] = True
+    dataset: LabelledDataset
 
-    def __init__(self, config: "RunConfig", dataset: LabelledDataset) -> None:
+    def __init__(self, config: RunConfig, dataset: LabelledDataset) -> None:
+        super().__init__(config, dataset)
         assert isinstance(config.data, LabelledData)
-        assert dataset.tokenizer.pad_id is not None
-        self.config, self.dataset, self.tokenizer = config, dataset, dataset.tokenizer
+        assert self.tokenizer.pad_id is not None
         self.too_long: TooLong = config.data.too_long
         for split in dataset.splits.values():  # what would fail later fails now
             fitted_lengths(split, config.model.max_seq_len, self.too_long)
@@ -64,20 +61,23 @@ class Classification(Task):
             config.train.batch_size,
             config.model.max_seq_len,
             config.seed,
-            dataset.tokenizer.pad_id,
+            self.tokenizer.pad_id,
             self.too_long,
         )
 
-    @property
-    def data_sha256(self) -> str:
-        return self.dataset.manifest["source"]["sha256"]
+    @classmethod
+    def prepare(cls, config: RunConfig, tokenizer: Tokenizer | None, progress: Progress) -> LabelledDataset:
+        assert isinstance(config.data, LabelledData)
+        return prepare_labelled(config.data, tokenizer or config.tokenizer, progress=progress)
 
-    def fit(self, model: ModelConfig) -> ModelConfig:
-        n_classes = len(self.dataset.labels)
-        return with_size(super().fit(model), "n_classes", n_classes, "the {} labels of the data")
-
-    def fit_data(self, data: Data) -> Data:
-        return data.replace(labels=self.dataset.labels)
+    @classmethod
+    def fit(cls, config: RunConfig, dataset: LabelledDataset) -> RunConfig:
+        config = super().fit(config, dataset)
+        n_classes = len(dataset.labels)
+        return config.replace(
+            model=with_size(config.model, "n_classes", n_classes, "the {} labels of the data"),
+            data=config.data.replace(labels=dataset.labels),
+        )
 
     def check_divides(self, n_parts: int) -> None:
         check_rows_divide(self.config.train.batch_size, n_parts)
@@ -90,10 +90,6 @@ class Classification(Task):
     def n_tokens(self, step: int) -> int:
         return int(self.batches.lengths[self.batches.indices(step)].sum())
 
-    def loss(self, model: Encoder, *batch: Tensor) -> Tensor:
-        tokens, padding, labels, weight = batch
-        return weight * summed_loss(model(tokens, padding), labels, self.config.train.label_smoothing)
-
     @property
     def rows_per_step(self) -> float:
         return len(self.batches.split) / self.batches.steps_per_epoch
@@ -102,6 +98,24 @@ class Classification(Task):
     def n_held_out(self) -> int:
         return len(self.dataset.splits.get("val", ()))
 
+    # --- loss -----------------------------------------------------------------------------------------------
+
+    def loss(self, model: Encoder, *batch: Tensor) -> Tensor:
+        tokens, padding, labels, weight = batch
+        return weight * summed_loss(model(tokens, padding), labels, self.config.train.label_smoothing)
+
+    @classmethod
+    def full_batch(cls, n_texts: int, seq_len: int) -> tuple[Tensor, ...]:
+        tokens = torch.zeros(n_texts, seq_len, dtype=torch.long)
+        return tokens, torch.ones(n_texts, seq_len, dtype=torch.bool)
+
+    @classmethod
+    def full_loss(cls, model: Any, batch: FullBatch) -> Tensor:
+        tokens, padding = batch.tensors
+        return summed_loss(model(tokens, padding), tokens[:, 0], batch.train.label_smoothing)
+
+    # --- evaluation -----------------------------------------------------------------------------------------
+
     def evaluate(
         self, model: Encoder, dtype: torch.dtype, n_rows: int | None = None
     ) -> ClassEvaluation | None:
@@ -109,25 +123,103 @@ class Classification(Task):
         if texts is None:
             return None
         if n_rows is not None:
-            dataset = replace(dataset, splits={"val": part_of_labelled(texts, n_rows)})
+            dataset = replace(dataset, splits={"val": subset_of_labelled(texts, n_rows)})
         return evaluate_classes(model, dataset, too_long=self.too_long, dtype=dtype)
 
-    def metrics(self, measured: ClassEvaluation) -> dict[str, float]:
-        return {"val_accuracy": measured.report.accuracy, "val_macro_f1": measured.report.macro_f1}
+    def metrics(self, result: ClassEvaluation) -> dict[str, float]:
+        return {"val_accuracy": result.report.accuracy, "val_macro_f1": result.report.macro_f1}
+
+    @classmethod
+    def evaluate_on(
+        cls, trained: TrainedModel, data: EvaluationData, options: EvaluationOptions
+    ) -> EvaluationReport:
+        """Measure how well an encoder classifies, and how well the baseline does."""
+        assert isinstance(data.config.data, LabelledData)
+        scores = evaluate_classes(
+            trained.model,
+            data.prepared,
+            data.split,
+            too_long=data.config.data.too_long,
+            dtype=options.dtype,
+        ).report
+        baseline = baseline_on(data, data.prepared.splits[data.split])
+        sections = (
+            Section(heading=f"{data.description}:", figures=class_figures(scores, baseline)),
+            Section(text=scores.table()),
+            Section(text=scores.confusion_table()),
+        )
+        values = scores.to_json() | {
+            "labels": list(scores.names),
+            "baseline": None if isinstance(baseline, str) else baseline_values(baseline),
+        }
+        return EvaluationReport(sections, values, scores)
+
+    # --- reports --------------------------------------------------------------------------------------------
 
     def sample(self, model: Encoder) -> str:
         """A few held-out texts, from all of them evenly, and what the model takes them for."""
         texts = self.dataset.splits.get("val", self.dataset.splits["train"])
-        places = np.linspace(0, len(texts) - 1, min(N_SHOWN, len(texts))).astype(int)
+        places = np.linspace(0, len(texts) - 1, min(N_SAMPLES, len(texts))).astype(int)
         length = min(int(texts.lengths[places].max()), self.config.model.max_seq_len)
         assert self.tokenizer.pad_id is not None
         batch = batch_of(texts, places, length, self.tokenizer.pad_id)
-        parts = [(np.arange(len(places)), batch.tokens, batch.padding)]
-        logprobs = class_logprobs(model, parts, len(places))
-        shown = [texts.texts[int(place)] for place in places]
-        return "\n".join(map(self._guess, shown, batch.labels.tolist(), logprobs))
+        rows = [(np.arange(len(places)), batch.tokens, batch.padding)]
+        logprobs = class_logprobs(model, rows, len(places))
+        samples = [texts.texts[int(place)] for place in places]
+        return "\n".join(map(self._prediction, samples, batch.labels.tolist(), logprobs))
 
-    def _guess(self, text: str, label: int, logprobs: np.ndarray) -> str:
-        guess = int(logprobs.argmax())
-        verdict = "right" if guess == label else f"is {self.dataset.labels[label]}"
-        return f"{self.dataset.labels[guess]} {np.exp(logprobs[guess]):.0%} ({verdict}): {shortened(text)}"
+    def _prediction(self, text: str, label: int, logprobs: np.ndarray) -> str:
+        predicted = int(logprobs.argmax())
+        verdict = "right" if predicted == label else f"is {self.dataset.labels[label]}"
+        name, probability = self.dataset.labels[predicted], np.exp(logprobs[predicted])
+        return f"{name} {probability:.0%} ({verdict}): {shortened(text)}"
+
+    def figures(self, result: ClassEvaluation) -> tuple[Section, ...]:
+        baseline = baseline_or_reason(self.dataset, self.dataset.splits["val"])
+        return (Section(heading="held-out texts:", figures=class_figures(result.report, baseline)),)
+
+    def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
+        return (
+            f"classify {run} YOUR.txt",
+            f"eval {run}",
+            f"train {preset or 'classify'} data.path=YOUR.tsv train.max_seconds=120",
+        )
+
+
+def class_figures(scores: ClassificationReport, baseline: Baseline | str) -> tuple[Figure, ...]:
+    """A classifier's figures beside those of the baseline, or why there is none."""
+    of_baseline = [baseline] if isinstance(baseline, str) else [baseline.report.summary(), baseline.settings]
+    return (
+        Figure("this run", scores.summary()),
+        *map(Figure, ("baseline", ""), of_baseline),
+        Figure("majority", f"accuracy {scores.majority:.2%}"),
+    )
+
+
+def baseline_on(data: EvaluationData, split: LabelledSplit) -> Baseline | str:
+    """The baseline on the texts that are read, or why there is none: it must learn from what the run did."""
+    try:
+        trained_on = data.training_data()
+    except (DataError, RunError) as error:
+        return f"none, for it learns from the run's training texts: {error}"
+    assert isinstance(trained_on, LabelledDataset)
+    return baseline_or_reason(trained_on, split)
+
+
+def baseline_or_reason(trained_on: LabelledDataset, split: LabelledSplit) -> Baseline | str:
+    """The baseline, or the line that names the extra it needs."""
+    try:
+        return baseline_for(trained_on, split)
+    except MissingPackageError as missing:
+        return str(missing)
+
+
+def baseline_values(baseline: Baseline) -> dict[str, Any]:
+    """The baseline's figures, without its table."""
+    report = baseline.report
+    return {
+        "accuracy": report.accuracy,
+        "macro_f1": report.macro_f1,
+        "loss": report.loss,
+        "settings": baseline.settings,
+    }

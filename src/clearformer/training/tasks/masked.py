@@ -1,15 +1,14 @@
 """Masked language modelling: an encoder fills in tokens from the text on both sides (Devlin et al. 2019)."""
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from clearformer.config import Spec
-from clearformer.data import Data, Dataset, LabelledData, TextData, prepare
+from clearformer.data import Dataset, LabelledData, TextData, prepare
 from clearformer.data.labelled.batches import LabelledBatches, fitted_lengths, in_length_order
 from clearformer.data.labelled.preparing import LabelledDataset, prepare_labelled
 from clearformer.data.masking import MaskedBatch, MaskedBatches, Masking, Rows, TextWindows, windows_in_order
@@ -17,78 +16,65 @@ from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import evaluating
 from clearformer.errors import DataError
 from clearformer.evaluation.masked import MaskedEvaluation, evaluate_masked
-from clearformer.evaluation.parts import part_of_labelled, part_of_text
+from clearformer.evaluation.subsets import subset_of_labelled, subset_of_text
 from clearformer.model import Encoder
-from clearformer.text import Tokenizer, TokenizerConfig, specials_of
-from clearformer.training.objective import summed_loss_of_hidden
-from clearformer.training.tasks.task import Progress, Task, check_rows_divide, to_tensors
+from clearformer.text import Tokenizer, specials_of
+from clearformer.training.config import RunConfig
+from clearformer.training.losses import summed_loss_of_any, summed_loss_of_hidden
+from clearformer.training.objectives import MaskedObjective, ObjectiveSpec
+from clearformer.training.tasks.reports import (
+    EvaluationReport,
+    Figure,
+    Section,
+    one_vocabulary,
+    token_figures,
+    vocabulary_note,
+)
+from clearformer.training.tasks.task import (
+    EvaluationData,
+    EvaluationOptions,
+    FullBatch,
+    Progress,
+    Task,
+    TrainedModel,
+    check_rows_divide,
+    to_tensors,
+)
 
-if TYPE_CHECKING:
-    from clearformer.training.config import RunConfig
-
-N_SHOWN = 40  # tokens of a sample
-HELD_OUT_SEED = 0  # what is masked in the held-out texts is the same in every run
-
-
-class Masked(Spec):
-    """-log p(token) where tokens were chosen: 80% hidden by [MASK], 10% replaced by others, 10% left.
-
-    Attributes:
-        fraction: The part of the tokens that is chosen.
-        whole_words: Whether all tokens of a word are chosen together.
-    """
-
-    kind: Literal["masked"] = "masked"
-    family: ClassVar[str] = "encoder"
-    data_kinds: ClassVar[tuple[str, ...]] = ("text", "labelled")
-
-    fraction: float = Field(default=0.15, gt=0, lt=1)
-    whole_words: bool = False
-
-    def open(self, config: "RunConfig", tokenizer: Tokenizer | None, progress: Progress) -> "MaskedModelling":
-        """The task, its texts prepared; a tokeniser that is given is used, otherwise one is made.
-
-        Of labelled texts the labels are left aside: masked training on a task's own text.
-        """
-        return MaskedModelling(
-            config, self, prepare_for_masking(config.data, tokenizer or config.tokenizer, progress)
-        )
-
-
-def prepare_for_masking(
-    data: Data, tokenizer: TokenizerConfig | Tokenizer, progress: Progress = lambda *_: None
-) -> Dataset | LabelledDataset:
-    """Texts in an encoder's tokens."""
-    if isinstance(data, LabelledData):
-        return prepare_labelled(data, tokenizer, progress=progress)
-    assert isinstance(data, TextData)
-    return prepare(data, tokenizer, specials=specials_of("encoder"), progress=progress)
+SAMPLE_TOKENS = 40
+HELD_OUT_SEED = 0  # the same tokens of the held-out texts are masked in every run
+LEGEND = "masked tokens are in brackets: [token] where the guess is right, [guess|token] where it is wrong"
 
 
 def masked_in_order(
-    config: "RunConfig", dataset: Dataset | LabelledDataset, split: str = "val", n_rows: int | None = None
+    config: RunConfig, dataset: Dataset | LabelledDataset, split: str = "val", n_rows: int | None = None
 ) -> Iterator[MaskedBatch]:
     """A whole split, or so many rows of it, masked as it is in every run with these settings."""
-    assert isinstance(config.train.objective, Masked)
-    spec = config.train.objective
-    masking = Masking(dataset.tokenizer, HELD_OUT_SEED, spec.fraction, spec.whole_words)
+    masking = masking_of(config, dataset.tokenizer, HELD_OUT_SEED)
     for place, rows in enumerate(_rows_in_order(config, dataset, split, n_rows)):
         yield masking(rows.tokens, rows.padding, place)
 
 
+def masking_of(config: RunConfig, tokenizer: Tokenizer, seed: int) -> Masking:
+    """The masking that the run's settings describe."""
+    objective = config.train.objective
+    assert isinstance(objective, MaskedObjective)
+    return Masking(tokenizer, seed, objective.fraction, objective.whole_words)
+
+
 def _rows_in_order(
-    config: "RunConfig", dataset: Dataset | LabelledDataset, split: str, n_rows: int | None
+    config: RunConfig, dataset: Dataset | LabelledDataset, split: str, n_rows: int | None
 ) -> Iterator[Rows]:
     batch_size, length = config.train.batch_size, config.model.max_seq_len
     if not isinstance(dataset, LabelledDataset):
         text = dataset.splits[split]
-        part = text if n_rows is None else part_of_text(text, n_rows, _content(length))
+        part = text if n_rows is None else subset_of_text(text, n_rows, _content(length))
         yield from windows_in_order(part, batch_size, length, dataset.tokenizer)
         return
     assert isinstance(config.data, LabelledData)
     assert dataset.tokenizer.pad_id is not None
     texts, pad_id = dataset.splits[split], dataset.tokenizer.pad_id
-    texts = texts if n_rows is None else part_of_labelled(texts, n_rows)
+    texts = texts if n_rows is None else subset_of_labelled(texts, n_rows)
     for _, batch in in_length_order(texts, batch_size, length, pad_id, config.data.too_long):
         yield Rows(batch.tokens, batch.padding)
 
@@ -98,16 +84,28 @@ def _content(length: int) -> int:
     return length - 2
 
 
-class MaskedModelling(Task):
-    """See `Masked`."""
+class MaskedTask(Task):
+    """See `MaskedObjective`."""
 
+    objective_type: ClassVar[type[ObjectiveSpec]] = MaskedObjective
     shapes_vary: ClassVar[bool] = True
+    dataset: Dataset | LabelledDataset
 
-    def __init__(self, config: "RunConfig", spec: Masked, dataset: Dataset | LabelledDataset) -> None:
-        self.config, self.spec, self.dataset, self.tokenizer = config, spec, dataset, dataset.tokenizer
-        masking = Masking(self.tokenizer, config.seed, spec.fraction, spec.whole_words)
+    def __init__(self, config: RunConfig, dataset: Dataset | LabelledDataset) -> None:
+        super().__init__(config, dataset)
+        masking = masking_of(config, self.tokenizer, config.seed)
         masked = MaskedBatches(self._training_batches(), masking)
         self._whole_batch = lru_cache(maxsize=2)(masked.batch)  # each part of a batch asks for the whole
+
+    @classmethod
+    def prepare(
+        cls, config: RunConfig, tokenizer: Tokenizer | None, progress: Progress
+    ) -> Dataset | LabelledDataset:
+        data, tokenizer_or_settings = config.data, tokenizer or config.tokenizer
+        if isinstance(data, LabelledData):
+            return prepare_labelled(data, tokenizer_or_settings, progress=progress)
+        assert isinstance(data, TextData)
+        return prepare(data, tokenizer_or_settings, specials=specials_of("encoder"), progress=progress)
 
     def _training_batches(self) -> LabelledBatches | TextWindows:
         config = self.config
@@ -123,10 +121,6 @@ class MaskedModelling(Task):
         text = self.dataset.splits["train"]
         return TextWindows(text, config.data.order, batch_size, length, config.seed, self.tokenizer)
 
-    @property
-    def data_sha256(self) -> str:
-        return self.dataset.manifest["source"]["sha256"]
-
     def check_divides(self, n_parts: int) -> None:
         check_rows_divide(self.config.train.batch_size, n_parts)
 
@@ -140,11 +134,6 @@ class MaskedModelling(Task):
 
     def n_tokens(self, step: int) -> int:
         return int(self._whole_batch(step).padding.sum())
-
-    def loss(self, model: Encoder, *batch: Tensor) -> Tensor:
-        tokens, padding, targets, weight = batch
-        hidden = model.hidden(tokens, padding)
-        return weight * summed_loss_of_hidden(model, hidden, targets, self.config.train.label_smoothing)
 
     @property
     def rows_per_step(self) -> float:
@@ -167,6 +156,27 @@ class MaskedModelling(Task):
                 "such as [UNK]; hold out other texts, hold out nothing (data.val_fraction=0), or take another tokenizer"
             )
 
+    # --- loss -----------------------------------------------------------------------------------------------
+
+    def loss(self, model: Encoder, *batch: Tensor) -> Tensor:
+        tokens, padding, targets, weight = batch
+        hidden = model.hidden(tokens, padding)
+        return weight * summed_loss_of_hidden(model, hidden, targets, self.config.train.label_smoothing)
+
+    @classmethod
+    def full_batch(cls, n_texts: int, seq_len: int) -> tuple[Tensor, ...]:
+        tokens = torch.zeros(n_texts, seq_len, dtype=torch.long)
+        return tokens, torch.ones(n_texts, seq_len, dtype=torch.bool)
+
+    @classmethod
+    def full_loss(cls, model: Any, batch: FullBatch) -> Tensor:
+        tokens, padding = batch.tensors
+        n_targets = math.ceil(batch.train.objective.logits_fraction * tokens.numel())
+        hidden = model.hidden(tokens, padding)
+        return summed_loss_of_any(model, hidden, tokens, n_targets, batch.train.label_smoothing, batch.on_gpu)
+
+    # --- evaluation -----------------------------------------------------------------------------------------
+
     def evaluate(
         self, model: Encoder, dtype: torch.dtype, n_rows: int | None = None
     ) -> MaskedEvaluation | None:
@@ -175,24 +185,72 @@ class MaskedModelling(Task):
         batches = masked_in_order(self.config, self.dataset, n_rows=n_rows)
         return evaluate_masked(model, batches, dtype=dtype)
 
-    def metrics(self, measured: MaskedEvaluation) -> dict[str, float]:
-        return {"val_accuracy": measured.accuracy}
+    def metrics(self, result: MaskedEvaluation) -> dict[str, float]:
+        return {"val_accuracy": result.accuracy}
+
+    @classmethod
+    def evaluate_on(
+        cls, trained: TrainedModel, data: EvaluationData, options: EvaluationOptions
+    ) -> EvaluationReport:
+        """Measure how well an encoder fills in masked tokens."""
+        batches = masked_in_order(data.config, data.prepared, data.split)
+        result = evaluate_masked(trained.model, batches, dtype=options.dtype)
+        if result is None:
+            raise DataError(
+                f"{data.description}: no token to mask, for all of its tokens are special ones such as [UNK]; "
+                "give texts that the run's tokenizer knows"
+            )
+        note = (
+            f"{one_vocabulary(trained.tokenizer.vocab_size)},\n"
+            "and never with those of a model that reads from left to right."
+        )
+        sections = (Section(figures=masked_figures(result, data.description)), Section(text=note))
+        return EvaluationReport(sections, result.to_json())
+
+    # --- reports --------------------------------------------------------------------------------------------
 
     def sample(self, model: Encoder) -> str:
-        """The start of a held-out text, and what the model makes of the tokens that are masked in it."""
+        """The start of a held-out text, with the model's predictions of the tokens that are masked in it."""
         split = "val" if "val" in self.dataset.splits else "train"
         batch = next(masked_in_order(self.config, self.dataset, split))
         device = model.embed.weight.device
         with evaluating(model), torch.inference_mode():
             tokens, padding, targets = (torch.from_numpy(array[:1]).to(device) for array in batch)
-            guesses = model.unembed(model.hidden(tokens, padding)).argmax(-1)
-        rows = (tensor[0, :N_SHOWN].tolist() for tensor in (tokens, padding, targets, guesses))
-        return " ".join(self._shown(*place) for place in zip(*rows, strict=True)).rstrip()
+            predictions = model.unembed(model.hidden(tokens, padding)).argmax(-1)
+        rows = (tensor[0, :SAMPLE_TOKENS].tolist() for tensor in (tokens, padding, targets, predictions))
+        return " ".join(self._label(*place) for place in zip(*rows, strict=True)).rstrip()
 
-    def _shown(self, token: int, real: bool, target: int, guess: int) -> str:
+    def _label(self, token: int, real: bool, target: int, predicted: int) -> str:
         label = self.tokenizer.token_label
         if not real:
             return ""
         if target == IGNORED:
             return label(token)
-        return f"[{label(target)}]" if guess == target else f"[{label(guess)}|{label(target)}]"
+        return f"[{label(target)}]" if predicted == target else f"[{label(predicted)}|{label(target)}]"
+
+    def final_sample(self, model: Encoder) -> str:
+        return f"{LEGEND}\n{self.sample(model)}"
+
+    def figures(self, result: MaskedEvaluation) -> tuple[Section, ...]:
+        line = (
+            f"held-out text: {result.accuracy:.1%} of {result.n_tokens:,} masked tokens were guessed right; "
+            f"{result.loss:.4f} nats per token, perplexity {result.perplexity:.2f}"
+        )
+        return Section(text=line), vocabulary_note(self.tokenizer.vocab_size)
+
+    def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
+        return (
+            f"train classify train.pretrained={run} data.path=YOUR.tsv",
+            f"eval {run}",
+            f"export {run} FOLDER",
+        )
+
+
+def masked_figures(result: MaskedEvaluation, description: str) -> tuple[Figure, ...]:
+    """The figures of masked tokens that were read as described."""
+    return (
+        *token_figures(result.loss, result.perplexity),
+        Figure("accuracy", f"{result.accuracy:.2%} of the masked tokens are the model's first choice"),
+        Figure("predicted", f"{result.n_tokens:,} masked tokens, the same ones every time"),
+        Figure("read", description),
+    )

@@ -1,32 +1,97 @@
-"""What a run learns, whatever that is: the seam between the loop, which only steps, and the four kinds of task."""
+"""The seam between the loop, which only steps, and what a run learns."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clearformer.data import Data
+from clearformer.data import Prepared
 from clearformer.errors import ConfigError
 from clearformer.model.config import ModelConfig
 from clearformer.text import Tokenizer
+from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.objectives import ObjectiveSpec
+from clearformer.training.tasks.reports import EvaluationReport, Section
 
 Progress = Callable[[str, int, int | None], None]
-"""Told what is being prepared, how much is done, and how much there is in all where known."""
+"""Receives what is being prepared, how much is done, and how much there is in all where known."""
 
 
 @runtime_checkable
-class Measured(Protocol):
-    """What an evaluation of held-out data found."""
+class EvaluationResult(Protocol):
+    """The result of an evaluation on held-out data."""
 
     @property
     def loss(self) -> float: ...
 
 
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model and the tokeniser of its data: what generates, translates and classifies."""
+
+    model: Any
+    tokenizer: Tokenizer
+
+
+@dataclass(frozen=True)
+class EvaluationData:
+    """The data that a trained model is evaluated on.
+
+    Attributes:
+        config: The run's configuration, with these data in it.
+        prepared: The data in the run's tokens.
+        split: The name of the split that is read.
+        name: What a message calls the data.
+        description: How much of them is read, in words.
+        training_data: Reads what the run was trained on.
+    """
+
+    config: RunConfig
+    prepared: Any
+    split: str
+    name: str
+    description: str
+    training_data: Callable[[], Prepared]
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How a trained model is evaluated.
+
+    Attributes:
+        context: Tokens of a text read at once.
+        stride: Tokens from one reading to the next.
+        beams: Of the beam search that translates.
+        dtype: The type of the matrix products.
+    """
+
+    dtype: torch.dtype
+    context: int | None = None
+    stride: int | None = None
+    beams: int = 5
+
+
+@dataclass(frozen=True)
+class FullBatch:
+    """A part of a batch in which all texts are as long as the model reads, for measuring memory.
+
+    Attributes:
+        tensors: As `Task.full_batch` makes them; their values do not count.
+        train: The settings of the run.
+        on_gpu: Whether the memory is a GPU's.
+    """
+
+    tensors: tuple[Tensor, ...]
+    train: TrainConfig
+    on_gpu: bool
+
+
 class Task(ABC):
-    """Where a run's batches come from, what it makes small, and how it is measured.
+    """The data of a run, its loss, its evaluation and what a report shows of it; one class for each objective.
 
     A row is a window of a text, a pair, or a labelled text.
 
@@ -34,15 +99,37 @@ class Task(ABC):
     one or more in each of several; the *mean* of the parts' losses is the loss of the batch.
     """
 
+    objective_type: ClassVar[type[ObjectiveSpec]]
+    """The settings of this task in a configuration."""
+
     shapes_vary: ClassVar[bool] = False
     """Whether batches have different lengths, so that a compiled step must take any."""
 
-    tokenizer: Tokenizer
+    def __init__(self, config: RunConfig, dataset: Any) -> None:
+        self.config, self.dataset = config, dataset
+        self.tokenizer: Tokenizer = dataset.tokenizer
+
+    # --- data -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def prepare(cls, config: RunConfig, tokenizer: Tokenizer | None, progress: Progress) -> Any:
+        """Prepare the data; a tokeniser that is given is used, otherwise one is made."""
+
+    @classmethod
+    def fit(cls, config: RunConfig, dataset: Any) -> RunConfig:
+        """The configuration with what only the data know: the vocabulary's size, the labels and their number.
+
+        Raises:
+            ConfigError: the model was given another number.
+        """
+        size = dataset.tokenizer.vocab_size
+        return config.replace(model=with_size(config.model, "vocab_size", size, "the tokenizer's {} tokens"))
 
     @property
-    @abstractmethod
     def data_sha256(self) -> str:
-        """The SHA-256 of the data that the run is trained on: a resumed run goes on with no other."""
+        """The SHA-256 of the data that the run is trained on: a run is resumed on no other."""
+        return self.dataset.manifest["source"]["sha256"]
 
     @abstractmethod
     def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
@@ -51,10 +138,6 @@ class Task(ABC):
     @abstractmethod
     def n_tokens(self, step: int) -> int:
         """The tokens of a step's batch, all parts together, as the run counts them."""
-
-    @abstractmethod
-    def loss(self, model: Any, *batch: Tensor) -> Float[Tensor, ""]:
-        """What training makes small, of one part, in nats."""
 
     @property
     @abstractmethod
@@ -65,34 +148,6 @@ class Task(ABC):
     @abstractmethod
     def n_held_out(self) -> int:
         """The rows of the held-out split; 0 where there is none."""
-
-    @abstractmethod
-    def evaluate(self, model: Any, dtype: torch.dtype, n_rows: int | None = None) -> Measured | None:
-        """Measure a model on the whole held-out split, or on so many of its rows.
-
-        None where there is no such split, or nothing in those rows to measure it by. The rows are evenly spaced over
-        the split, the same ones every time. No random stream of training is drawn from.
-        """
-
-    def metrics(self, measured: Any) -> dict[str, float]:
-        """What a line of metrics.jsonl says of an evaluation besides its loss."""
-        return {}
-
-    def sample(self, model: Any) -> str:
-        """Something by the model so far, for people; the same for the same state."""
-        return ""
-
-    def fit(self, model: ModelConfig) -> ModelConfig:
-        """The model with what only the data know: the vocabulary's size, the number of classes.
-
-        Raises:
-            ConfigError: the model was given another number.
-        """
-        return with_size(model, "vocab_size", self.tokenizer.vocab_size, "the tokenizer's {} tokens")
-
-    def fit_data(self, data: Data) -> Data:
-        """The data's settings with what only the data themselves know: the labels."""
-        return data
 
     def check_divides(self, n_parts: int) -> None:
         """Raise ConfigError where a batch cannot be divided into so many parts; most can."""
@@ -105,6 +160,74 @@ class Task(ABC):
         end by it after hours.
         """
         return
+
+    # --- loss -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def loss(self, model: Any, *batch: Tensor) -> Float[Tensor, ""]:
+        """The loss of one part, in nats."""
+
+    @classmethod
+    @abstractmethod
+    def full_batch(cls, n_texts: int, seq_len: int) -> tuple[Tensor, ...]:
+        """The tensors of a `FullBatch` of so many texts of so many tokens."""
+
+    @classmethod
+    @abstractmethod
+    def full_loss(cls, model: Any, batch: FullBatch) -> Tensor:
+        """The loss of such a part, which takes the memory of `loss`.
+
+        The tensors are given no memory: how many targets count may be asked, and which do may not.
+        """
+
+    # --- evaluation -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def evaluate(self, model: Any, dtype: torch.dtype, n_rows: int | None = None) -> EvaluationResult | None:
+        """Evaluate a model on the whole held-out split, or on so many of its rows.
+
+        None where there is no such split, or nothing in those rows to measure it by. The rows are evenly spaced over
+        the split, the same ones every time. No random stream of training is drawn from.
+        """
+
+    def metrics(self, result: Any) -> Mapping[str, float]:
+        """Values of an evaluation that a line of metrics.jsonl has besides its loss."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def evaluate_on(
+        cls, trained: TrainedModel, data: EvaluationData, options: EvaluationOptions
+    ) -> EvaluationReport:
+        """Evaluate a trained model on a whole split of its own data or of others.
+
+        Raises:
+            DataError: the data cannot be used by this model, or hold nothing to measure it by.
+            UserError: an option is out of range.
+        """
+
+    # --- reports --------------------------------------------------------------------------------------------
+
+    def sample(self, model: Any) -> str:
+        """Something by the model so far, for people; the same for the same state."""
+        return ""
+
+    def final_sample(self, model: Any) -> str:
+        """Something by the trained model; more than on the way."""
+        return self.sample(model)
+
+    @abstractmethod
+    def figures(self, result: Any) -> tuple[Section, ...]:
+        """The figures of the evaluation that ends a run."""
+
+    @abstractmethod
+    def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
+        """Commands that go on from a run, without the program's name.
+
+        Args:
+            run: The run's name, as one types it in a shell.
+            preset: The preset by which it began; None where that is not known.
+        """
 
 
 def with_size(model: ModelConfig, key: str, size: int, whose: str) -> ModelConfig:

@@ -1,60 +1,62 @@
 """Translation: an encoder-decoder predicts each token of a target from those before it and from the source."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
-from pydantic import PositiveInt
 from torch import Tensor
 
-from clearformer.config import Spec
 from clearformer.data import PairBatches, PairDataset, PairsData, prepare_pairs
 from clearformer.decoding.translations import translate
-from clearformer.evaluation.parts import part_of_pairs
+from clearformer.evaluation.subsets import subset_of_pairs
 from clearformer.evaluation.teacher_forcing import PairLoss, evaluate_pairs
+from clearformer.evaluation.translation import evaluate_translation
 from clearformer.model import EncoderDecoder
 from clearformer.text import Tokenizer
-from clearformer.training.objective import summed_loss_of_hidden
-from clearformer.training.tasks.task import Progress, Task, shortened, to_tensors
+from clearformer.training.config import RunConfig
+from clearformer.training.losses import summed_loss_of_any, summed_loss_of_hidden
+from clearformer.training.objectives import ObjectiveSpec, TranslationObjective
+from clearformer.training.tasks.reports import (
+    EvaluationReport,
+    Figure,
+    Section,
+    one_vocabulary,
+    token_figures,
+    vocabulary_note,
+)
+from clearformer.training.tasks.task import (
+    EvaluationData,
+    EvaluationOptions,
+    FullBatch,
+    Progress,
+    Task,
+    TrainedModel,
+    shortened,
+    to_tensors,
+)
 
-if TYPE_CHECKING:
-    from clearformer.training.config import RunConfig
+N_EXAMPLES = 4  # translations at the end of a run
 
 
-class Translate(Spec):
-    """-log p(next token of the target), given the source: teacher forcing (Vaswani et al. 2017; lecture 002).
+class TranslationTask(Task):
+    """See `TranslationObjective`."""
 
-    Attributes:
-        batch_tokens: The most tokens on either side of a batch, padding included.
-    """
+    objective_type: ClassVar[type[ObjectiveSpec]] = TranslationObjective
+    shapes_vary: ClassVar[bool] = True
+    dataset: PairDataset
 
-    kind: Literal["translation"] = "translation"
-    family: ClassVar[str] = "encoder-decoder"
-    data_kinds: ClassVar[tuple[str, ...]] = ("pairs",)
+    def __init__(self, config: RunConfig, dataset: PairDataset) -> None:
+        super().__init__(config, dataset)
+        objective = config.train.objective
+        assert isinstance(objective, TranslationObjective)
+        train = dataset.splits["train"]
+        self.batches = PairBatches(train, self.tokenizer, objective.batch_tokens, config.seed)
 
-    batch_tokens: PositiveInt = 4096
-
-    def open(self, config: "RunConfig", tokenizer: Tokenizer | None, progress: Progress) -> "Translation":
-        """The task, its pairs prepared; a tokeniser that is given is used, otherwise one is made."""
+    @classmethod
+    def prepare(cls, config: RunConfig, tokenizer: Tokenizer | None, progress: Progress) -> PairDataset:
         assert isinstance(config.data, PairsData)
-        dataset = prepare_pairs(
+        return prepare_pairs(
             config.data, tokenizer or config.tokenizer, config.model.max_seq_len, progress=progress
         )
-        return Translation(config, dataset, self.batch_tokens)
-
-
-class Translation(Task):
-    """See `Translate`."""
-
-    shapes_vary: ClassVar[bool] = True
-
-    def __init__(self, config: "RunConfig", dataset: PairDataset, batch_tokens: int) -> None:
-        self.config, self.dataset, self.tokenizer = config, dataset, dataset.tokenizer
-        self.batches = PairBatches(dataset.splits["train"], self.tokenizer, batch_tokens, config.seed)
-
-    @property
-    def data_sha256(self) -> str:
-        return self.dataset.manifest["source"]["sha256"]
 
     def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
         """Source [B S] and where it is real, target so far [B T], target [B T], and the weight of its tokens."""
@@ -65,12 +67,6 @@ class Translation(Task):
     def n_tokens(self, step: int) -> int:
         return self.batches.n_target_tokens(step)
 
-    def loss(self, model: EncoderDecoder, *batch: Tensor) -> Tensor:
-        source, source_padding, tokens, targets, weight = batch
-        # Padding on the right of a target is read by nothing that counts: causal order is mask enough.
-        hidden = model.hidden(source, tokens, source_padding)
-        return weight * summed_loss_of_hidden(model, hidden, targets, self.config.train.label_smoothing)
-
     @property
     def rows_per_step(self) -> float:
         return len(self.batches.split) / self.batches.batches_per_epoch
@@ -79,37 +75,105 @@ class Translation(Task):
     def n_held_out(self) -> int:
         return len(self.dataset.splits.get("val", ()))
 
+    # --- loss -----------------------------------------------------------------------------------------------
+
+    def loss(self, model: EncoderDecoder, *batch: Tensor) -> Tensor:
+        source, source_padding, tokens, targets, weight = batch
+        # Padding on the right of a target is read by nothing that counts: causal order is mask enough.
+        hidden = model.hidden(source, tokens, source_padding)
+        return weight * summed_loss_of_hidden(model, hidden, targets, self.config.train.label_smoothing)
+
+    @classmethod
+    def full_batch(cls, n_texts: int, seq_len: int) -> tuple[Tensor, ...]:
+        tokens = torch.zeros(n_texts, seq_len, dtype=torch.long)
+        return tokens, torch.ones(n_texts, seq_len, dtype=torch.bool)
+
+    @classmethod
+    def full_loss(cls, model: Any, batch: FullBatch) -> Tensor:
+        tokens, padding = batch.tensors
+        hidden = model.hidden(tokens, tokens, padding)
+        return summed_loss_of_any(
+            model, hidden, tokens, tokens.numel(), batch.train.label_smoothing, batch.on_gpu
+        )
+
+    # --- evaluation -----------------------------------------------------------------------------------------
+
     def evaluate(
         self, model: EncoderDecoder, dtype: torch.dtype, n_rows: int | None = None
     ) -> PairLoss | None:
         split = self.dataset.splits.get("val")
         if split is None:
             return None
-        part = split if n_rows is None else part_of_pairs(split, n_rows)
-        return evaluate_pairs(model, part, self.tokenizer, dtype=dtype)
+        subset = split if n_rows is None else subset_of_pairs(split, n_rows)
+        return evaluate_pairs(model, subset, self.tokenizer, dtype=dtype)
 
-    def metrics(self, measured: PairLoss) -> dict[str, float]:
-        return {"val_perplexity": round(measured.perplexity, 4)}
+    def metrics(self, result: PairLoss) -> dict[str, float]:
+        return {"val_perplexity": round(result.perplexity, 4)}
+
+    @classmethod
+    def evaluate_on(
+        cls, trained: TrainedModel, data: EvaluationData, options: EvaluationOptions
+    ) -> EvaluationReport:
+        """Measure how well an encoder-decoder predicts given translations, and how good its own are."""
+        split = data.prepared.splits[data.split]
+        forced = evaluate_pairs(trained.model, split, trained.tokenizer, dtype=options.dtype)
+        own = evaluate_translation(
+            trained, split.source_texts, split.target_texts, beams=options.beams, dtype=options.dtype
+        )
+        search = "greedily" if options.beams == 1 else f"by beam search with {options.beams} beams"
+        cut = f"; {own.n_cut:,} were cut where they became too long" if own.n_cut else ""
+        sections = (
+            Section(figures=pair_figures(forced, data.description)),
+            Section(text=f"Translated {search}{cut}:\n{own.scores}"),
+            Section(
+                text=f"{one_vocabulary(trained.tokenizer.vocab_size)};\n"
+                "BLEU and chrF compare any two models of the same sentences, under the same signature."
+            ),
+        )
+        return EvaluationReport(sections, forced.to_json() | own.to_json())
+
+    # --- reports --------------------------------------------------------------------------------------------
 
     def sample(self, model: EncoderDecoder) -> str:
         """The first held-out source, its translation by the model, and the reference."""
         return self.examples(model, 1, beams=1)
 
+    def final_sample(self, model: EncoderDecoder) -> str:
+        return self.examples(model, N_EXAMPLES)
+
     def examples(self, model: EncoderDecoder, n: int, **search: Any) -> str:
         """Held-out sources, each with its translation by the model and the reference."""
         split = self.dataset.splits.get("val", self.dataset.splits["train"])
         sources, references = split.source_texts[:n], split.target_texts[:n]
-        found = translate(_Run(model, self.tokenizer), sources, **search)
+        found = translate(TrainedModel(model, self.tokenizer), sources, **search)
         return "\n".join(map(_example, sources, [best.text for best, *_ in found], references))
+
+    def figures(self, result: PairLoss) -> tuple[Section, ...]:
+        line = (
+            f"held-out pairs (all {result.n_pairs:,}): {result.loss:.4f} nats per token, perplexity "
+            f"{result.perplexity:.2f}; {result.accuracy:.1%} of the tokens are the model's first choice"
+        )
+        return Section(text=line), vocabulary_note(self.tokenizer.vocab_size)
+
+    def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
+        return (
+            f"translate {run} YOUR.txt --beams 5",
+            f"eval {run}",
+            f"train {preset or 'translate'} data.source=YOUR.fr data.target=YOUR.en train.max_seconds=600",
+        )
+
+
+def pair_figures(result: PairLoss, description: str) -> tuple[Figure, ...]:
+    """The figures of given translations that were read as described."""
+    return (
+        *token_figures(result.loss, result.perplexity),
+        Figure("accuracy", f"{result.accuracy:.2%} of the tokens are the model's first choice"),
+        Figure("predicted", f"{result.n_tokens:,} tokens of {result.n_pairs:,} translations"),
+        Figure("read", description),
+    )
 
 
 def _example(source: str, found: str, reference: str) -> str:
     if found == reference:
         return f"{shortened(source)}\n  -> {shortened(found)} (as in the reference)"
     return f"{shortened(source)}\n  -> {shortened(found)}\n     reference: {shortened(reference)}"
-
-
-@dataclass(frozen=True)
-class _Run:
-    model: EncoderDecoder
-    tokenizer: Tokenizer

@@ -12,7 +12,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
 from clearformer.training.processes import Processes
 from clearformer.training.report import Reporter
-from clearformer.training.setup import resolve_auto
+from clearformer.training.setup import open_task
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.store.pretrained import pretrained_tokenizer
 
@@ -90,10 +90,9 @@ def begun(
     def begun(name: str, *settings: str, reporter: Reporter | None = None) -> Training:
         config = configure(*settings)
         device, processes = resolve_device("cpu"), Processes()
-        task = config.train.objective.open(config, pretrained_tokenizer(config), Reporter().preparing)
-        config = resolve_auto(config, task, device, processes)
+        task, config = open_task(config, device, processes, pretrained_tokenizer(config))
         training = Training(config, run_folder(name), task, device, processes, reporter or Reporter())
-        training.begin()
+        training.start()
         return training
 
     return begun

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from clearformer.data.text.batches import IGNORED
 from clearformer.errors import DataError, Interrupted
-from clearformer.evaluation.parts import evenly_spaced
+from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.training.loop import Training, TrainResult
 from clearformer.training.report import Reporter
 from clearformer.training.store.checkpoint import (

@@ -87,8 +87,8 @@ def test_of_the_same_task_everything_is_taken(
     training = begun("a", task, *settings, begin_with("first"), "train.ema=0.9", "seed=2")
 
     theirs = weights_of(run_folder("first"))
-    assert training.average is not None
-    for model in (training.model, training.average):
+    assert training.state.average is not None
+    for model in (training.model, training.state.average):
         assert model.state_dict().keys() == theirs.keys()
         assert all(torch.equal(weight, theirs[name]) for name, weight in model.state_dict().items())
 

@@ -6,7 +6,7 @@ import pytest
 from clearformer.data import PairSplit, Split
 from clearformer.data.labelled.preparing import LabelledSplit
 from clearformer.data.pairs.files import PairSide
-from clearformer.evaluation.parts import evenly_spaced, part_of_labelled, part_of_pairs, part_of_text
+from clearformer.evaluation.subsets import evenly_spaced, subset_of_labelled, subset_of_pairs, subset_of_text
 
 ROWS = [np.arange(10 * n, 10 * n + 1 + n % 3) for n in range(11)]  # of 1, 2 and 3 tokens
 ENDS = np.cumsum([len(row) for row in ROWS])
@@ -37,20 +37,20 @@ def test_places_in_a_very_large_split() -> None:
 def test_a_part_of_a_text_is_some_of_its_stretches(n: int, starts: list[int]) -> None:
     """Of 31 tokens there are four stretches of 7 and one of 3."""
     text = np.arange(100, 131)
-    part = part_of_text(Split("val", [text[:10], text[10:]], 31, 31), n, 7)
+    part = subset_of_text(Split("val", [text[:10], text[10:]], 31, 31), n, 7)
 
     assert part.name == "val"
     assert part.read(0, len(part)).tolist() == [t for at in starts for t in text[at : at + 7]]
 
 
-def test_a_part_of_pairs_has_the_same_pairs() -> None:
+def test_a_subset_of_pairs_has_the_same_pairs() -> None:
     sides = [
         PairSide(np.concatenate(ROWS) + add, ENDS, lambda add=add: [f"{text}+{add}" for text in TEXTS])
         for add in (0, 1000)
     ]
     pairs = PairSplit("val", (sides[0], sides[1]), np.arange(11) + 3, "x.tsv, line {}".format)
 
-    part = part_of_pairs(pairs, 4)
+    part = subset_of_pairs(pairs, 4)
 
     chosen = [1, 4, 6, 9]
     assert (part.name, len(part)) == ("val", 4)
@@ -62,11 +62,11 @@ def test_a_part_of_pairs_has_the_same_pairs() -> None:
     assert part.target_texts == [f"text {n}+1000" for n in chosen]
 
 
-def test_a_part_of_labelled_texts_has_the_same_texts() -> None:
+def test_a_subset_of_labelled_texts_has_the_same_texts() -> None:
     tokens = Split("val", [np.concatenate(ROWS)], 0, 0)
     texts = LabelledSplit("val", TEXTS, np.arange(11) % 4, tokens, ENDS, np.arange(11) + 2, "x.tsv")
 
-    part = part_of_labelled(texts, 3)
+    part = subset_of_labelled(texts, 3)
 
     chosen = [1, 5, 9]
     assert (part.name, len(part)) == ("val", 3)

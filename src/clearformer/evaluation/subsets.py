@@ -1,4 +1,4 @@
-"""A part of held-out data, evenly spaced over all of it and the same every time: what is read of it on the way."""
+"""Subsets of held-out data for evaluations on the way: evenly spaced, and the same every time."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,31 +11,31 @@ from clearformer.data.pairs.files import PairSide
 
 
 def evenly_spaced(n: int, total: int) -> np.ndarray:
-    """Which `n` of `total` things to take, [n] int64: the middle one of each n-th part of them."""
+    """The places of `n` of `total` things, [n] int64: the middle one of each n-th part of them."""
     return (2 * np.arange(n) + 1) * total // (2 * n)
 
 
-def part_of_text(split: Split, n: int, length: int) -> Split:
+def subset_of_text(split: Split, n: int, length: int) -> Split:
     """`n` of the stretches of a text that are `length` tokens long, as a text; its last may be shorter."""
     starts = length * evenly_spaced(n, -(-len(split) // length))
     return _split_of(split.name, [split.read(at, min(at + length, len(split))) for at in starts.tolist()])
 
 
-def part_of_pairs(split: PairSplit, n: int) -> PairSplit:
+def subset_of_pairs(split: PairSplit, n: int) -> PairSplit:
     """`n` of some pairs."""
     chosen = evenly_spaced(n, len(split))
 
-    def part(side: PairSide) -> PairSide:
+    def subset(side: PairSide) -> PairSide:
         rows = [side.row(index) for index in chosen.tolist()]
         return PairSide(
             np.concatenate(rows), _ends(rows), lambda: [side.texts[index] for index in chosen.tolist()]
         )
 
     source, target = split.sides
-    return PairSplit(split.name, (part(source), part(target)), chosen, split.place)
+    return PairSplit(split.name, (subset(source), subset(target)), chosen, split.place)
 
 
-def part_of_labelled(split: LabelledSplit, n: int) -> LabelledSplit:
+def subset_of_labelled(split: LabelledSplit, n: int) -> LabelledSplit:
     """`n` of some labelled texts."""
     chosen = evenly_spaced(n, len(split))
     rows = [split.row(index) for index in chosen.tolist()]
@@ -50,7 +50,7 @@ def part_of_labelled(split: LabelledSplit, n: int) -> LabelledSplit:
 
 
 def _split_of(name: str, rows: Sequence[np.ndarray]) -> Split:
-    return Split(name, rows, n_chars=0, n_bytes=0)  # which nobody asks of a part
+    return Split(name, rows, n_chars=0, n_bytes=0)  # which nobody asks of a subset
 
 
 def _ends(rows: Sequence[np.ndarray]) -> np.ndarray:

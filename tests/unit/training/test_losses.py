@@ -7,8 +7,8 @@ from torch import Tensor
 
 from clearformer.model import Transformer, build
 from clearformer.model.config import ModelConfig
-from clearformer.training import objective
-from clearformer.training.objective import (
+from clearformer.training import losses
+from clearformer.training.losses import (
     IGNORED,
     ChunkedLoss,
     in_chunks_is_faster,
@@ -101,7 +101,7 @@ def formula(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -
 def test_in_chunks_it_is_the_formula(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, smoothing: float, rows: int
 ) -> None:
-    monkeypatch.setattr(objective, "CHUNK_LOGITS", rows * V + V - 1)
+    monkeypatch.setattr(losses, "CHUNK_LOGITS", rows * V + V - 1)
     hidden = torch.randn(N, D, dtype=dtype, requires_grad=True)
     weight = torch.randn(V, D, dtype=dtype, requires_grad=True)
     targets = torch.randint(V, (N,))
@@ -115,7 +115,7 @@ def test_in_chunks_it_is_the_formula(
 
 
 def test_in_chunks_of_bfloat16_it_is_the_formula_but_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objective, "CHUNK_LOGITS", 2 * V)
+    monkeypatch.setattr(losses, "CHUNK_LOGITS", 2 * V)
     hidden, weight = (torch.randn(size, D).bfloat16().requires_grad_() for size in (N, V))
     exact_hidden, exact_weight = (tensor.detach().double().requires_grad_() for tensor in (hidden, weight))
     targets = torch.randint(V, (N,))

@@ -1,4 +1,4 @@
-"""What training makes small."""
+"""The losses of training: cross-entropies in nats, averaged or summed over the targets that count."""
 
 from typing import Any
 
@@ -56,6 +56,32 @@ def summed_loss_of_counted(
         return summed_loss(model.unembed(hidden), targets, label_smoothing)
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
     return ChunkedLoss.apply(hidden.to(dtype), model.embed.weight.to(dtype), targets, label_smoothing)  # type: ignore[return-value]
+
+
+def summed_loss_of_any(
+    model: Transformer,
+    hidden: Float[Tensor, "B T D"],
+    targets: Int[Tensor, "B T"],
+    n_targets: int,
+    label_smoothing: float,
+    at_once: bool,
+) -> Float[Tensor, ""]:
+    """`summed_loss_of_counted` of some targets, for measuring memory: how many count is known, and not which.
+
+    Args:
+        model: What unembeds.
+        hidden: The vectors of which some count.
+        targets: Theirs.
+        n_targets: How many count.
+        label_smoothing: As in `next_token_loss`.
+        at_once: Whether all logits are formed at once, as on a GPU.
+    """
+    rows, columns = torch.zeros(2, n_targets, dtype=torch.long)
+    targets = targets[rows, columns]
+    hidden = hidden[rows, columns]
+    if at_once:
+        return summed_loss(model.unembed(hidden), targets, label_smoothing)
+    return summed_loss_of_counted(model, hidden, targets, label_smoothing)
 
 
 def in_chunks_is_faster(model: Transformer, hidden: Float[Tensor, "N D"]) -> bool:

@@ -1,4 +1,4 @@
-"""What the terminal shows of prepared data: for each kind of data a summary, and a closer look."""
+"""Prepared data on the terminal: for each kind of data a summary, and a closer look."""
 
 import textwrap
 from abc import ABC, abstractmethod
@@ -20,6 +20,7 @@ from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.data.pairs.files import check_pair_contents
 from clearformer.data.shards import check_contents
 from clearformer.data.text.preparing import Progress
+from clearformer.errors import count
 from clearformer.text import Tokenizer, TokenizerConfig
 
 N_FREQUENT = 10
@@ -28,11 +29,11 @@ N_EXAMPLES = 3
 COUNTED_AT_ONCE = 1 << 22
 
 
-class Shown(ABC):
+class DatasetView(ABC):
     """Prepared data as a person looks at them."""
 
     files: str
-    """What their files are called."""
+    """The word for their files."""
     columns: tuple[str, ...]
     """Of the table of splits, after their names."""
 
@@ -41,7 +42,7 @@ class Shown(ABC):
 
     @abstractmethod
     def check(self) -> int:
-        """Reads all files, and gives their number.
+        """Read all files; returns their number.
 
         Raises:
             ShardError: one of them is not what was written.
@@ -49,7 +50,7 @@ class Shown(ABC):
 
     @abstractmethod
     def source(self) -> Iterable[str]:
-        """Lines that say what was prepared."""
+        """Lines about the source of the data."""
 
     @abstractmethod
     def row(self, split: Any) -> Sequence[str]:
@@ -72,7 +73,7 @@ class Shown(ABC):
         return {"folder": str(self.dataset.folder)} | self.dataset.manifest
 
     def print_summary(self) -> None:
-        """What was prepared, and the table of its splits."""
+        """Print the source of the data, and the table of its splits."""
         from rich.console import Console
         from rich.table import Table
 
@@ -92,7 +93,7 @@ class Shown(ABC):
             typer.echo(line)
 
 
-class ShownText(Shown):
+class TextView(DatasetView):
     """A running text."""
 
     dataset: Dataset
@@ -105,7 +106,7 @@ class ShownText(Shown):
     def source(self) -> Iterable[str]:
         source = self.dataset.manifest["source"]
         yield f"text       {source['description']}"
-        yield f"           {_count(source['n_documents'], 'document')}, {source['n_chars']:,} characters"
+        yield f"           {count(source['n_documents'], 'document')}, {source['n_chars']:,} characters"
 
     def row(self, split: Split) -> Sequence[str]:
         sizes = (f"{size:,}" for size in (split.n_chars, split.n_bytes, split.n_tokens))
@@ -127,7 +128,7 @@ class ShownText(Shown):
             typer.echo(f"most frequent: {'  '.join(tokens)}")
 
 
-class ShownPairs(Shown):
+class PairsView(DatasetView):
     """Pairs of lines in two languages."""
 
     dataset: PairDataset
@@ -141,7 +142,7 @@ class ShownPairs(Shown):
         source = self.dataset.manifest["source"]
         languages = f", {' to '.join(source['languages'])}" if source["languages"] else ""
         yield f"pairs      {source['description']}"
-        yield f"           {_count(source['n_pairs'], 'pair')}{languages}"
+        yield f"           {count(source['n_pairs'], 'pair')}{languages}"
 
     def row(self, split: PairSplit) -> Sequence[str]:
         sides = (split.source_lengths, split.target_lengths)
@@ -179,7 +180,7 @@ class ShownPairs(Shown):
         ]
 
 
-class ShownLabelled(Shown):
+class LabelledView(DatasetView):
     """Texts with labels."""
 
     dataset: LabelledDataset
@@ -193,8 +194,8 @@ class ShownLabelled(Shown):
         source = self.dataset.manifest["source"]
         yield f"texts      {source['description']}"
         yield (
-            f"           {_count(source['n_documents'], 'text')}, {source['n_chars']:,} characters, "
-            f"{_count(len(self.dataset.labels), 'label')}"
+            f"           {count(source['n_documents'], 'text')}, {source['n_chars']:,} characters, "
+            f"{count(len(self.dataset.labels), 'label')}"
         )
 
     def row(self, split: LabelledSplit) -> Sequence[str]:
@@ -230,19 +231,17 @@ class ShownLabelled(Shown):
         ]
 
 
-def prepared(data: Data, tokenizer: TokenizerConfig, *, check: bool = False, progress: Progress) -> Shown:
-    """The data prepared; with `check`, what is in the cache is read, and made again where it is damaged."""
+def prepare_view(
+    data: Data, tokenizer: TokenizerConfig, *, check: bool = False, progress: Progress
+) -> DatasetView:
+    """Prepare data and view them; with `check`, what is in the cache is read, and made again where it is damaged."""
     match prepare_data(data, tokenizer, check=check, progress=progress):
         case Dataset() as text:
-            return ShownText(text)
+            return TextView(text)
         case PairDataset() as pairs:
-            return ShownPairs(pairs)
+            return PairsView(pairs)
         case LabelledDataset() as texts:
-            return ShownLabelled(texts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+            return LabelledView(texts)
 
 
 def _first_text(split: Split, tokenizer: Tokenizer) -> str:

@@ -1,0 +1,36 @@
+"""Results of training runs as text."""
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from clearformer.cli.views.evaluation import section_lines
+from clearformer.presets import preset_of
+from clearformer.runs import name_of
+from clearformer.training.loop import TrainResult
+from clearformer.training.store.folder import RunFolder
+
+
+def result_text(result: TrainResult, folder: RunFolder) -> str:
+    """The held-out figures of a run, something by its model, and what to try next."""
+    step = result.progress.step
+    report = result.report(shlex.quote(name_of(folder)), preset_of(folder))
+    lines = [
+        f"\n{folder.path}: {step} step{'s' * (step != 1)} in {result.progress.seconds:.1f} s of training",
+        *(line for section in report.figures for line in section_lines(section)),
+        "",
+        report.sample,
+        "",
+        "Next:",
+        *(f"  {program_as_called()} {command}" for command in report.next_commands),
+    ]
+    return "\n".join(lines)
+
+
+def program_as_called() -> str:
+    """The words that a user types for this program: its name, or its path where the name is not found."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return "python -m clearformer"
+    return called.name if shutil.which(called.name) else str(called)

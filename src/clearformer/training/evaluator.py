@@ -1,0 +1,128 @@
+"""Evaluations on the way: how much of the held-out split is read, and which checkpoint is the best by it."""
+
+import copy
+import logging
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from clearformer.errors import CheckpointError
+from clearformer.model import Transformer
+from clearformer.training.config import TrainConfig
+from clearformer.training.nonfinite import NonFiniteValueError
+from clearformer.training.report import Reporter
+from clearformer.training.store.checkpoint import Progress, load_checkpoint, step_folder
+from clearformer.training.store.folder import RunFolder
+from clearformer.training.tasks import EvaluationResult, Task
+
+FORWARD_PASSES_IN_A_STEP = 3  # by FLOPs: one forward, and a backward pass of two
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HeldOutEvaluation:
+    """The evaluation of a model on some rows of the held-out split.
+
+    Attributes:
+        result: None where there is nothing to guess in those rows.
+        line: What a line in metrics.jsonl says of it.
+        is_whole: Whether the whole split was read.
+    """
+
+    result: EvaluationResult | None
+    line: dict[str, float]
+    is_whole: bool
+
+    @property
+    def loss(self) -> float | None:
+        return None if self.result is None else self.result.loss
+
+
+class Evaluator:
+    """Evaluates models on the held-out split of a run's task."""
+
+    def __init__(self, train: TrainConfig, task: Task) -> None:
+        self.train, self.task = train, task
+
+    @property
+    def rows_between_checkpoints(self) -> int | None:
+        """The rows that an evaluation without a checkpoint reads; None is all of them."""
+        return self.rows_within_share(self.train.eval_every)
+
+    @property
+    def rows_with_checkpoint(self) -> int | None:
+        """The rows by which checkpoints are compared; None is all of them."""
+        return self.rows_within_share(self.train.checkpoint_every)
+
+    def rows_within_share(self, n_steps: int | None) -> int | None:
+        """How much of the held-out split an evaluation after every `n_steps` reads; None is all of it.
+
+        As many rows as keep its forward passes at `train.eval_flops_fraction` of those steps' FLOPs.
+        """
+        if self.train.eval_flops_fraction is None or n_steps is None:
+            return None
+        steps = self.train.eval_flops_fraction * FORWARD_PASSES_IN_A_STEP * n_steps
+        n_rows = max(1, round(steps * self.task.rows_per_step))
+        return n_rows if n_rows < self.task.n_held_out else None
+
+    def evaluate(self, model: Transformer, n_rows: int | None) -> HeldOutEvaluation:
+        """Read so many rows of the held-out split, or all of them.
+
+        Raises:
+            NonFiniteValueError: the loss is not finite.
+        """
+        result = self.task.evaluate(model, getattr(torch, self.train.dtype), n_rows)
+        if result is None:
+            return HeldOutEvaluation(None, {}, n_rows is None)
+        if not math.isfinite(result.loss):
+            raise NonFiniteValueError("held-out loss")
+        share = 1.0 if n_rows is None else n_rows / self.task.n_held_out
+        line = {"val_loss": result.loss, "val_share": share, **self.task.metrics(result)}
+        return HeldOutEvaluation(result, line, n_rows is None)
+
+    # --- the best checkpoint --------------------------------------------------------------------------------
+
+    @property
+    def n_rows_compared(self) -> int:
+        """The number of rows by which checkpoints are compared."""
+        n_rows = self.rows_with_checkpoint
+        return self.task.n_held_out if n_rows is None else n_rows
+
+    def with_best(self, progress: Progress) -> Progress:
+        """The progress with this state as the best, where it is by its loss on what checkpoints are compared by."""
+        loss, best = progress.val_loss, progress.best_val_loss
+        if loss is None or (best is not None and best <= loss):
+            return progress
+        return replace(
+            progress, best_step=progress.step, best_val_loss=loss, best_n_rows=self.n_rows_compared
+        )
+
+    def remeasure_best(
+        self, progress: Progress, model: Transformer, folder: RunFolder, reporter: Reporter
+    ) -> Progress:
+        """Measure the best checkpoint on the rows by which later ones will be, where it was on others.
+
+        The losses of different rows say nothing about which state is better. Where that checkpoint is no longer
+        whole, the comparison begins anew.
+
+        Args:
+            progress: Where the run stands.
+            model: One of the run's, which stays as it is.
+            folder: The run's.
+            reporter: Told of it.
+        """
+        if progress.best_step is None or progress.best_n_rows == self.n_rows_compared:
+            return progress
+        try:
+            best = load_checkpoint(step_folder(folder.checkpoints, progress.best_step))
+        except CheckpointError as error:
+            logger.warning("%s; the best checkpoint is chosen among the later ones", error)
+            return replace(progress, best_step=None, best_val_loss=None, best_n_rows=None)
+        reporter.say(f"measuring step {progress.best_step}, the best so far, on the held-out data now read")
+        model = copy.deepcopy(model)
+        model.load_state_dict(best.model)
+        result = self.task.evaluate(model, getattr(torch, self.train.dtype), self.rows_with_checkpoint)
+        loss = None if result is None else result.loss
+        return replace(progress, best_val_loss=loss, best_n_rows=self.n_rows_compared)

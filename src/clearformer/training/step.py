@@ -1,0 +1,159 @@
+"""One step of training: micro-batches, gradients, clipping, learning rates, the update and the moving average.
+
+A step is a pure function of the weights, the optimisers' state, the seed and its own number: the batch and the
+dropout of step s are drawn from (seed, s). So what a checkpoint holds is all that is needed to go on exactly.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from clearformer.device import autocast, keep_freed_memory, seed_kernels
+from clearformer.model.fast.compiling import compile_step
+from clearformer.training.config import RunConfig
+from clearformer.training.limits import fraction_done
+from clearformer.training.nonfinite import NonFiniteValueError, first_nonfinite_module
+from clearformer.training.processes import Processes
+from clearformer.training.report import Reporter
+from clearformer.training.schedules import lr_factor
+from clearformer.training.store.checkpoint import Progress
+from clearformer.training.store.state import TrainState, move_average
+from clearformer.training.tasks import Task
+
+
+class StepResult(NamedTuple):
+    """The loss of a step's batch in nats, the norm of its gradient before clipping, and the learning rate."""
+
+    loss: float
+    grad_norm: float
+    lr: float
+
+
+class TrainStep:
+    """Takes the steps of a run: changes the weights and the optimisers' state, and nothing else."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        task: Task,
+        state: TrainState,
+        device: torch.device,
+        processes: Processes,
+    ) -> None:
+        self.config, self.settings, self.task, self.state = config, config.train, task, state
+        self.device, self.processes = device, processes
+        self.n_parts = processes.count * config.train.grad_accum_steps
+        self.model = state.model  # an attribute of its own: the compiler follows it, and not the whole state
+        self.parameters = list(state.model.parameters())  # the walk through the modules takes 0.2 ms
+        self.compute_loss: Callable[..., Tensor] = self.loss_of_batch
+
+    def prepare(self, reporter: Reporter, compiled: bool) -> None:
+        """Have all that steps need, outside the time that counts as training: memory, and a compiled step if asked."""
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        if compiled:
+            self.compile(reporter)
+
+    def compile(self, reporter: Reporter) -> None:
+        """Compile the loss of a batch; where that fails, go on without it and say so."""
+        start = time.perf_counter()
+        reporter.say("compiling the step (train.compile=false leaves this out)")
+        self.compute_loss = compile_step(self.loss_of_batch, dynamic=self.task.shapes_vary or None)
+        try:
+            self.compute_loss(*self.micro_batch(0, 0)).backward()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # of many kinds: a compiler without Python's headers, one that is too old
+            self.compute_loss = self.loss_of_batch
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            reporter.say(f"compiling failed, going on without it: {reason}")
+        else:
+            reporter.say(f"compiled in {time.perf_counter() - start:.0f} s")
+        self.model.zero_grad()
+
+    def take(self, progress: Progress) -> StepResult:
+        """Take the step after `progress`.
+
+        Raises:
+            NonFiniteValueError: the loss or the gradient is not finite; the weights are as they were.
+        """
+        step = progress.step
+        loss_of_batch = self.gradients(step)
+        norm_of_gradients = self.gradient_norm()
+        # The one transfer from the device in a step: whether the update may be applied is decided by both.
+        loss, norm = torch.stack([loss_of_batch, norm_of_gradients]).tolist()
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise NonFiniteValueError("gradient" if math.isfinite(loss) else "loss")
+        if self.settings.grad_clip_norm is not None and norm > self.settings.grad_clip_norm:
+            self.clip_gradients(norm_of_gradients, self.settings.grad_clip_norm)
+        lr = self.set_learning_rates(progress)
+        for optimizer in self.state.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        self.update_average(step)
+        return StepResult(loss, norm, lr)
+
+    def gradients(self, step: int) -> Tensor:
+        """Leave the batch's gradients in the parameters; returns its loss."""
+        seed_kernels(self.device, self.dropout_seed(step))
+        total = torch.zeros((), device=self.device)
+        for part in range(self.settings.grad_accum_steps):
+            loss = self.compute_loss(*self.micro_batch(step, part)) / self.settings.grad_accum_steps
+            loss.backward()
+            total += loss.detach()
+        self.processes.all_reduce_mean([p.grad for p in self.parameters if p.grad is not None] + [total])
+        return total
+
+    def dropout_seed(self, step: int) -> int:
+        """Dropout is drawn anew for each step and process, from the seed and the step alone."""
+        place = step * self.processes.count + self.processes.rank
+        return (self.config.seed * 1_000_003 + place) % 2**63
+
+    def micro_batch(self, step: int, part: int) -> list[Tensor]:
+        """One of the parts of the batch that this process reads, on the device."""
+        first = self.processes.rank * self.settings.grad_accum_steps
+        return [tensor.to(self.device) for tensor in self.task.batch(step, first + part, self.n_parts)]
+
+    def loss_of_batch(self, *batch: Tensor) -> Tensor:
+        """The loss, with the matrix products in the run's type."""
+        with autocast(self.device, self.settings.dtype):
+            return self.task.loss(self.model, *batch)
+
+    def gradient_norm(self) -> Tensor:
+        """The norm of all gradients together."""
+        return nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+
+    def clip_gradients(self, norm: Tensor, largest: float) -> None:
+        """Scale all gradients down together from their norm to the largest that is allowed."""
+        nn.utils.clip_grads_with_norm_(self.parameters, largest, norm)
+
+    def set_learning_rates(self, progress: Progress) -> float:
+        """Move every group to its rate at the step after `progress`; returns train.lr's."""
+        warmup = self.settings.warmup_steps
+        done = max(0.0, fraction_done(self.settings, progress, without_steps=warmup))
+        factor = lr_factor(self.settings.schedule, progress.step, warmup, done)
+        for optimizer in self.state.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak_lr"] * factor
+        return self.settings.lr * factor
+
+    def update_average(self, step: int) -> None:
+        """Move the average towards the weights; in the first steps more, so that they do not weigh on it."""
+        if self.state.average is not None and self.settings.ema is not None:
+            decay = min(self.settings.ema, (1 + step) / (10 + step))
+            move_average(self.state.average, self.model, decay)
+
+    def find_nonfinite(self, step: int) -> str | None:
+        """Compute a step's loss and gradients again, uncompiled, and name where a number stops being finite."""
+        seed_kernels(self.device, self.dropout_seed(step))
+        for part in range(self.settings.grad_accum_steps):
+            batch = self.micro_batch(step, part)
+            where = first_nonfinite_module(self.model, partial(self.loss_of_batch, *batch))
+            if where:
+                return where
+        return None

@@ -1,0 +1,215 @@
+"""Language modelling: a decoder predicts each token of a text from those before it."""
+
+import shlex
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from clearformer.data import Batches, Dataset, TextData, prepare
+from clearformer.decoding import generate
+from clearformer.errors import DataError, TokenizerError
+from clearformer.evaluation import Evaluation, evaluate_split
+from clearformer.evaluation.language_model import count_windows
+from clearformer.model import Decoder
+from clearformer.text import Tokenizer
+from clearformer.training.config import RunConfig
+from clearformer.training.losses import next_token_loss
+from clearformer.training.objectives import NextTokenObjective, ObjectiveSpec
+from clearformer.training.tasks.reports import (
+    EvaluationReport,
+    Figure,
+    Section,
+    one_vocabulary,
+    token_figures,
+    vocabulary_note,
+)
+from clearformer.training.tasks.task import (
+    EvaluationData,
+    EvaluationOptions,
+    FullBatch,
+    Progress,
+    Task,
+    TrainedModel,
+    check_rows_divide,
+    rows_of_part,
+    to_tensors,
+)
+
+SAMPLE_TOKENS = 400  # at the end of a run
+PROMPT, STRIDE, FIRST_TOKENS = "The ", 16, 40  # of the commands to try next
+NOT_LOSSLESS = "- (the tokens do not hold all of the text)"
+
+
+class NextTokenTask(Task):
+    """See `NextTokenObjective`."""
+
+    objective_type: ClassVar[type[ObjectiveSpec]] = NextTokenObjective
+    dataset: Dataset
+
+    def __init__(self, config: RunConfig, dataset: Dataset) -> None:
+        super().__init__(config, dataset)
+        assert isinstance(config.data, TextData)
+        if config.train.sample_every:
+            self.tokenizer.encode(config.train.sample_prompt)  # what would fail later fails now
+        self.batches = Batches(
+            dataset.splits["train"],
+            config.data.order,
+            config.train.batch_size,
+            config.model.max_seq_len,
+            config.seed,
+        )
+
+    @classmethod
+    def prepare(cls, config: RunConfig, tokenizer: Tokenizer | None, progress: Progress) -> Dataset:
+        assert isinstance(config.data, TextData)
+        return prepare(config.data, tokenizer or config.tokenizer, progress=progress)
+
+    def check_divides(self, n_parts: int) -> None:
+        check_rows_divide(self.config.train.batch_size, n_parts)
+
+    def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
+        """Inputs and targets, each [B T]."""
+        return to_tensors(
+            *self.batches.batch(step, rows_of_part(self.config.train.batch_size, part, n_parts))
+        )
+
+    def n_tokens(self, step: int) -> int:
+        return self.config.train.batch_size * self.config.model.max_seq_len
+
+    @property
+    def rows_per_step(self) -> float:
+        return self.config.train.batch_size
+
+    @property
+    def n_held_out(self) -> int:
+        split = self.dataset.splits.get("val")
+        return 0 if split is None else count_windows(len(split), self.config.model.max_seq_len)
+
+    def check_measurable(self) -> None:
+        n_tokens = len(self.dataset.splits.get("val", (0, 0)))
+        if n_tokens < 2:
+            raise DataError(
+                f"data.val_fraction: the held-out split has {n_tokens} token{'s' * (n_tokens != 1)}, and a prediction "
+                "needs two; hold out more, hold out nothing (data.val_fraction=0), or give a longer text"
+            )
+
+    # --- loss -----------------------------------------------------------------------------------------------
+
+    def loss(self, model: Decoder, *batch: Tensor) -> Tensor:
+        inputs, targets = batch
+        return next_token_loss(model(inputs), targets, self.config.train.label_smoothing)
+
+    @classmethod
+    def full_batch(cls, n_texts: int, seq_len: int) -> tuple[Tensor, ...]:
+        return (torch.zeros(n_texts, seq_len, dtype=torch.long),)
+
+    @classmethod
+    def full_loss(cls, model: Any, batch: FullBatch) -> Tensor:
+        [tokens] = batch.tensors
+        return next_token_loss(model(tokens), tokens, batch.train.label_smoothing)
+
+    # --- evaluation -----------------------------------------------------------------------------------------
+
+    def evaluate(self, model: Decoder, dtype: torch.dtype, n_rows: int | None = None) -> Evaluation | None:
+        split = self.dataset.splits.get("val")
+        if split is None:
+            return None
+        return evaluate_split(model, split, self.tokenizer, dtype=dtype, n_windows=n_rows)
+
+    @classmethod
+    def evaluate_on(
+        cls, trained: TrainedModel, data: EvaluationData, options: EvaluationOptions
+    ) -> EvaluationReport:
+        """Measure how well a decoder predicts a text."""
+        result = evaluate_split(
+            trained.model,
+            data.prepared.splits[data.split],
+            trained.tokenizer,
+            context=options.context,
+            stride=options.stride,
+            dtype=options.dtype,
+        )
+        note = one_vocabulary(trained.tokenizer.vocab_size)
+        if result.bits_per_char is not None:
+            note += ";\nbits per character and per byte compare any two models of the same text"
+        sections = (Section(figures=text_figures(result, data.description)), Section(text=f"{note}."))
+        return EvaluationReport(sections, result.to_json())
+
+    # --- reports --------------------------------------------------------------------------------------------
+
+    def sample(self, model: Decoder) -> str:
+        settings = self.config.train
+        [sample] = generate(
+            TrainedModel(model, self.tokenizer),
+            settings.sample_prompt,
+            max_new_tokens=settings.sample_tokens,
+            temperature=settings.sample_temperature,
+            seed=self.config.seed,
+        )
+        return sample.text
+
+    def final_sample(self, model: Decoder) -> str:
+        trained = TrainedModel(model, self.tokenizer)
+        [sample] = generate(trained, self.opening(), max_new_tokens=SAMPLE_TOKENS, temperature=0.8, seed=1)
+        return sample.text.strip("\n")
+
+    def opening(self) -> str:
+        """The beginning of a sample: a new line, or the training text's first token where it has no lines."""
+        if self.tokenizer.id_of("\n") is not None:
+            return "\n"
+        return self.tokenizer.decode(self.dataset.splits["train"].read(0, 1))
+
+    def figures(self, result: Evaluation) -> tuple[Section, ...]:
+        line = (
+            f"held-out text (all {result.n_tokens:,} tokens of it): {result.loss:.4f} nats per token, "
+            f"perplexity {result.perplexity:.2f}"
+        )
+        if result.bits_per_char is not None:
+            line += f", {result.bits_per_char:.3f} bits per character"
+        return Section(text=line), vocabulary_note(self.tokenizer.vocab_size)
+
+    def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
+        stride = f" --stride {STRIDE}" if self.config.model.max_seq_len > 2 * STRIDE else ""
+        return (
+            f"generate {run} --prompt {shlex.quote(self.prompt_to_try())} --temperature 0.8 --num 3",
+            f"eval {run}{stride}",
+            f"train {preset or 'quick'} data.path=YOUR.txt train.max_seconds=120",
+        )
+
+    def prompt_to_try(self) -> str:
+        """A prompt in English, or where the vocabulary cannot spell that, the training text's first word."""
+        try:
+            self.tokenizer.encode(PROMPT)
+        except TokenizerError:
+            text = self.dataset.splits["train"]
+            words = self.tokenizer.decode(text.read(0, min(len(text), FIRST_TOKENS))).split()
+            return words[0] if words else self.opening()
+        return PROMPT
+
+
+def text_figures(result: Evaluation, description: str) -> tuple[Figure, ...]:
+    """The figures of a text that was read as described."""
+    size = "" if result.n_chars is None else f" ({result.n_chars:,} characters, {result.n_bytes:,} bytes)"
+    return (
+        *token_figures(result.loss, result.perplexity),
+        Figure("bits per token", f"{result.bits_per_token:.4f}"),
+        Figure("bits per character", bits(result.bits_per_char)),
+        Figure("bits per byte", bits(result.bits_per_byte)),
+        Figure("mean entropy", f"{result.mean_entropy:.4f} nats: the loss that the model itself expects"),
+        Figure("predicted", f"{result.n_tokens:,} tokens{size}{unknown_tokens(result)}"),
+        Figure("read", f"{description}, context {result.context}, stride {result.stride}"),
+    )
+
+
+def bits(value: float | None) -> str:
+    """Bits per character or byte, or why there are none."""
+    return NOT_LOSSLESS if value is None else f"{value:.4f}"
+
+
+def unknown_tokens(result: Evaluation) -> str:
+    """How many of the tokens stand for what the vocabulary lacks."""
+    if not result.n_unknown:
+        return ""
+    share = result.n_unknown / result.n_tokens
+    return f", {result.n_unknown:,} of them ({share:.2%}) for what the vocabulary lacks"
