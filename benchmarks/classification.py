@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from clearformer.run import runs_folder
+from clearformer.files import runs_folder
 
 PLAIN = ["train.compile=false", "train.max_seconds=none", "train.checkpoint_every=none"]
 LOWERCASE = "tokenizer.lowercase=true"

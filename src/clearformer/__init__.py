@@ -2,7 +2,8 @@
 
 import clearformer as cf
 
-run = cf.load("runs/NAME")                        # run.model, run.tokenizer, run.config
+run = cf.train("quick", data={"path": "my.txt"}, train={"max_seconds": 60})
+run = cf.load("NAME")                             # run.model, run.tokenizer, run.config
 model = cf.build(cf.ModelConfig(vocab_size=65))   # an nn.Module: model(tokens) -> logits [B T V]
 logits, cache = model.run_with_cache(tokens)      # cache["blocks.0.attn.hook_pattern"]
 samples = cf.generate(run, "KING RICHARD II:\n", max_new_tokens=200, temperature=0.8, seed=1)
@@ -10,58 +11,76 @@ samples = cf.generate(run, "KING RICHARD II:\n", max_new_tokens=200, temperature
 [found] = cf.classify(run, ["Österreich"])        # of one that classifies: found.label, found.probability
 vectors = cf.lens.embed(run, "the bank").vectors  # of any, by layer
 run = cf.from_hf("gpt2-folder")                   # and cf.to_hf(run, "folder")
+run = cf.Run(model, tokenizer)                    # of a model from a loop of one's own; run.save("NAME") keeps it
 """
 
-from importlib import import_module
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Where each public name lives; imported at its first use, so that `import clearformer` costs nothing.
-_PUBLIC = {
-    "ModelConfig": "clearformer.model",
-    "RunConfig": "clearformer.training.config",
-    "build": "clearformer.model",
-    "classify": "clearformer.evaluation.classes.scores",
-    "from_hf": "clearformer.interop",
-    "generate": "clearformer.decoding",
-    "lens": "clearformer.lens",
-    "load": "clearformer.run",
-    "preset": "clearformer.presets",
-    "stream": "clearformer.decoding",
-    "to_hf": "clearformer.interop",
-    "translate": "clearformer.decoding",
-}
-_PACKAGES = ("generate", "lens")  # named themselves; the first is itself callable
-
 __all__ = [
+    "ClearformerError",
     "ModelConfig",
+    "Run",
     "RunConfig",
     "build",
     "classify",
+    "evaluate",
     "from_hf",
     "generate",
     "lens",
     "load",
+    "plan",
     "preset",
+    "register",
+    "search",
     "stream",
     "to_hf",
+    "tokenize",
+    "train",
     "translate",
 ]
 
+# Where a public name lives, if not in `api`; all are imported at their first use, so that `import clearformer` costs
+# nothing.
+_ELSEWHERE = {"ClearformerError": "clearformer.errors", "register": "clearformer.registry"}
+_PACKAGES = ("lens",)
+
 if TYPE_CHECKING:
     from clearformer import lens
-    from clearformer.decoding import generate, stream, translate
-    from clearformer.evaluation.classes.scores import classify
-    from clearformer.interop import from_hf, to_hf
-    from clearformer.model import ModelConfig, build
-    from clearformer.presets import preset
-    from clearformer.run import load
-    from clearformer.training.config import RunConfig
+    from clearformer.api import (
+        ModelConfig,
+        Run,
+        RunConfig,
+        build,
+        classify,
+        evaluate,
+        from_hf,
+        generate,
+        load,
+        plan,
+        preset,
+        search,
+        stream,
+        to_hf,
+        tokenize,
+        train,
+        translate,
+    )
+    from clearformer.errors import ClearformerError
+    from clearformer.registry import register
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name not in __all__:
         raise AttributeError(f"module 'clearformer' has no attribute {name!r}")
-    module = import_module(_PUBLIC[name])
-    return module if name in _PACKAGES else getattr(module, name)
+    if name in _PACKAGES:
+        return _import_module(f"clearformer.{name}")
+    value = getattr(_import_module(_ELSEWHERE.get(name, "clearformer.api")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

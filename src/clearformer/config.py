@@ -3,24 +3,31 @@
 A *section* is a `Spec` inside a `Spec` (`train.lr`). A *slot* is a union of specs told apart by `kind`
 (`model.position.kind`); a bare word is short for its kind (`model.position=rope`). Where an override changes a
 slot's kind, the fields that were set and that the new kind has too are kept; the others fall to its defaults.
+
+Python takes what the command line takes, and fails with the same line: `ModelConfig(position="rope")`,
+`ModelConfig(attention={"n_heads": 8})`, `RunConfig(**{"train.lr": 3e-4})`.
 """
 
 import re
 import tomllib
 import types
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib import metadata
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, Union, get_args, get_origin
 
 import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from clearformer.errors import ConfigError, did_you_mean, shortened, shown
+from clearformer.errors import ConfigError, SettingError, did_you_mean, shortened, shown
 
 NONE = "none"  # TOML has no null: an absent value is written as this word where the field allows it
+PARTS = "clearformer.parts"  # entry points by which an installed package names the modules of its own kinds
+OWN_KIND = "; a kind of your own is brought by --import FILE.py, in Python by importing it"
 LARGEST_FILE = 2**20  # bytes of settings; a run's are a few thousand
 LARGEST_WHOLE = 2**63 - 1  # what torch and NumPy count with
 
@@ -77,7 +84,19 @@ PathName = Annotated[Name, AfterValidator(_of_a_file)]
 """A setting that names a file or a folder; nothing would be the present folder."""
 
 
-class Spec(BaseModel):
+class _SpecType(type(BaseModel)):
+    """The type of all specs: what a user writes is read as the command line reads it, nested specs by pydantic."""
+
+    if not TYPE_CHECKING:  # a type checker goes by the fields
+
+        def __call__(cls, **settings: Any) -> Any:
+            try:
+                return super().__call__(**merge(cls, {}, nested(settings)))
+            except ValidationError as error:
+                raise _first_problem(cls, error) from None
+
+
+class Spec(BaseModel, metaclass=_SpecType):
     """A frozen group of settings. Unknown keys are refused with the nearest name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
@@ -199,41 +218,84 @@ def merge(
 
 def _merge_field(field: FieldInfo, old: Any, new: Any, path: str) -> Any:
     if variants := slot_variants(field):
-        return _merge_slot(field, variants, old or {}, new, path)
+        return _merge_slot(field, variants, old, new, path)
     if isinstance(field.annotation, type) and issubclass(field.annotation, Spec):
+        if isinstance(new, Spec):
+            return new
         if not isinstance(new, Mapping):
             example = next(iter(field.annotation.model_fields))
             raise ConfigError(
                 f"{path} is a section, not a value: set a key of it, such as {path}.{example}=..."
             )
-        if old is None and isinstance(field.default, Spec):
-            old = explicit(field.default)
-        return merge(field.annotation, old or {}, new, path + ".")
-    if new == NONE and _allows(type(None), field.annotation):
+        return merge(field.annotation, _settings(field.default if old is None else old), new, path + ".")
+    if isinstance(new, str) and new == NONE and _allows(type(None), field.annotation):
         return None
     if isinstance(new, bool) and not _allows(bool, field.annotation):  # pydantic would take true for 1
         raise ConfigError(f"{path} takes a value and is no switch; got {str(new).lower()}")
     return new
 
 
-def _merge_slot(
-    field: FieldInfo, variants: dict[str, type[Spec]], old: Mapping[str, Any], new: Any, path: str
-) -> dict[str, Any]:
+def _merge_slot(field: FieldInfo, variants: dict[str, type[Spec]], old: Any, new: Any, path: str) -> Any:
+    if isinstance(new, Spec):
+        return new
     if isinstance(new, str):
         new = {"kind": new}
     if not isinstance(new, Mapping):
         raise ConfigError(f"{path} takes one of {', '.join(variants)}; got {shown(new)}")
+    old = _settings(old or field.default)
     default_kind = getattr(field.default, "kind", next(iter(variants)))
-    old_kind = old.get("kind", default_kind)
-    kind = new.get("kind", old_kind)
+    kind = new.get("kind", old.get("kind", default_kind))
+    if isinstance(kind, str) and kind not in variants and load_installed_parts():
+        variants = slot_variants(field)
     if not isinstance(kind, str) or kind not in variants:
-        hint = did_you_mean(kind, variants) if isinstance(kind, str) else ""
+        hint = (did_you_mean(kind, variants) or OWN_KIND) if isinstance(kind, str) else ""
         raise ConfigError(f"{path}.kind is one of {', '.join(variants)}; got {shown(kind)}{hint}")
-    if not old and isinstance(field.default, Spec):
-        old = explicit(field.default)
     kept = {k: v for k, v in old.items() if k in variants[kind].model_fields}
     others = {k: v for k, v in new.items() if k != "kind"}
     return merge(variants[kind], kept | {"kind": kind}, others, path + ".", variants)
+
+
+@cache
+def load_installed_parts() -> bool:
+    """Import what installed packages name as their parts, once; returns whether there is any.
+
+    Raises:
+        ConfigError: one of them cannot be imported.
+    """
+    found = metadata.entry_points(group=PARTS)
+    for each in found:
+        try:
+            each.load()
+        except Exception as error:
+            raise ConfigError(
+                f"the parts {each.value!r} of an installed package cannot be imported: {type(error).__name__}: "
+                f"{shown(str(error))}"
+            ) from error
+    return bool(found)
+
+
+def _settings(old: Any) -> Mapping[str, Any]:
+    """What a section or slot holds, as settings to lay others over."""
+    return explicit(old) if isinstance(old, Spec) else old if isinstance(old, Mapping) else {}
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in which `{"train.lr": 1}` stands for `{"train": {"lr": 1}}`; of two for one key the later wins."""
+    done: dict[str, Any] = {}
+    for key, value in settings.items():
+        first, dot, rest = key.partition(".")
+        if dot:
+            value, before = nested({rest: value}), done.get(first)
+            value = _joined(before, value) if isinstance(before, Mapping) else value
+        elif isinstance(value, Mapping):
+            value = nested(value)
+        done[first] = value
+    return done
+
+
+def _joined(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    both = {key for key in before if isinstance(before[key], Mapping) and isinstance(after.get(key), Mapping)}
+    return {**before, **after} | {key: _joined(before[key], after[key]) for key in both}
 
 
 def _allows(value_type: type, annotation: Any) -> bool:
@@ -322,15 +384,15 @@ def resolve(spec_type: type[SpecT], *layers: Mapping[str, Any]) -> SpecT:
         raise _first_problem(spec_type, error) from None
 
 
-def _first_problem(spec_type: type[Spec], error: ValidationError) -> ConfigError:
+def _first_problem(spec_type: type[Spec], error: ValidationError) -> SettingError:
     problems: list[Any] = error.errors(include_url=False)
     first = problems[0]
     key = _written(_without_tags(spec_type, first["loc"]))
     if first["type"] == "value_error":  # raised by a check of ours, whose message says it all
         message = first["msg"].removeprefix("Value error, ")
-        return ConfigError(f"{key}: {message}" if key else message)
+        return SettingError(f"{key}: {message}" if key else message)
     of_key = takewhile(lambda each: _written(_without_tags(spec_type, each["loc"])) == key, problems)
-    return ConfigError(f"{key} {short_problem(*of_key)}" if key else short_problem(first))
+    return SettingError(f"{key} {short_problem(*of_key)}" if key else short_problem(first))
 
 
 def short_problem(*problems: Mapping[str, Any]) -> str:

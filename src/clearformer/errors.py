@@ -28,6 +28,10 @@ class ConfigError(UserError):
     """A configuration key is unknown, ill-typed, or does not fit the others."""
 
 
+class SettingError(ConfigError):
+    """A setting's value is ill-typed or out of its range."""
+
+
 class DataError(UserError):
     """A text, or a file of texts, cannot be used as it is."""
 

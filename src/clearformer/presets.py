@@ -15,7 +15,7 @@ from clearformer.model.feedforward import GELU, ReLU, ReLU2
 from clearformer.model.init import GPT2, Gaussian, Xavier
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 from clearformer.model.positions import Learned, NoPositions, RoPE, Sinusoidal
-from clearformer.run import find_run
+from clearformer.runs import find_run
 from clearformer.text import BPETokenizerSpec, GPT2TokenizerSpec, WordPieceTokenizerSpec
 from clearformer.training.config import TRAIN_MAY_CHANGE, RunConfig, TrainConfig
 from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective
@@ -379,12 +379,28 @@ def resolve_run(arguments: list[str], config_file: Path | None) -> RunConfig:
         ConfigError: one line for the first thing wrong.
         RunError: there is no such run to begin with.
     """
-    name, given = split_arguments(arguments, config_file)
+    return resolve_settings(*split_arguments(arguments, config_file))
+
+
+def resolve_settings(name: str, given: list[dict[str, Any]]) -> RunConfig:
+    """A run's configuration from a preset's name and the settings to lay over it; see `resolve_run`."""
     begin_with = preset(name)
     layers = [explicit(begin_with), *given]
     if name == "auto":
         layers[0] = explicit(auto_for(resolve(RunConfig, *_one_source(layers))))
-    if pretrained := _pretrained(layers):
+    return _resolve_with_pretrained(begin_with, layers)
+
+
+def resolve_changes(begin_with: RunConfig, given: list[dict[str, Any]]) -> RunConfig:
+    """A configuration with other settings laid over it; see `resolve_run`."""
+    return _resolve_with_pretrained(begin_with, [explicit(begin_with), *given], given)
+
+
+def _resolve_with_pretrained(
+    begin_with: RunConfig, layers: list[dict[str, Any]], named_in: list[dict[str, Any]] | None = None
+) -> RunConfig:
+    layers = list(layers)
+    if pretrained := _pretrained(layers if named_in is None else named_in):
         folder = find_run(pretrained)
         layers.insert(1, _like(folder.read_config(), begin_with))
         layers.append({"train": {"pretrained": str(folder.path.resolve())}})
@@ -392,7 +408,18 @@ def resolve_run(arguments: list[str], config_file: Path | None) -> RunConfig:
 
 
 def resolve_resumed(folder: RunFolder, arguments: list[str], config_file: Path | None) -> RunConfig:
-    """The configuration that the same kind of arguments describe for a run that goes on.
+    """The configuration that the same kind of arguments describe for a run that goes on; see `resumed_settings`.
+
+    Raises:
+        ConfigError: one line for the first thing wrong.
+        RunError: config.toml is missing.
+    """
+    name, given = split_arguments(arguments, config_file)
+    return resumed_settings(folder, name if name in arguments else None, given)
+
+
+def resumed_settings(folder: RunFolder, name: str | None, given: list[dict[str, Any]]) -> RunConfig:
+    """The configuration with which a run goes on, from a preset's name, if one is given, and settings.
 
     They may be those by which it began, or name only what is to change. What no setting says is as the run has it;
     what a named preset says must be the run's own (`train.setup.going_on` compares), but for what may change. `auto`
@@ -403,14 +430,12 @@ def resolve_resumed(folder: RunFolder, arguments: list[str], config_file: Path |
         RunError: config.toml is missing.
     """
     begun = folder.read_config()
-    name, given = split_arguments(arguments, config_file)
-    is_named = name in arguments
-    if is_named and name == "auto" and preset_of(folder) != "auto":
+    if name == "auto" and preset_of(folder) != "auto":
         raise ConfigError(
             f"auto: {folder.path} was begun by another preset; leave it out to go on with the run"
         )
-    if is_named and name != "auto":
-        wanted = resolve_run(arguments, config_file)
+    if name is not None and name != "auto":
+        wanted = resolve_settings(name, given)
     else:
         layers = [explicit(begun), *given]
         if pretrained := _pretrained(given):

@@ -1,37 +1,127 @@
-"""Runs by their names or folders: finding, listing and loading them, and reading what they were trained on."""
+"""A run: a model with its tokeniser and its settings, and what one does with it."""
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
+from html import escape
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
 
-from clearformer.data import Prepared, prepare_data
-from clearformer.device import resolve_device
-from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean, shortened, shown
-from clearformer.files import is_file, runs_folder, user_path
-from clearformer.model import Transformer, build_undrawn
+from clearformer.decoding import generate, search, stream, translate
+from clearformer.errors import ClearformerError, RunError, UserError
+from clearformer.evaluation.classes.scores import classify
+from clearformer.files import user_path
+from clearformer.interop import from_hf as import_hf
+from clearformer.interop import to_hf
+from clearformer.interop.mapping.matching import ArchitectureMatch
+from clearformer.model import Transformer
+from clearformer.run_scores import evaluate
+from clearformer.runs import Loaded, name_of, new_run, read_run, run_config, write_run
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
-from clearformer.training.store.checkpoint import MODEL, STATE, best_step, list_checkpoints, step_of, verify
-from clearformer.training.store.folder import RunFolder
-
-TIMES_LISTED = 20  # checkpoints, while training deletes them
+from clearformer.training.store.folder import RunFolder, read_metrics
+from clearformer.training.store.state import weights_of
 
 
-@dataclass(frozen=True)
 class Run:
-    """A trained run, ready to use: the model in evaluation mode, its tokeniser and its configuration."""
+    """A model with its tokeniser and its settings: a run that was opened, or a model from a loop of one's own.
 
-    folder: RunFolder
-    config: RunConfig
-    model: Transformer
-    tokenizer: Tokenizer
-    step: int
+        run = cf.load("NAME")
+        run = cf.Run(model, tokenizer)        # then run.save("NAME") keeps it
+
+    Its methods are the functions of the same names, with the run as their first argument.
+
+    Attributes:
+        model: On its device; in evaluation mode, where it was opened.
+        tokenizer: The one that it was trained with.
+        config: All settings; of a model from elsewhere those with which its task begins.
+        step: How many steps it was trained for; 0, where that is not known.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        config: RunConfig | None = None,
+        *,
+        folder: RunFolder | None = None,
+        step: int = 0,
+        labels: tuple[str, ...] | None = None,
+    ) -> None:
+        """A run of a model and the tokeniser that it was trained with.
+
+        Args:
+            model: Made by `build`.
+            tokenizer: Of this package, made by `tokenize` or by a tokeniser's spec.
+            config: The settings; where not given, those with which the model's task begins.
+            folder: Where it is kept, if anywhere.
+            step: How many steps it was trained for.
+            labels: The names of its classes, where it classifies.
+
+        Raises:
+            UserError: one of the two is of another type, or the tokeniser has tokens that the model does not.
+        """
+        check_fit(model, tokenizer)
+        self.model, self.tokenizer, self.step = model, tokenizer, step
+        self.config = run_config(model.config, labels, tokenizer.kind) if config is None else config
+        self._folder = folder
+        self._has_own_weights = True  # and not a mean of several checkpoints
+
+    generate = generate
+    stream = stream
+    search = search
+    translate = translate
+    classify = classify
+    evaluate = evaluate
+
+    def export(self, target: str | Path) -> ArchitectureMatch:
+        """Write the model as a folder that transformers loads, or as one file for llama.cpp (`NAME.gguf`).
+
+        Raises:
+            ConfigError: the model is no architecture of theirs; the settings that differ from the nearest are named.
+            RunError: there is something in the target already.
+            DiskError: it cannot be written.
+        """
+        if str(target).endswith(".gguf"):
+            from clearformer.interop.gguf import to_gguf
+
+            return to_gguf(self, target)
+        return to_hf(self, target)
+
+    def save(self, name_or_path: str | Path) -> "Run":
+        """Keep the model, its tokeniser and its settings in a folder; `load` opens it as any other run.
+
+        Args:
+            name_or_path: A name under the runs' folder, or a path (with a slash in it) to a new or empty folder.
+
+        Returns:
+            The run in its folder.
+
+        Raises:
+            RunError: the name is taken or is none, or the folder holds something.
+            DiskError: it cannot be written.
+        """
+        target = folder_for(name_or_path)
+        folder = write_run(
+            target, self.config, self.tokenizer, weights_of(self.model), self.step, self._text_sha256()
+        )
+        return Run(self.model, self.tokenizer, self.config, folder=folder, step=self.step)
+
+    @property
+    def folder(self) -> RunFolder:
+        """Where the run is kept.
+
+        Raises:
+            RunError: it is kept nowhere.
+        """
+        if self._folder is None:
+            raise RunError("this run is kept in no folder; run.save(NAME) makes one")
+        return self._folder
+
+    @property
+    def name(self) -> str:
+        """What `load` finds it by: its name, or its path; "model" where it is kept nowhere."""
+        return "model" if self._folder is None else name_of(self._folder)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -39,68 +129,84 @@ class Run:
         name = self.config.train.dtype
         return torch.float32 if name == "auto" else getattr(torch, name)
 
+    @property
+    def n_parameters(self) -> int:
+        """Parameters of the model; one that two parts share counts once."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
 
-def list_runs() -> list[RunFolder]:
-    """The runs in the runs' folder, by name."""
-    return [RunFolder(path.parent) for path in sorted(runs_folder().glob("*/config.toml"))]
+    @cached_property
+    def val_loss(self) -> float | None:
+        """The held-out loss that metrics.jsonl tells of this step, in nats; None where it tells none."""
+        if self._folder is None or not self._has_own_weights:
+            return None
+        try:
+            lines = read_metrics(self._folder.metrics_file)
+        except (ClearformerError, OSError):
+            return None
+        return next((line.get("val_loss") for line in reversed(lines) if line["step"] == self.step), None)
 
+    def facts(self) -> dict[str, str]:
+        """What to know of it at first: name, family, parameters, step, held-out loss."""
+        loss = "-" if self.val_loss is None else f"{self.val_loss:.4f}"
+        return {
+            "run": self.name,
+            "family": self.model.config.family,
+            "parameters": f"{self.n_parameters:,}",
+            "step": f"{self.step:,}",
+            "held-out loss": loss,
+        }
 
-def find_run(name_or_path: str | Path) -> RunFolder:
-    """The folder of a run given by its name or by a path.
+    def __repr__(self) -> str:
+        facts = self.facts()
+        loss = "" if self.val_loss is None else f", held-out loss {facts['held-out loss']}"
+        return f"Run({facts['run']!r}, {facts['family']}, {facts['parameters']} parameters, step {facts['step']}{loss})"
 
-    Raises:
-        RunError: there is no such run (with the nearest name).
-    """
-    for path in (runs_folder() / name_or_path, user_path(name_or_path)):
-        if str(name_or_path) and is_file(path / "config.toml"):
-            return RunFolder(path)
-    name = shortened(str(name_or_path))
-    names = [folder.path.name for folder in list_runs()]
-    hint = did_you_mean(name, names) or (f"; there are {', '.join(names[:8])}" if names else "")
-    raise RunError(f"there is no run {name!r}: no config.toml in {runs_folder() / name}{hint}")
-
-
-def name_of(folder: RunFolder) -> str:
-    """What `find_run` finds a run's folder by: its name, or its path where it is not in the runs' folder."""
-    name = folder.path.name
-    is_there = (runs_folder() / name).resolve() == folder.path.resolve()
-    return name if is_there else str(folder.path)
-
-
-def new_run(name: str) -> RunFolder:
-    """The folder for a new run.
-
-    Raises:
-        RunError: the name is no plain name, or is taken.
-    """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
-        raise RunError(f"--run: {shown(name)} is no name for a run; use letters, digits, '.', '_' and '-'")
-    path = runs_folder() / name
-    folder = RunFolder(path)
-    if folder.config_file.exists():
-        raise RunError(
-            f"--run: {path} exists; go on with it by --resume, choose another name, or delete the folder"
+    def _repr_html_(self) -> str:
+        """The same as a notebook shows it."""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
+            for name, value in self.facts().items()
         )
-    if path.exists() and not folder.is_left_over():
-        raise RunError(f"--run: {path} exists and holds no run; choose another name, or delete it")
-    return folder
+        return f"<table>{rows}</table>"
+
+    def _text_sha256(self) -> str:
+        """Of what it was trained on; nothing where that is not known."""
+        try:
+            return (self._folder.trained_on() if self._folder else None) or ""
+        except RunError:
+            return ""
 
 
-def free_name(stem: str) -> str:
-    """A name for a new run: `stem` in the letters a name may have, or `stem-2`, `stem-3` ... where it is taken.
+def check_fit(model: Any, tokenizer: Any) -> None:
+    """Raise UserError where two things are no model and its tokeniser."""
+    if not isinstance(model, Transformer):
+        raise UserError(f"a run's model is made by clearformer.build(...); got {type(model).__name__}")
+    if not isinstance(tokenizer, Tokenizer):
+        raise UserError(f"a run's tokenizer is one of clearformer's; got {type(tokenizer).__name__}")
+    n_known = model.embed.num_embeddings
+    if tokenizer.vocab_size > n_known:
+        raise UserError(
+            f"the tokenizer has {tokenizer.vocab_size:,} tokens and the model knows {n_known:,} "
+            "(vocab_size): they do not belong together"
+        )
 
-    Where `stem` has none of them, it is `run`.
+
+def folder_for(name_or_path: str | Path) -> Path:
+    """Where a run of a name or path is to be kept.
+
+    Raises:
+        RunError: there is something already, or the name is none.
     """
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:80].strip("-._") or "run"
-    number, name = 1, stem
-    while (runs_folder() / name).exists():
-        number += 1
-        name = f"{stem}-{number}"
-    return name
+    if isinstance(name_or_path, str) and "/" not in name_or_path and "\\" not in name_or_path:
+        return new_run(name_or_path, "name", "choose another name, or delete it").path
+    path = user_path(name_or_path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise RunError(f"{path} exists and is not an empty folder; choose another, or delete it")
+    return path
 
 
 def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "auto", average: int = 1) -> Run:
-    """A run's model, tokeniser and configuration.
+    """Open a run: its model in evaluation mode, its tokeniser and its configuration.
 
     Args:
         name_or_path: A name under the runs' folder, or a path to a run's folder.
@@ -113,141 +219,27 @@ def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "au
         CheckpointError: a checkpoint is damaged.
         ConfigError: there is no such device here.
     """
-    folder = find_run(name_or_path)
-    config, tokenizer = folder.read_config(), folder.read_tokenizer()
-    where = resolve_device(device, key="device")
-    model = build_undrawn(config.model)
-    path, weights = find_weights(folder, checkpoint, average)
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        first = str(error).splitlines()[-1].strip()
-        raise CheckpointError(f"{path / MODEL} does not fit {folder.config_file}: {first}") from None
-    return Run(folder, config, model.to(where).eval(), tokenizer, step_of(path))
+    run = run_of(read_run(name_or_path, checkpoint, device, average))
+    run._has_own_weights = average == 1
+    return run
 
 
-def find_weights(folder: RunFolder, checkpoint: str, average: int) -> tuple[Path, dict[str, Tensor]]:
-    """A checkpoint's folder and its weights, or the mean of them and of those before; see `load`.
-
-    A run under way deletes old checkpoints: where one is gone before it is read, they are listed anew.
-    """
-    for _ in range(TIMES_LISTED):
-        path = find_checkpoint(folder, checkpoint)
-        paths = [path] if average == 1 else last_checkpoints(folder, step_of(path), average)
-        try:
-            return path, mean_weights(paths)
-        except CheckpointError:
-            if all(each.is_dir() for each in paths):
-                raise
-    raise CheckpointError(f"{folder.checkpoints}: checkpoints are deleted faster than they are read")
-
-
-def mean_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the weights of some checkpoints, each verified; summed in float64.
-
-    Of a run's last checkpoints it is often better than each of them (Vaswani et al. 2017, 6.1, take five).
-
-    Raises:
-        CheckpointError: one of them is damaged, or they are not of one model.
-    """
-    first = _verified_weights(checkpoints[0])
-    if len(checkpoints) == 1:
-        return first
-    shapes = {name: weight.shape for name, weight in first.items()}
-    sums = {name: weight.double() for name, weight in first.items()}
-    for path in checkpoints[1:]:
-        weights = _verified_weights(path)
-        if {name: weight.shape for name, weight in weights.items()} != shapes:
-            raise CheckpointError(f"{path / MODEL}: its weights are not those of {checkpoints[0] / MODEL}")
-        for name, weight in weights.items():
-            sums[name] += weight
-    return {name: (total / len(checkpoints)).to(first[name].dtype) for name, total in sums.items()}
-
-
-def _verified_weights(checkpoint: Path) -> dict[str, Tensor]:
-    verify(checkpoint, MODEL, STATE)
-    try:
-        return load_file(checkpoint / MODEL)
-    except SafetensorError as error:
-        raise CheckpointError(f"{checkpoint / MODEL}: damaged: {error}") from None
-
-
-def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
-    """The checkpoint of a step and those before it, `n` of them, the newest first.
-
-    Raises:
-        RunError: there are fewer.
-    """
-    if n < 1:
-        raise RunError(f"--average: at least 1 checkpoint; got {n}")
-    paths = [path for path in list_checkpoints(folder.checkpoints) if step_of(path) <= step]
-    if len(paths) < n:
-        raise RunError(
-            f"--average: {folder.path} has {len(paths)} checkpoint{'s' * (len(paths) != 1)} up to step {step}, and "
-            f"{n} are asked for; train.keep_last sets how many stay, and train.checkpoint_every how often one is made"
-        )
-    return paths[:n]
-
-
-def find_checkpoint(folder: RunFolder, which: str) -> Path:
-    """The folder of a checkpoint: `latest`, `best`, or a step's number.
-
-    Raises:
-        RunError: the run has no such checkpoint.
-        CheckpointError: which one is the best stands in a damaged one.
-    """
-    steps = {step_of(path): path for path in list_checkpoints(folder.checkpoints)}
-    if not steps:
-        raise RunError(f"{folder.path} has no checkpoint yet; train it with --resume")
-    if which == "latest":
-        return steps[max(steps)]
-    if which == "best":
-        best = best_step(folder.checkpoints)
-        if best not in steps:
-            raise RunError(f"--checkpoint: no checkpoint of {folder.path} was evaluated; take latest")
-        return steps[best]
-    by_number = {str(step): path for step, path in steps.items()}
-    if which in by_number:
-        return by_number[which]
-    raise RunError(
-        f"--checkpoint: {folder.path} has no checkpoint {shown(which)}; there are latest, best and the steps "
-        f"{', '.join(str(step) for step in sorted(steps))}"
-    )
-
-
-@dataclass(frozen=True)
-class OwnData:
-    """What a run was trained on, in its own tokens.
-
-    Attributes:
-        prepared: Its splits by name, and how they were made.
-        changed: Whether it is another text now than the run was trained on: then what is held out may have been
-            training text.
-    """
-
-    prepared: Prepared
-    changed: bool
-
-
-def read_own_data(run: Run, *, allow_changed: bool = False) -> OwnData:
-    """The data that a run was trained on, compared with what they were then.
-
-    Whatever measures a run on its own data reads them here.
+def from_hf(folder: str | Path, name: str | None = None) -> Run:
+    """Make a run of a model that transformers saved: it evaluates, samples, translates and opens like any other.
 
     Args:
-        run: Of any kind.
-        allow_changed: Whether data that have changed since are taken as they are, instead of refused.
+        folder: With config.json, model.safetensors and a tokenizer.
+        name: The run's, under the runs' folder; the folder's own where not given, as far as that can be a run's.
 
     Raises:
-        DataError: they have changed since, or cannot be read.
-        RunError: the run was imported and has none, or its env.json does not tell what they were.
+        RunError: the folder holds no model, or the name is taken.
+        ConfigError: config.json asks for what clearformer's models do not have, or for code.
+        CheckpointError: the tensors are damaged, or not those that config.json speaks of.
+        TokenizerError: there is no tokenizer, or none that can be read.
     """
-    run.folder.trained_on()  # refuses an imported run before data are read that are not its own
-    prepared = prepare_data(run.config.data, run.tokenizer, max_tokens=run.config.model.max_seq_len)
-    difference = run.folder.difference_of_text(prepared.manifest["source"]["sha256"])
-    if difference and not allow_changed:
-        raise DataError(
-            f"{difference}, so that held-out text may be training text: put back what was there, measure on other "
-            "data (--data FILE), or take them as they are (--changed-data)"
-        )
-    return OwnData(prepared, difference is not None)
+    return run_of(import_hf(folder, name))
+
+
+def run_of(loaded: Loaded) -> Run:
+    """What was read from a run's folder, as a run."""
+    return Run(loaded.model, loaded.tokenizer, loaded.config, folder=loaded.folder, step=loaded.step)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from clearformer.config import resolve
 from clearformer.data import Data, PairsData, Prepared, prepare_data
 from clearformer.errors import ConfigError, RunError, UserError
-from clearformer.run import Run, read_own_data
+from clearformer.runs import RunLike, read_own_data
 from clearformer.training.tasks import task_type
 from clearformer.training.tasks.reports import EvaluationReport, Section
 from clearformer.training.tasks.task import EvaluationData, EvaluationOptions, TrainedModel
@@ -40,7 +40,7 @@ class DataChoice:
         return " ".join(self.files) or self.split
 
 
-def evaluate_run(run: Run, choice: DataChoice, options: EvaluationOptions) -> EvaluationReport:
+def evaluate_run(run: RunLike, choice: DataChoice, options: EvaluationOptions) -> EvaluationReport:
     """Evaluate a run by what it is trained for.
 
     The values for JSON say in `data_changed` whether the run's own data are others than it was trained on; it is null
@@ -66,7 +66,7 @@ class _Chosen(NamedTuple):
     changed: bool | None
 
 
-def own_data(run: Run, choice: DataChoice) -> _Chosen:
+def own_data(run: RunLike, choice: DataChoice) -> _Chosen:
     """A split of the data that the run was trained on.
 
     Raises:
@@ -88,7 +88,7 @@ def own_data(run: Run, choice: DataChoice) -> _Chosen:
     return _Chosen(data, own.changed)
 
 
-def other_data(run: Run, choice: DataChoice) -> _Chosen:
+def other_data(run: RunLike, choice: DataChoice) -> _Chosen:
     """All of some files, as data of the kind that the run was trained on.
 
     Raises:
@@ -103,7 +103,7 @@ def other_data(run: Run, choice: DataChoice) -> _Chosen:
     return _Chosen(data, None)
 
 
-def training_data(run: Run) -> Prepared:
+def training_data(run: RunLike) -> Prepared:
     """The data that the run was trained on, refused where they have changed."""
     return read_own_data(run).prepared
 

@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "clearformer"
 # Each part and those it builds on; what these build on in turn is open to it too.
 BUILDS_ON = {
     "errors": set(),
+    "results": {"errors"},
     "files": {"errors"},
     "config": {"errors"},
     "device": {"config"},
@@ -20,17 +21,22 @@ BUILDS_ON = {
     "cost": {"model"},
     "text": {"config", "files"},
     "data": {"text"},
-    "decoding": {"model", "text"},
+    "decoding": {"model", "text", "results"},
     "evaluation": {"model", "data", "decoding"},
     "training": {"device", "cost", "model", "text", "data", "decoding", "evaluation"},
-    "run": {"training"},
-    "run_evaluation": {"run"},
+    "runs": {"training"},
+    "run_evaluation": {"runs"},
+    "run_scores": {"run_evaluation"},
     "auto": {"training"},
-    "interop": {"run"},
-    "lens": {"run"},
-    "bench": {"interop"},
+    "interop": {"runs"},
+    "lens": {"decoding"},
+    "planning": {"training"},
+    "registry": {"training"},
+    "testing": {"registry"},
+    "run": {"interop", "run_scores"},
+    "bench": {"run"},
 }
-TOGETHER = {"__init__", "presets"}  # bring the parts together, and may import any of them
+TOGETHER = {"__init__", "api", "presets"}  # bring the parts together, and may import any of them
 COMMAND_LINE = {"__main__", "cli"}  # may import everything; nobody else imports these
 
 

@@ -60,7 +60,7 @@ def device() -> Iterator[torch.device]:
         return torch.device("other" if name == "cuda" else name)
 
     with other_device() as device, pytest.MonkeyPatch.context() as patch:
-        for module in ("clearformer.training.loop", "clearformer.run"):
+        for module in ("clearformer.training.loop", "clearformer.runs"):
             patch.setattr(f"{module}.resolve_device", resolve)
         yield device
 

@@ -55,7 +55,7 @@ def run_of(config: ModelConfig, tokenizer: Any = TOKENIZER) -> Run:
     model = build(config.replace(vocab_size=tokenizer.vocab_size)).eval()
     for parameter in model.parameters():
         parameter.add_(0.3 * torch.randn_like(parameter))
-    return Run(RunFolder(Path("tiny")), run_config(model.config), model, tokenizer, step=0)
+    return Run(model, tokenizer, run_config(model.config), folder=RunFolder(Path("tiny")))
 
 
 @pytest.mark.parametrize("name", MODELS)

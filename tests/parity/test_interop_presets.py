@@ -20,11 +20,12 @@ from clearformer.data import LabelledData
 from clearformer.decoding import generate
 from clearformer.decoding.translations import translate
 from clearformer.errors import ConfigError
-from clearformer.interop import from_hf, to_hf
+from clearformer.interop import to_hf
 from clearformer.interop.mapping.matching import match_architecture
 from clearformer.model import build
 from clearformer.presets import PRESETS, preset
-from clearformer.run import Run, load, new_run
+from clearformer.run import Run, from_hf, load
+from clearformer.runs import new_run
 from clearformer.text import specials_of
 from clearformer.training.config import RunConfig
 from clearformer.training.store.checkpoint import Checkpoint, Progress, save_checkpoint

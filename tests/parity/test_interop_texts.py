@@ -16,8 +16,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from clearformer.decoding import generate
 from clearformer.decoding.translations import translate
-from clearformer.interop import from_hf, to_hf
-from clearformer.run import Run
+from clearformer.interop import to_hf
+from clearformer.run import Run, from_hf
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()

@@ -305,7 +305,7 @@ def test_a_spec_made_in_python_is_checked_too() -> None:
         ConfigError, match="'warmpu': Cosine of kind 'cosine' has no 'warmpu'; did you mean 'warmup'"
     ):
         Cosine.model_validate({"warmpu": 3})
-    with pytest.raises(ValidationError, match="finite"):
+    with pytest.raises(ConfigError, match="finite"):
         Train(lr=math.nan)
     with pytest.raises(ValidationError, match="frozen"):
         Train().lr = 3  # type: ignore[misc]
@@ -447,7 +447,7 @@ def test_toml_reads_back_to_an_equal_spec(chosen: dict[str, Any]) -> None:
 def test_toml_of_a_model_reads_back_to_an_equal_model(chosen: dict[str, Any]) -> None:
     try:
         config = ModelConfig(**chosen)
-    except (ConfigError, ValidationError):  # parts that do not fit, numbers out of range
+    except ConfigError:  # parts that do not fit, numbers out of range
         assume(False)
         return
     assert resolve(ModelConfig, tomllib.loads(to_toml(config))) == config

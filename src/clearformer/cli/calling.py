@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from clearformer.errors import did_you_mean, nearest, shortened
 # Newer versions of typer bring a copy of click: its exceptions and classes are recognised by their names.
 UsageError: Any = typer.BadParameter.__mro__[1]
 HELP = ["--help", "-h"]
+IMPORT = "Run this Python file first: it registers kinds of your own (may be given more than once)."
 DEBUG = "Show where in the code an error came from."
 
 
@@ -32,7 +34,7 @@ def call(app: typer.Typer, name: str, arguments: list[str], enable_debug: Callab
     """
     command = get_command(app)
     command.context_settings["help_option_names"] = HELP
-    add_debug(command, enable_debug)
+    add_common_options(command, enable_debug)
     for each in commands_of(command):
         each.rich_markup_mode = None
         hide_types_of_arguments(each)
@@ -47,8 +49,15 @@ def call(app: typer.Typer, name: str, arguments: list[str], enable_debug: Callab
     return 0
 
 
-def add_debug(command: Any, enable_debug: Callable[[], None]) -> None:
-    """Give a command --debug, or each of a group's commands."""
+def add_common_options(command: Any, enable_debug: Callable[[], None]) -> None:
+    """Give a command --debug and --import, or each of a group's commands."""
+
+    def run_files(files: list[Path] | None) -> None:
+        if files:
+            from clearformer.registry import import_parts
+
+            for file in files:
+                import_parts(file)
 
     def enable(value: bool) -> None:
         if value:
@@ -58,13 +67,17 @@ def add_debug(command: Any, enable_debug: Callable[[], None]) -> None:
         debug: Annotated[
             bool, typer.Option("--debug", help=DEBUG, callback=enable, expose_value=False, is_eager=True)
         ] = False,
+        own_parts: Annotated[
+            list[Path] | None,
+            typer.Option("--import", metavar="FILE.py", help=IMPORT, callback=run_files, expose_value=False),
+        ] = None,
     ) -> None: ...
 
     carrier = typer.Typer(add_completion=False)
     carrier.command()(only)
-    [option] = (param for param in get_command(carrier).params if param.name == "debug")
+    options = [param for param in get_command(carrier).params if param.name in ("debug", "own_parts")]
     for each in commands_of(command):
-        each.params.append(option)
+        each.params.extend(options)
 
 
 def hide_types_of_arguments(command: Any) -> None:

@@ -1,12 +1,21 @@
 """Text from a trained model: samplers, the loop with its cache, beam search, translation, streaming."""
 
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search
-from clearformer.decoding.continuations import Continuation, search
+from clearformer.decoding.continuations import Continuation, search, search_texts
+from clearformer.decoding.given import Text, Texts
 from clearformer.decoding.loop import Completion, NewToken, collect, generate_tokens
 from clearformer.decoding.mode import autocast_to, evaluating
 from clearformer.decoding.samplers import Sampling, random_stream
-from clearformer.decoding.samples import Prompt, Sample, encode_prompt, generate, stream
-from clearformer.decoding.translations import Translation, translate
+from clearformer.decoding.samples import (
+    Prompt,
+    Sample,
+    encode_prompt,
+    generate,
+    sample_texts,
+    stream,
+    stream_text,
+)
+from clearformer.decoding.translations import Translation, translate, translate_texts
 
 __all__ = [
     "BeamSearch",
@@ -17,6 +26,8 @@ __all__ = [
     "Prompt",
     "Sample",
     "Sampling",
+    "Text",
+    "Texts",
     "Translation",
     "autocast_to",
     "beam_search",
@@ -26,7 +37,11 @@ __all__ = [
     "generate",
     "generate_tokens",
     "random_stream",
+    "sample_texts",
     "search",
+    "search_texts",
     "stream",
+    "stream_text",
     "translate",
+    "translate_texts",
 ]

@@ -3,13 +3,17 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from clearformer.decoding.beam import Hypothesis, beam_search, search_settings
-from clearformer.decoding.samples import Prompt, Run, continuer, encode_prompt
+from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
+from clearformer.decoding.given import Text
+from clearformer.decoding.samples import Prompt, Run, continuer, prompt_of
 from clearformer.errors import UserError
+from clearformer.model import Transformer
+from clearformer.results import Result
+from clearformer.text import Tokenizer
 
 
-@dataclass(frozen=True)
-class Continuation:
+@dataclass(frozen=True, repr=False)
+class Continuation(Result):
     """One of the likeliest continuations of a prompt.
 
     Attributes:
@@ -40,7 +44,7 @@ class Continuation:
 
 def search(
     run: Run,
-    prompt: str,
+    prompt: Text,
     *,
     max_new_tokens: int = 200,
     beams: int = 5,
@@ -70,21 +74,34 @@ def search(
             `num` or `max_new_tokens` is not what it must be.
     """
     settings = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)
-    if not 1 <= num <= beams:
-        raise UserError(f"num: from 1 to the number of beams, {beams}; got {num}")
-    model, encoded, eos = continuer(run), encode_prompt(run, prompt), run.tokenizer.eos_id
-    [found] = beam_search(model, [encoded.tokens], max_new_tokens, settings, eos, num)
-    return [_continuation(run, encoded, hypothesis) for hypothesis in found]
+    return search_texts(run.model, run.tokenizer, prompt, settings, max_new_tokens=max_new_tokens, num=num)
 
 
-def _continuation(run: Run, prompt: Prompt, found: Hypothesis) -> Continuation:
+def search_texts(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    prompt: Text,
+    settings: BeamSearch,
+    *,
+    max_new_tokens: int = 200,
+    num: int = 1,
+) -> list[Continuation]:
+    """The likeliest continuations by a model; see `search`."""
+    if not 1 <= num <= settings.beams:
+        raise UserError(f"num: from 1 to the number of beams, {settings.beams}; got {num}")
+    decoder, encoded, eos = continuer(model), prompt_of(model, tokenizer, prompt), tokenizer.eos_id
+    [found] = beam_search(decoder, [encoded.tokens], max_new_tokens, settings, eos, num)
+    return [_continuation(tokenizer, encoded, hypothesis) for hypothesis in found]
+
+
+def _continuation(tokenizer: Tokenizer, prompt: Prompt, found: Hypothesis) -> Continuation:
     return Continuation(
         prompt.text,
-        run.tokenizer.decode(found.tokens),
+        tokenizer.decode(found.tokens),
         found.tokens,
         found.logprob,
         found.score,
-        "eos" if found.tokens[-1] == run.tokenizer.eos_id else "length",
+        "eos" if found.tokens[-1] == tokenizer.eos_id else "length",
         len(prompt.tokens),
         prompt.n_tokens_read,
     )

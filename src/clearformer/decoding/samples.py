@@ -1,11 +1,17 @@
-"""Text in, text out: `generate` for whole samples, `stream` for one as it is written."""
+"""Text in, text out: `generate` for whole samples, `stream` for one as it is written.
+
+Both take a run; `sample_texts` and `stream_text` are the same of a model and a tokeniser.
+"""
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from clearformer.config import resolve
 from clearformer.decoding.decode_state import context_start
+from clearformer.decoding.given import Text, Texts, ids_of, text_of, texts_of, with_specials, words_of
 from clearformer.decoding.loop import (
     Completion,
     FinishReason,
@@ -18,6 +24,7 @@ from clearformer.decoding.samplers import Sampling, random_stream
 from clearformer.decoding.writer import Writer
 from clearformer.errors import UserError
 from clearformer.model import Decoder, Transformer
+from clearformer.results import Result
 from clearformer.text import Tokenizer
 
 MOST_SAMPLES = 100_000  # of one prompt at once; another seed gives others
@@ -34,8 +41,8 @@ class Run(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
 
-@dataclass(frozen=True)
-class Prompt:
+@dataclass(frozen=True, repr=False)
+class Prompt(Result):
     """A prompt as the model reads it.
 
     Attributes:
@@ -54,8 +61,8 @@ class Prompt:
         return self.n_tokens_read < len(self.tokens)
 
 
-@dataclass(frozen=True)
-class Sample:
+@dataclass(frozen=True, repr=False)
+class Sample(Result):
     """One continuation of one prompt.
 
     Attributes:
@@ -87,9 +94,63 @@ class Sample:
         return self.n_prompt_tokens_read < self.n_prompt_tokens
 
 
+def sample_texts(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    prompts: Texts,
+    sampling: Sampling,
+    *,
+    max_new_tokens: int = 200,
+    num: int = 1,
+    seed: int = 0,
+    stop: str | Sequence[str] = (),
+    compiled: bool = False,
+) -> list[Sample]:
+    """`num` samples of the first prompt, then `num` of the second, ...; see `generate`."""
+    if not 1 <= num <= MOST_SAMPLES:
+        raise UserError(f"num: from 1 to {MOST_SAMPLES:,}; got {num}")
+    given = [prompt_of(model, tokenizer, text) for text in texts_of(prompts)]
+    each = [prompt for prompt in given for _ in range(num)]
+    writers = [Writer(tokenizer, _stops(stop)) for _ in each]
+    streams = [random_stream(seed, number) for _ in given for number in range(num)]
+    new_tokens = _continue(
+        model, tokenizer, each, writers, sampling, streams, max_new_tokens=max_new_tokens, compiled=compiled
+    )
+    completions = collect(new_tokens, len(each))
+    return [_sample(*parts) for parts in zip(each, completions, map(_whole_text, writers), strict=True)]
+
+
+def stream_text(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    prompt: Text,
+    sampling: Sampling,
+    *,
+    max_new_tokens: int = 200,
+    seed: int = 0,
+    stop: str | Sequence[str] = (),
+    compiled: bool = False,
+) -> Generator[str, None, Sample]:
+    """One continuation piece by piece; see `stream`."""
+    encoded = prompt_of(model, tokenizer, prompt)
+    writer = Writer(tokenizer, _stops(stop))
+    check_something_to_do([encoded.tokens], max_new_tokens)
+    new_tokens = _continue(
+        model,
+        tokenizer,
+        [encoded],
+        [writer],
+        sampling,
+        [random_stream(seed, 0)],
+        max_new_tokens=max_new_tokens,
+        compiled=compiled,
+    )
+    return _pieces(encoded, new_tokens, writer)
+
+
 def generate(
     run: Run,
-    prompt: str | Sequence[str],
+    prompt: Texts = "",
     *,
     max_new_tokens: int = 200,
     temperature: float = 1.0,
@@ -108,7 +169,8 @@ def generate(
 
     Args:
         run: A model and its tokeniser.
-        prompt: What to continue. An empty one begins with <bos>, or else with a newline.
+        prompt: What to continue, as text or as the ids of its tokens [T], or several of them. An empty one begins with
+            <bos>, or else with a newline.
         max_new_tokens: Tokens to add, at most; <eos> and stop strings end a sample sooner.
         temperature: 0 is greedy; this and the next four are explained at `Sampling`.
         top_k: See `Sampling`.
@@ -122,25 +184,26 @@ def generate(
 
     Raises:
         ConfigError: a setting is out of its range.
-        TokenizerError: a prompt holds a character that the tokeniser lacks.
+        TokenizerError: a prompt holds a character or an id that the tokeniser lacks.
         UserError: the run's model continues no texts, a prompt is empty and there is nothing to begin with, or
             `num`, `seed`, `stop` or `max_new_tokens` is not what it must be.
     """
-    if not 1 <= num <= MOST_SAMPLES:
-        raise UserError(f"num: from 1 to {MOST_SAMPLES:,}; got {num}")
-    sampling = _sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    given = [prompt] if isinstance(prompt, str) else list(prompt)
-    prompts = [encoded for text in given for encoded in [encode_prompt(run, text)] * num]
-    writers = [Writer(run.tokenizer, _texts(stop)) for _ in prompts]
-    numbers = [number for _ in given for number in range(num)]
-    new_tokens = _continue(run, prompts, numbers, max_new_tokens, sampling, seed, writers, compiled)
-    completions = collect(new_tokens, len(prompts))
-    return [_sample(*parts) for parts in zip(prompts, completions, map(_whole_text, writers), strict=True)]
+    return sample_texts(
+        run.model,
+        run.tokenizer,
+        prompt,
+        _sampling(temperature, top_k, top_p, min_p, repetition_penalty),
+        max_new_tokens=max_new_tokens,
+        num=num,
+        seed=seed,
+        stop=stop,
+        compiled=compiled,
+    )
 
 
 def stream(
     run: Run,
-    prompt: str,
+    prompt: Text = "",
     *,
     max_new_tokens: int = 200,
     temperature: float = 1.0,
@@ -158,12 +221,16 @@ def stream(
     returns (`sample = yield from stream(...)`). Arguments and errors are those of `generate`, and an error is raised
     before the first piece is asked for.
     """
-    sampling = _sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    encoded = encode_prompt(run, prompt)
-    writer = Writer(run.tokenizer, _texts(stop))
-    check_something_to_do([encoded.tokens], max_new_tokens)
-    new_tokens = _continue(run, [encoded], [0], max_new_tokens, sampling, seed, [writer], compiled)
-    return _pieces(encoded, new_tokens, writer)
+    return stream_text(
+        run.model,
+        run.tokenizer,
+        prompt,
+        _sampling(temperature, top_k, top_p, min_p, repetition_penalty),
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        stop=stop,
+        compiled=compiled,
+    )
 
 
 def _pieces(prompt: Prompt, arriving: Iterator[NewToken], writer: Writer) -> Generator[str, None, Sample]:
@@ -178,31 +245,36 @@ def _pieces(prompt: Prompt, arriving: Iterator[NewToken], writer: Writer) -> Gen
     return _sample(prompt, collect(new_tokens, 1)[0], "".join(pieces))
 
 
-def continuer(run: Run) -> Decoder:
-    """A run's model, if it continues texts.
+def continuer(model: Transformer) -> Decoder:
+    """A model, if it continues texts.
 
     Raises:
         UserError: it is of another family.
     """
-    if isinstance(run.model, Decoder):
-        return run.model
-    family = run.model.config.family
+    if isinstance(model, Decoder):
+        return model
+    family = model.config.family
     way_out = "use clearformer translate" if family == "encoder-decoder" else "take a decoder's run"
     raise UserError(f"this run's model is an {family}, and only a decoder continues a text: {way_out}")
 
 
-def encode_prompt(run: Run, text: str) -> Prompt:
+def encode_prompt(run: Run, text: Text) -> Prompt:
+    """A prompt as a run's model reads it; see `prompt_of`."""
+    return prompt_of(run.model, run.tokenizer, text)
+
+
+def prompt_of(model: Transformer, tokenizer: Tokenizer, text: Text) -> Prompt:
     """A prompt's tokens, <bos> before them where there is one; what an empty prompt begins with is no part of it.
 
     Raises:
-        TokenizerError: the text holds a character that the tokeniser lacks.
+        TokenizerError: the text holds a character or an id that the tokeniser lacks.
         UserError: the text is empty and there is nothing to begin with.
     """
-    tokenizer = run.tokenizer
+    given = text_of(text)
     before = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
-    tokens = before + tokenizer.encode(text).tolist() or _beginning(tokenizer)
-    n_tokens_read = len(tokens) - context_start(len(tokens), run.model.config.max_seq_len)
-    return Prompt(text, tokens, n_tokens_read)
+    tokens = with_specials(ids_of(tokenizer, given), before) or _beginning(tokenizer)
+    n_tokens_read = len(tokens) - context_start(len(tokens), model.config.max_seq_len)
+    return Prompt(words_of(tokenizer, given), tokens, n_tokens_read)
 
 
 def _beginning(tokenizer: Tokenizer) -> list[int]:
@@ -215,22 +287,23 @@ def _beginning(tokenizer: Tokenizer) -> list[int]:
 
 
 def _continue(
-    run: Run,
+    model: Transformer,
+    tokenizer: Tokenizer,
     prompts: Sequence[Prompt],
-    numbers: Sequence[int],
-    max_new_tokens: int,
-    sampling: Sampling,
-    seed: int,
     writers: Sequence[Writer],
+    sampling: Sampling,
+    streams: Sequence[np.random.Generator],
+    *,
+    max_new_tokens: int,
     compiled: bool,
 ) -> Iterator[NewToken]:
     return generate_tokens(
-        continuer(run),
+        continuer(model),
         [prompt.tokens for prompt in prompts],
         max_new_tokens,
         sampling,
-        [random_stream(seed, number) for number in numbers],
-        eos_id=run.tokenizer.eos_id,
+        streams,
+        eos_id=tokenizer.eos_id,
         stop=lambda row, token: writers[row].push(token),
         compiled=compiled,
     )
@@ -266,5 +339,5 @@ def _sampling(
     return resolve(Sampling, settings)
 
 
-def _texts(stop: str | Sequence[str]) -> Sequence[str]:
+def _stops(stop: str | Sequence[str]) -> Sequence[str]:
     return [stop] if isinstance(stop, str) else stop

@@ -6,19 +6,21 @@ from typing import Literal
 
 import torch
 
-from clearformer.decoding.beam import Hypothesis, beam_search, search_settings
+from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
+from clearformer.decoding.given import Texts, ids_of, texts_of, with_specials
 from clearformer.decoding.mode import autocast_to
 from clearformer.decoding.samples import Run
 from clearformer.errors import TokenizerError, UserError
-from clearformer.model import EncoderDecoder
+from clearformer.model import EncoderDecoder, Transformer
+from clearformer.results import Result
 from clearformer.text import Tokenizer, located
 
 LONGER_BY = 50  # new tokens beyond twice the source's; Vaswani et al. 2017, 6.1, allow 50 beyond its length
 BATCH_TOKENS = 1024
 
 
-@dataclass(frozen=True)
-class Translation:
+@dataclass(frozen=True, repr=False)
+class Translation(Result):
     """One translation of one sentence.
 
     Attributes:
@@ -41,7 +43,7 @@ EMPTY = Translation("", [], 0.0, 0.0, cut=False)
 
 def translate(
     run: Run,
-    sentences: Sequence[str],
+    sentences: Texts,
     *,
     beams: int = 5,
     length_penalty: float = 1.0,
@@ -59,7 +61,7 @@ def translate(
 
     Args:
         run: An encoder-decoder and its tokeniser.
-        sentences: What to translate.
+        sentences: What to translate, as texts or as the ids of their tokens [T]; one by itself is a list of one.
         beams: See `BeamSearch`; 1 is greedy.
         length_penalty: The exponent alpha of the penalty.
         length_penalty_kind: `hf` or `gnmt`; see `HuggingFaceLength` and `GNMTLength`.
@@ -78,13 +80,38 @@ def translate(
         UserError: the run's model does not translate, a sentence is longer than the model's positions, or `n_best`,
             `max_new_tokens` or `batch_tokens` is not what it must be.
     """
-    search = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)
-    model, bos, eos = translator(run)
+    return translate_texts(
+        run.model,
+        run.tokenizer,
+        sentences,
+        search_settings(beams, length_penalty, length_penalty_kind, early_stopping),
+        n_best=n_best,
+        max_new_tokens=max_new_tokens,
+        batch_tokens=batch_tokens,
+        dtype=dtype,
+        place=place,
+    )
+
+
+def translate_texts(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    sentences: Texts,
+    search: BeamSearch,
+    *,
+    n_best: int = 1,
+    max_new_tokens: int | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    dtype: torch.dtype | None = None,
+    place: Callable[[int], str] = lambda number: f"sentence {number}",
+) -> list[list[Translation]]:
+    """The best translations by a model; see `translate`."""
+    model, bos, eos = translator(model, tokenizer)
     if batch_tokens < 1:
         raise UserError(f"batch_tokens: at least 1; got {batch_tokens}")
     limit = model.config.max_seq_len
-    sources = encode_sources(run.tokenizer, sentences, eos, limit, place)
-    found = [[EMPTY]] * len(sentences)
+    sources = encode_sources(tokenizer, texts_of(sentences), eos, limit, place)
+    found = [[EMPTY]] * len(sources)
     with autocast_to(model.embed.weight.device, dtype):
         for batch in batches([len(source) for source in sources], batch_tokens):
             hypotheses = beam_search(
@@ -97,7 +124,7 @@ def translate(
                 [sources[i] for i in batch],
             )
             for i, of_sentence in zip(batch, hypotheses, strict=True):
-                found[i] = [_translation(run.tokenizer, hypothesis, eos) for hypothesis in of_sentence]
+                found[i] = [_translation(tokenizer, hypothesis, eos) for hypothesis in of_sentence]
     return found
 
 
@@ -106,13 +133,13 @@ def longest_of(n_source: int, max_new_tokens: int | None) -> int:
     return 2 * n_source + LONGER_BY if max_new_tokens is None else max_new_tokens
 
 
-def translator(run: Run) -> tuple[EncoderDecoder, int, int]:
-    """A run's model, and the tokens that begin and end what it writes.
+def translator(model: Transformer, tokenizer: Tokenizer) -> tuple[EncoderDecoder, int, int]:
+    """A model that translates, and the tokens that begin and end what it writes.
 
     Raises:
         UserError: the model is of another family, or the tokeniser has no such tokens.
     """
-    model, bos, eos = run.model, run.tokenizer.bos_id, run.tokenizer.eos_id
+    bos, eos = tokenizer.bos_id, tokenizer.eos_id
     if not isinstance(model, EncoderDecoder):
         raise UserError(
             f"this run's model is of family {model.config.family}, and only an encoder-decoder translates"
@@ -126,7 +153,7 @@ def translator(run: Run) -> tuple[EncoderDecoder, int, int]:
 
 def encode_sources(
     tokenizer: Tokenizer,
-    sentences: Sequence[str],
+    sentences: Sequence[str | list[int]],
     eos: int,
     limit: int,
     place: Callable[[int], str],
@@ -140,8 +167,9 @@ def encode_sources(
     sources = []
     for number, sentence in enumerate(sentences, start=1):
         try:
-            ids = tokenizer.encode(sentence).tolist() if sentence.strip() else None
-            sources.append([] if ids is None else [*tokenizer.before_source, *ids, eos])
+            is_empty = not (sentence.strip() if isinstance(sentence, str) else sentence)
+            ids = [] if is_empty else ids_of(tokenizer, sentence)
+            sources.append([] if is_empty else with_specials(ids, tokenizer.before_source, [eos]))
         except TokenizerError as error:
             raise located(error, place(number)) from None
     too_long = [i for i, source in enumerate(sources) if len(source) > limit]

@@ -16,7 +16,7 @@ from clearformer.interop.mapping.matching import ArchitectureMatch, match_archit
 from clearformer.interop.reading import CONFIG
 from clearformer.interop.tokenizers.folder import tokenizer_documents
 from clearformer.interop.writing import SpecialIds, write_json, write_model
-from clearformer.run import Run, load
+from clearformer.runs import RunLike, read_run
 from clearformer.training.store.checkpoint import MODEL, read_progress, step_folder
 from clearformer.training.store.folder import read_metrics
 from clearformer.training.store.state import weights_of
@@ -24,7 +24,7 @@ from clearformer.training.store.state import weights_of
 CARD = "README.md"
 
 
-def to_hf(run: Run | str | Path, folder: str | Path, checkpoint: str = "latest") -> ArchitectureMatch:
+def to_hf(run: RunLike | str | Path, folder: str | Path, checkpoint: str = "latest") -> ArchitectureMatch:
     """Write a run as config.json, model.safetensors, tokenizer.json and what goes with them.
 
     Args:
@@ -42,8 +42,8 @@ def to_hf(run: Run | str | Path, folder: str | Path, checkpoint: str = "latest")
     """
     target = user_path(folder)
     check_empty_folder(target)
-    if not isinstance(run, Run):
-        run = load(run, checkpoint, device="cpu")
+    if isinstance(run, str | Path):
+        run = read_run(run, checkpoint, device="cpu")
     fitted = match_architecture(run.config.model)
     with folder_made_whole(target, CONFIG) as unfinished:
         _write(run, fitted, unfinished)
@@ -66,7 +66,7 @@ def check_empty_folder(folder: Path) -> None:
         raise RunError(f"{folder} exists and is not an empty folder; choose another, or delete it")
 
 
-def _write(run: Run, fitted: ArchitectureMatch, folder: Path) -> None:
+def _write(run: RunLike, fitted: ArchitectureMatch, folder: Path) -> None:
     tokenizer, model = run.tokenizer, run.config.model
     start = tokenizer.bos_id if model.family == "encoder-decoder" else None
     ids = SpecialIds(tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, start)
@@ -80,7 +80,7 @@ def _write(run: Run, fitted: ArchitectureMatch, folder: Path) -> None:
     (folder / CARD).write_text(card, encoding="utf-8")
 
 
-def held_out_of(run: Run) -> HeldOut | None:
+def held_out_of(run: RunLike) -> HeldOut | None:
     """The loss of a run's model on held-out data: what metrics.jsonl says of its step, or else its checkpoint.
 
     None where neither does, or where the model is not as it was in training (a mean of checkpoints, or trained on by

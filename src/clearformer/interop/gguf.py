@@ -18,7 +18,7 @@ from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
 from clearformer.model.positions import RoPE
-from clearformer.run import Run, load
+from clearformer.runs import RunLike, read_run
 from clearformer.text import BPETokenizer, Tokenizer
 from clearformer.training.store.state import weights_of
 
@@ -121,7 +121,7 @@ KINDS = {
 
 
 def to_gguf(
-    run: Run | str | Path, file: str | Path, checkpoint: str = "latest", dtype: str = "float32"
+    run: RunLike | str | Path, file: str | Path, checkpoint: str = "latest", dtype: str = "float32"
 ) -> ArchitectureMatch:
     """Write a run as one GGUF file with its model and its tokeniser.
 
@@ -145,8 +145,8 @@ def to_gguf(
         raise ConfigError(f"dtype {dtype}: a .gguf file is written in {' or '.join(FILE_TYPES)}")
     if target.exists():
         raise RunError(f"{target} exists; choose another name, or delete it")
-    if not isinstance(run, Run):
-        run = load(run, checkpoint, device="cpu")
+    if isinstance(run, str | Path):
+        run = read_run(run, checkpoint, device="cpu")
     fitted, vocabulary = match_architecture(run.config.model), vocabulary_of(run.tokenizer)
     kind_of(fitted)
     with file_made_whole(target) as unfinished:

@@ -1,36 +1,15 @@
 """A folder that transformers saved, as a run of ours."""
 
-from dataclasses import replace
 from pathlib import Path
 
-from clearformer.data import Data, LabelledData, PairsData, TextData
-from clearformer.files import folder_made_whole, user_path, whole_path
+from clearformer.files import user_path, whole_path
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.reading import read_model
 from clearformer.interop.tokenizers.folder import read_tokenizer
-from clearformer.model import ModelConfig
-from clearformer.run import Run, free_name, load, new_run
-from clearformer.training.config import RunConfig, TrainConfig
-from clearformer.training.objectives import (
-    ClassificationObjective,
-    MaskedObjective,
-    NextTokenObjective,
-    Objective,
-    TranslationObjective,
-)
-from clearformer.training.store.checkpoint import Checkpoint, Progress, link, save_checkpoint
-from clearformer.training.store.folder import RunFolder
-
-TASKS: dict[str, tuple[Data, Objective]] = {
-    "decoder": (TextData(), NextTokenObjective()),
-    "encoder": (TextData(), MaskedObjective()),
-    "classes": (LabelledData(), ClassificationObjective()),
-    "encoder-decoder": (PairsData(), TranslationObjective()),
-}
-STEPS = 1000  # of training it further, where nothing else is said
+from clearformer.runs import Loaded, free_name, new_run, read_run, run_config, write_run
 
 
-def from_hf(folder: str | Path, name: str | None = None) -> Run:
+def from_hf(folder: str | Path, name: str | None = None) -> Loaded:
     """Make a run of a model in a folder: it evaluates, samples, translates and opens like one trained here.
 
     Args:
@@ -49,22 +28,8 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
     tokenizer = read_tokenizer(source, model.fields, model.config)
     labels = None if model.config.n_classes is None else labels_of(model.fields)
     config = run_config(model.config, labels)
-    with folder_made_whole(target.path, target.config_file.name) as unfinished:
-        made = RunFolder(unfinished)
-        made.create(config, tokenizer, text_sha256="")
-        save_checkpoint(made.checkpoints, Checkpoint(Progress(), model.weights, {}))
-        link(made.checkpoints, {"latest": 0})
-        run = load(unfinished, device="cpu")  # what cannot be read again is no run
-    return replace(run, folder=target)
-
-
-def run_config(model: ModelConfig, labels: tuple[str, ...] | None = None) -> RunConfig:
-    """A run of this model: what it was trained on is not known, so the data are those that its task begins with."""
-    data, objective = TASKS["classes" if model.n_classes is not None else model.family]
-    if isinstance(data, LabelledData):
-        data = data.replace(labels=labels)
-    train = TrainConfig(objective=objective, max_steps=STEPS, dtype="float32", compile=False)
-    return RunConfig(model=model, data=data, train=train)
+    write_run(target.path, config, tokenizer, model.weights)
+    return read_run(target.path, device="cpu")
 
 
 def labels_of(fields: Fields) -> tuple[str, ...] | None:

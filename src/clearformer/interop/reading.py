@@ -14,11 +14,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from clearformer.errors import CheckpointError, ConfigError, RunError, did_you_mean, shortened, shown
+from clearformer.errors import (
+    CheckpointError,
+    ConfigError,
+    RunError,
+    SettingError,
+    did_you_mean,
+    shortened,
+    shown,
+)
 from clearformer.files import parse_json
 from clearformer.interop.architectures import ARCHITECTURES, Architecture, meta_weights
 from clearformer.interop.architectures.base import d_ff, setting
@@ -130,12 +137,8 @@ def architecture_of(fields: Fields) -> Architecture:
 def _settings(architecture: Architecture, fields: Fields, names: frozenset[str]) -> ModelConfig:
     try:
         return architecture.read(fields, names)
-    except ValidationError as error:  # a number that our model's own bounds refuse
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise ConfigError(
-            f"{fields.place}: model.{where}: {problem['msg']}; got {shown(problem['input'])}"
-        ) from None
+    except SettingError as error:  # a number that our model's own bounds refuse
+        raise ConfigError(f"{fields.place}: model.{error}") from None
 
 
 def _check_sizes(fields: Fields, config: ModelConfig, shapes: Sequence[tuple[int, ...]]) -> None:

@@ -10,26 +10,29 @@ Shapes: L layers, T tokens, D d_model.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import overload
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import evaluating
+from clearformer.decoding.given import Text, Texts, ids_of, is_one, texts_of, with_specials, words_of
 from clearformer.decoding.samples import Run
 from clearformer.errors import UserError
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
 from clearformer.model.hooks import Hook
+from clearformer.results import Result
 from clearformer.text import Tokenizer
 
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Embedded:
+@dataclass(frozen=True, repr=False)
+class Embedded(Result):
     """One text as a model sees it.
 
     Attributes:
@@ -46,7 +49,7 @@ class Embedded:
     tokens: list[int]
     vectors: Float[Tensor, "L T D"]
     final: Float[Tensor, "T D"]
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer = field(repr=False)
 
     @property
     def labels(self) -> list[str]:
@@ -101,14 +104,14 @@ class Embedded:
 
 
 @overload
-def embed(run: Run, text: str) -> Embedded: ...
+def embed(run: Run, text: str | np.ndarray | Tensor) -> Embedded: ...
 
 
 @overload
-def embed(run: Run, text: list[str] | tuple[str, ...]) -> list[Embedded]: ...
+def embed(run: Run, text: Sequence[Text]) -> list[Embedded]: ...
 
 
-def embed(run: Run, text: str | list[str] | tuple[str, ...]) -> Embedded | list[Embedded]:
+def embed(run: Run, text: Texts) -> Embedded | list[Embedded]:
     """The vectors of a text's tokens after every layer, or those of several texts, each read by itself.
 
     Of an encoder, a decoder (whose tokens see only those before them), or an encoder-decoder's encoder. The model's
@@ -116,18 +119,17 @@ def embed(run: Run, text: str | list[str] | tuple[str, ...]) -> Embedded | list[
 
     Args:
         run: A model and its tokeniser.
-        text: What to read.
+        text: What to read, as text or as the ids of its tokens [T].
 
     Raises:
         TokenizerError: a text holds a character that the tokeniser lacks.
         UserError: a text is empty, or longer than the model reads.
     """
-    texts = [text] if isinstance(text, str) else text
-    found = [_embed(run.model, run.tokenizer, each) for each in texts]
-    return found[0] if isinstance(text, str) else found
+    found = [_embed(run.model, run.tokenizer, each) for each in texts_of(text)]
+    return found[0] if is_one(text) else found
 
 
-def _embed(model: Transformer, tokenizer: Tokenizer, text: str) -> Embedded:
+def _embed(model: Transformer, tokenizer: Tokenizer, text: str | list[int]) -> Embedded:
     tokens = tokens_read(model, tokenizer, text)
     stack = "encoder_blocks" if isinstance(model, EncoderDecoder) else "blocks"
     names = [f"{stack}.0.hook_resid_pre"]
@@ -141,22 +143,30 @@ def _embed(model: Transformer, tokenizer: Tokenizer, text: str) -> Embedded:
         final = final_vectors(model, torch.tensor([tokens], device=model.embed.weight.device))
     vectors = torch.stack([seen[name][0] for name in names])
     # Copies, because tensors made in inference mode cannot be computed with under autograd.
-    return Embedded(text, tokens, vectors.float().cpu().clone(), final[0].float().cpu().clone(), tokenizer)
+    return Embedded(
+        words_of(tokenizer, text),
+        tokens,
+        vectors.float().cpu().clone(),
+        final[0].float().cpu().clone(),
+        tokenizer,
+    )
 
 
-def tokens_read(model: Transformer, tokenizer: Tokenizer, text: str) -> list[int]:
+def tokens_read(model: Transformer, tokenizer: Tokenizer, text: str | list[int]) -> list[int]:
     """A text's ids with the special tokens that the model saw in training.
 
     Raises:
         UserError: there are none.
     """
-    ids = tokenizer.encode(text).tolist()
+    ids = ids_of(tokenizer, text)
     if not ids:
         raise UserError("the text is empty: there are no tokens to look at")
     bos, eos = ([] if token is None else [token] for token in (tokenizer.bos_id, tokenizer.eos_id))
     if isinstance(model, Encoder):
-        return [*bos, *ids, *eos]
-    return [*tokenizer.before_source, *ids, *eos] if isinstance(model, EncoderDecoder) else [*bos, *ids]
+        return with_specials(ids, bos, eos)
+    if isinstance(model, EncoderDecoder):
+        return with_specials(ids, tokenizer.before_source, eos)
+    return with_specials(ids, bos)
 
 
 def final_vectors(model: Transformer, tokens: Tensor) -> Float[Tensor, "B T D"]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from clearformer.cli.commands.plan import plan_run
 from clearformer.config import Spec, parse_override, resolve, slot_variants, to_toml
+from clearformer.planning import plan_run
 from clearformer.presets import PRESETS, resolve_run
 from clearformer.training.config import RunConfig
 

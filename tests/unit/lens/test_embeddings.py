@@ -242,3 +242,14 @@ def test_contexts_are_a_list() -> None:
             lens.word_similarity(run_of("encoder"), "bank", contexts)
     with pytest.raises(UserError, match="'bank' stands not at all in 'the river'"):
         lens.word_similarity(run_of("encoder", "char"), "bank", ["the bank", "the river"])
+
+
+def test_ids_are_a_text_too() -> None:
+    run = run_of("decoder", "char")
+    ids = run.tokenizer.encode("it")
+    by_text = lens.embed(run, "it")
+    for given in (ids, torch.tensor(ids)):
+        found = lens.embed(run, given)
+        assert (found.text, found.tokens) == ("it", by_text.tokens)
+        assert torch.equal(found.vectors, by_text.vectors)
+    assert [each.text for each in lens.embed(run, [ids, "it"])] == ["it", "it"]

@@ -116,7 +116,7 @@ def test_a_decoder_s_stack_is_as_high_as_the_encoder_s_unless_told() -> None:
     ],
 )
 def test_values_outside_their_range_are_refused(field: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=next(iter(field))):
+    with pytest.raises(ConfigError, match=next(iter(field))):
         ModelConfig(**field)
 
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 
+from clearformer.errors import ConfigError
 from clearformer.model import Decoder, ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.positions import (
@@ -192,7 +192,7 @@ def test_relative_positions_add_each_head_s_number_for_the_distance() -> None:
 
 def test_near_and_far_distances_may_not_overlap() -> None:
     assert Relative(n_buckets=8, max_distance=5).max_distance == 5
-    with pytest.raises(ValidationError, match="max_distance=4 must be more than half of n_buckets=8"):
+    with pytest.raises(ConfigError, match="max_distance=4 must be more than half of n_buckets=8"):
         Relative(n_buckets=8, max_distance=4)
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
-from clearformer.errors import DataError, TokenizerError
+from clearformer.errors import ConfigError, DataError, TokenizerError
 from clearformer.text import BPETokenizer, BPETokenizerSpec, ByteTokenizer, backend, merge_steps
 
 CORPUS = "the cat the hen\nthe naïve owl's nest, 42 eggs; " * 3
@@ -76,7 +75,7 @@ def test_no_merges_leave_bytes():
     ],
 )
 def test_too_small_a_vocabulary_is_refused_with_the_smallest(settings: dict, smallest: int):
-    with pytest.raises(ValidationError, match=rf"vocab_size={settings['vocab_size']} .* need {smallest}"):
+    with pytest.raises(ConfigError, match=rf"vocab_size={settings['vocab_size']} .* need {smallest}"):
         BPETokenizerSpec(**settings)
 
 

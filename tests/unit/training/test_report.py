@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from clearformer.cli.commands.runs import describe
-from clearformer.cli.console import ConsoleReporter
 from clearformer.training.config import RunConfig
+from clearformer.training.console import ConsoleReporter
 from clearformer.training.report import held_out
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.folder import Metrics, RunFolder

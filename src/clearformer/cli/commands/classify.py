@@ -43,7 +43,8 @@ def command(
     """
     from clearformer.cli.commands.translate import dtype_of, lines_of, name_of
     from clearformer.evaluation.classes.scores import classify
-    from clearformer.run import find_run, load
+    from clearformer.run import load
+    from clearformer.runs import find_run
 
     check_classifies(find_run(run).read_config(), run)
     lines = lines_of(file)

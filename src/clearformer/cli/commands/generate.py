@@ -93,7 +93,7 @@ def command(
         for text in texts:
             check_utf8(option, text)
     trained = load(run, checkpoint, device)
-    continuer(trained)
+    continuer(trained.model)
     check_known_characters(trained, prompt)
     settings = {
         "max_new_tokens": max_new_tokens,

@@ -25,7 +25,7 @@ def command(
     config.json, model.safetensors and tokenizer.json are read, and no code: GPT-2, Llama, Mistral, Qwen3, GPT-NeoX,
     Bloom, BERT, Marian, Pegasus, BART and T5.
     """
-    from clearformer.interop import from_hf
+    from clearformer.run import from_hf
 
     check_not_empty("DIR", [folder])
     made = from_hf(folder, run)

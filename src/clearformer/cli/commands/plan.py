@@ -12,12 +12,9 @@ from clearformer.cli.tables import paragraph, table
 from clearformer.errors import count
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
-    from clearformer.training.config import RunConfig
     from clearformer.training.plan import Plan, Rate
 
 MEASURE = "measure"
-GUESSED_CHARACTERS = 65  # of Tiny Shakespeare
-GUESSED_CLASSES = 2
 
 app = typer.Typer(add_completion=False)
 
@@ -36,6 +33,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show a run's parameters, FLOPs, memory and time, without training."""
+    from clearformer.planning import notes_on, plan_run
     from clearformer.presets import resolve_run
 
     run = resolve_run(arguments or [], config)
@@ -46,78 +44,6 @@ def plan(
         typer.echo(json.dumps(asdict(planned)))
     else:
         typer.echo(as_text(planned))
-
-
-def plan_run(run: "RunConfig", device: str) -> "Plan":
-    """The plan of a run on a named device, or on this machine where the name is `measure`.
-
-    Raises:
-        ConfigError: there is no such device, or it does not go with the run's settings.
-    """
-    from clearformer.device import resolve_device, resolve_dtype
-    from clearformer.training.plan import measured_rate, named_rate, plan
-
-    model = run.model.replace(
-        vocab_size=run.model.vocab_size or expected_vocabulary(run), n_classes=expected_classes(run)
-    )
-    if device == MEASURE:
-        here = resolve_device(run.train.device)
-        device_type, rate = here.type, measured_rate(resolve_dtype(run.train.dtype, here), here)
-    else:
-        device_type, rate = "cuda", named_rate(device, run.train.dtype)
-    return plan(model, run.train.replace(dtype=rate.dtype), rate, device_type)
-
-
-def expected_vocabulary(run: "RunConfig") -> int:
-    """The tokeniser's vocabulary before it has read any text; that of characters is a guess."""
-    from clearformer.text import (
-        BPETokenizerSpec,
-        ByteTokenizerSpec,
-        CharTokenizerSpec,
-        GPT2TokenizerSpec,
-        UnigramTokenizerSpec,
-        WordPieceTokenizerSpec,
-        specials_of,
-    )
-    from clearformer.text.tokenizer import wanted_specials
-
-    of_family = specials_of(run.model.family)
-    match run.tokenizer:
-        case CharTokenizerSpec() as tokenizer:
-            specials = wanted_specials(of_family, bos=tokenizer.bos, eos=tokenizer.eos, unk=tokenizer.unk)
-            return GUESSED_CHARACTERS + len(specials)
-        case ByteTokenizerSpec() as tokenizer:
-            return 256 + len(wanted_specials(of_family, bos=tokenizer.bos, eos=tokenizer.eos))
-        case BPETokenizerSpec() | WordPieceTokenizerSpec() | UnigramTokenizerSpec() as tokenizer:
-            return tokenizer.vocab_size
-        case GPT2TokenizerSpec():
-            return 50_257
-
-
-def expected_classes(run: "RunConfig") -> int | None:
-    """The labels of the data before they are read; a guess, where no settings say."""
-    from clearformer.data import LabelledData
-
-    if not run.train.objective.predicts_classes or not isinstance(run.data, LabelledData):
-        return None
-    return run.model.n_classes or len(run.data.labels or ()) or GUESSED_CLASSES
-
-
-def notes_on(run: "RunConfig") -> list[str]:
-    """Notes for the user where the plan rests on a guess."""
-    notes = []
-    if run.model.vocab_size is None and run.tokenizer.kind == "char":
-        notes.append(
-            f"note: how many characters the text has is not known yet; the plan takes {expected_vocabulary(run)}. "
-            f"model.vocab_size=N sets another number"
-        )
-    n_classes = expected_classes(run)
-    if n_classes is not None and run.model.n_classes is None and getattr(run.data, "labels", None) is None:
-        notes.append(
-            f"note: how many labels the texts have is not known yet; the plan takes {n_classes}. "
-            f"model.n_classes=N sets another number"
-        )
-    return notes
 
 
 # --- what is printed --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ def runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
     """List the runs under runs/ (or $CLEARFORMER_RUNS) with how far they are."""
     from clearformer.cli.tables import table
     from clearformer.files import runs_folder
-    from clearformer.run import list_runs
+    from clearformer.runs import list_runs
 
     rows = [describe(folder) for folder in list_runs()]
     if as_json:

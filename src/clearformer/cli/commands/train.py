@@ -47,9 +47,9 @@ def train(
     With --resume the run of that name goes on, by the command that began it or by its name alone; where there is none,
     the same command begins it.
     """
-    from clearformer.cli.console import ConsoleReporter
     from clearformer.cli.views.results import program_as_called, result_text
-    from clearformer.run import name_of
+    from clearformer.runs import name_of
+    from clearformer.training.console import ConsoleReporter
     from clearformer.training.processes import is_main_process
     from clearformer.training.report import Reporter
 
@@ -81,7 +81,7 @@ class Start:
 def new_start(arguments: list[str], config: Path | None, run: str | None) -> Start:
     """A new run, by the name that is given or by a free one."""
     from clearformer.presets import resolve_run, split_arguments
-    from clearformer.run import new_run
+    from clearformer.runs import name_for, new_run
 
     if run is not None:
         new_run(run)  # before `auto` measures the machine
@@ -90,18 +90,10 @@ def new_start(arguments: list[str], config: Path | None, run: str | None) -> Sta
     return Start(settings, new_run(name_for(preset, settings) if run is None else run), resume=False)
 
 
-def name_for(preset: str, settings: "RunConfig") -> str:
-    """A free name that says the preset and the data, once where the data are called by the preset's name."""
-    from clearformer.run import free_name
-
-    label = settings.data.label
-    return free_name(label if f"{label}-".startswith(f"{preset}-") else f"{preset}-{label}")
-
-
 def resumed_start(arguments: list[str], config: Path | None, run: str | None) -> Start:
     """An earlier run to resume; where there is none, the new run that the arguments describe."""
     from clearformer.presets import resolve_resumed
-    from clearformer.run import find_run
+    from clearformer.runs import find_run
 
     if run is None:
         raise RunError("--resume: say which run by --run NAME")
@@ -123,7 +115,7 @@ def describes_a_run(arguments: list[str], config: Path | None) -> bool:
 
 def train_start(start: Start, reporter: "Reporter", is_named: bool) -> "TrainResult":
     """Train a run; where another has taken a name that nobody gave since it was chosen, by the next free one."""
-    from clearformer.run import free_name, new_run
+    from clearformer.runs import free_name, new_run
     from clearformer.training import loop
 
     while True:

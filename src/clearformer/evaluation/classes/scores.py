@@ -11,11 +11,13 @@ from jaxtyping import Float
 from clearformer.data import LabelledData
 from clearformer.data.labelled.batches import TooLong, in_length_order, padded, padded_length
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
-from clearformer.decoding import autocast_to, evaluating
+from clearformer.decoding import Texts, autocast_to, evaluating
+from clearformer.decoding.given import ids_of, texts_of, with_specials
 from clearformer.errors import DataError, TokenizerError, UserError
 from clearformer.evaluation.classes.baseline import Baseline, tfidf_baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
 from clearformer.model import Encoder, Transformer
+from clearformer.results import Result
 from clearformer.text import Tokenizer, located
 
 BATCH_SIZE = 64
@@ -115,8 +117,8 @@ class Run(Protocol):
     def config(self) -> Any: ...
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, repr=False)
+class Prediction(Result):
     """Of which class a text is.
 
     Attributes:
@@ -135,7 +137,7 @@ EMPTY = Prediction("", 0.0, {})
 
 def classify(
     run: Run,
-    texts: Sequence[str],
+    texts: Texts,
     *,
     too_long: TooLong | None = None,
     dtype: torch.dtype | None = None,
@@ -146,7 +148,7 @@ def classify(
 
     Args:
         run: An encoder with classes, its tokeniser and its settings.
-        texts: What to classify.
+        texts: What to classify, as texts or as the ids of their tokens [T]; one by itself is a list of one.
         too_long: What becomes of a text with more tokens than the model reads: an error, or it is cut; as in
             training, where not given.
         dtype: The type of the matrix products (autocast); as it is around the call, where not given.
@@ -161,7 +163,7 @@ def classify(
     model, labels = classifier(run)
     if too_long is None:
         too_long = run.config.data.too_long
-    rows = encode_texts(run.tokenizer, texts, place)
+    rows = encode_texts(run.tokenizer, texts_of(texts), place)
     if too_long == "refuse":
         check_length(rows, model.config.max_seq_len, place)
     logprobs = class_logprobs(model, batches(rows, run.tokenizer, model, batch_size), len(rows), dtype)
@@ -186,17 +188,22 @@ def classifier(run: Run) -> tuple[Encoder, tuple[str, ...]]:
     return model, labels or tuple(map(str, range(model.config.n_classes)))
 
 
-def encode_texts(tokenizer: Tokenizer, texts: Sequence[str], place: Callable[[int], str]) -> list[np.ndarray]:
+def encode_texts(
+    tokenizer: Tokenizer, texts: Sequence[str | list[int]], place: Callable[[int], str]
+) -> list[np.ndarray]:
     """Each text's ids between [CLS] and [SEP]; nothing for an empty one.
 
     Raises:
         TokenizerError: a text holds a character that the tokeniser lacks.
     """
-    rows = []
+    rows, (before, behind) = [], tokenizer.marks
     for number, text in enumerate(texts, start=1):
-        content = text.strip()
+        content = text.strip() if isinstance(text, str) else text
         try:
-            rows.append(tokenizer.wrap(tokenizer.encode(content)) if content else np.empty(0, np.int32))
+            ids = (
+                with_specials(ids_of(tokenizer, content), before.tolist(), behind.tolist()) if content else []
+            )
+            rows.append(np.array(ids, np.int32))
         except TokenizerError as error:
             raise located(error, place(number)) from None
     return rows

@@ -1,7 +1,8 @@
-"""Progress of a run on the terminal: messages, a line for each evaluation, a bar."""
+"""Progress of a run on a terminal or in a notebook: messages, a line for each evaluation, a bar."""
 
 import sys
 from collections.abc import Mapping
+from html import escape
 from textwrap import indent
 from typing import Any
 
@@ -28,6 +29,7 @@ class ConsoleReporter(Reporter):
             auto_refresh=False,
         )
         self.task = self.bar.add_task("", total=1.0)
+        self.has_bar = self.console.is_terminal
         self.last: dict[str, Any] = {}
         self.told_of_parts = False
 
@@ -45,8 +47,8 @@ class ConsoleReporter(Reporter):
         self.console.print(
             f"{'step':>7} {'seconds':>8} {'loss':>8} {'held-out':>9} {'tokens/s':>9}", style="bold"
         )
-        if self.console.is_terminal:
-            self.bar.start()
+        if self.has_bar:
+            self.start_bar()
 
     def stepped(self, progress: RunProgress, metrics: Mapping[str, Any]) -> None:
         self.last |= metrics
@@ -61,17 +63,26 @@ class ConsoleReporter(Reporter):
                 self.console.print(
                     "        (~ is measured on a part of the held-out data, always the same part)"
                 )
-        if metrics and self.console.is_terminal:
+        if metrics and self.has_bar:
             done, left = self.part_done(progress)
-            self.bar.update(
-                self.task, completed=done, description=self.describe(progress, left), refresh=True
-            )
+            self.move_bar(done, self.describe(progress, left))
 
     def sampled(self, text: str) -> None:
         self.console.print("a sample:", style="bold")
         self.console.print(indent(text.strip("\n"), "    "), markup=False)
 
     def end(self) -> None:
+        if self.has_bar:
+            self.stop_bar()
+
+    def start_bar(self) -> None:
+        self.bar.start()
+
+    def move_bar(self, done: float, text: str) -> None:
+        """Show that a part of the run is done, from 0 to 1."""
+        self.bar.update(self.task, completed=done, description=text, refresh=True)
+
+    def stop_bar(self) -> None:
         self.bar.stop()
 
     def part_done(self, progress: RunProgress) -> tuple[float, float]:
@@ -94,6 +105,37 @@ class ConsoleReporter(Reporter):
             f"step {progress.step}  loss {self.last['loss']:.4f}{loss}  "
             f"{self.last['tokens_per_second']:,.0f} tokens/s  {clock(left)} left"
         )
+
+
+class NotebookReporter(ConsoleReporter):
+    """The same in a notebook: lines below the cell, and a bar that IPython draws in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.console = Console(file=sys.stdout, force_jupyter=False, highlight=False, soft_wrap=True)
+        self.has_bar = True
+
+    def start_bar(self) -> None:
+        from IPython.display import display  # type: ignore[import-not-found]
+
+        self.shown = display(as_html(0.0, "the first steps"), raw=True, display_id=True)
+
+    def move_bar(self, done: float, text: str) -> None:
+        self.shown.update(as_html(done, text), raw=True)
+
+    def stop_bar(self) -> None:
+        self.shown.update({"text/html": "", "text/plain": ""}, raw=True)
+
+
+def as_html(done: float, text: str) -> dict[str, str]:
+    """A bar in the forms that a notebook takes."""
+    bar = f"<progress value='{done:.4f}' max='1'></progress> <code>{escape(text)}</code>"
+    return {"text/html": bar, "text/plain": f"{done:.0%} {text}"}
+
+
+def reporter_here() -> ConsoleReporter:
+    """The reporter for a notebook where this is one, and else for a terminal."""
+    return NotebookReporter() if Console().is_jupyter else ConsoleReporter()
 
 
 def clock(seconds: float) -> str:

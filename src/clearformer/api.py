@@ -1,0 +1,359 @@
+"""The functions of `import clearformer as cf`: what a notebook uses, and the command line is one view of.
+
+Settings are written as on the command line: a section is a mapping or a spec, a bare word is short for a slot's kind,
+and `{"train.lr": 3e-4}` is short for `{"train": {"lr": 3e-4}}`. What is wrong with them is a `ClearformerError` of one
+line.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from clearformer import planning
+from clearformer.config import Spec, explicit, nested, read_toml, resolve
+from clearformer.decoding import Text, generate, search, stream, translate
+from clearformer.decoding.given import ids_of, text_of, words_of
+from clearformer.errors import ConfigError, Interrupted, RunError, RunInUseError, UserError, shown
+from clearformer.evaluation.classes.scores import classify
+from clearformer.files import user_path
+from clearformer.interop import to_hf
+from clearformer.model import ModelConfig, Transformer
+from clearformer.model import build as build_model
+from clearformer.presets import default_preset, resolve_changes, resolve_settings, resumed_settings
+from clearformer.presets import preset as preset_of_name
+from clearformer.results import Result
+from clearformer.run import Run, from_hf, load
+from clearformer.run_scores import evaluate
+from clearformer.runs import find_run, free_name, name_for, name_of, new_run
+from clearformer.text import Tokenizer, load_tokenizer
+from clearformer.training import loop
+from clearformer.training.config import RunConfig
+from clearformer.training.console import reporter_here
+from clearformer.training.loggers import Logger, LoggingReporter, check_logger
+from clearformer.training.plan import Plan
+from clearformer.training.processes import is_main_process
+from clearformer.training.report import Reporter
+from clearformer.training.store.folder import RunFolder
+
+__all__ = [
+    "ModelConfig",
+    "Run",
+    "RunConfig",
+    "build",
+    "classify",
+    "evaluate",
+    "from_hf",
+    "generate",
+    "load",
+    "plan",
+    "preset",
+    "search",
+    "stream",
+    "to_hf",
+    "tokenize",
+    "train",
+    "translate",
+]
+
+Config = str | PathLike[str] | RunConfig | Mapping[str, Any] | None
+"""A preset's name, a TOML file (a path, or a name that ends in .toml), a configuration, settings, or nothing."""
+Section = Spec | Mapping[str, Any] | str | None
+"""Settings of a section; of a slot also the name of its kind."""
+
+
+# --- training ---------------------------------------------------------------------------------------------
+
+
+def train(
+    config: Config = None,
+    *,
+    run: str | None = None,
+    data: Section = None,
+    model: Section = None,
+    tokenizer: Section = None,
+    train: Section = None,
+    resume: bool = False,
+    quiet: bool = False,
+    loggers: Sequence[Logger] = (),
+    **overrides: Any,
+) -> Run:
+    """Train a model, and keep everything in the folder of a run: `clearformer train` in Python.
+
+        run = cf.train("quick", data={"path": "my.txt"}, train={"max_seconds": 60})
+
+    Args:
+        config: What to begin with; where not given, the preset for the data: texts are continued, pairs translated,
+            labelled texts classified.
+        run: The run's name under the runs' folder; a free one that says preset and data, where not given.
+        data: Settings of section `data`, laid over what it begins with; likewise the next three.
+        model: Of section `model`.
+        tokenizer: Of section `tokenizer`.
+        train: Of section `train`.
+        resume: Whether the run of that name goes on; with no settings as it was, or with what is to change.
+        quiet: Whether nothing is shown on the way.
+        loggers: Told of every line of metrics; see `training.loggers`.
+        **overrides: Other settings, such as `seed=2` or `**{"train.lr": 3e-4}`; these win.
+
+    Returns:
+        The run, its model in evaluation mode on the device where it was trained.
+
+    Raises:
+        ConfigError: a setting is unknown, ill-typed or does not fit the others.
+        DataError, TokenizerError: the data cannot be used.
+        RunError: the name is taken, or there is no such run to go on with.
+        Interrupted: a signal came; everything so far is kept.
+        NonFiniteError, DiskError, DeviceError, CheckpointError, RunInUseError: see `training.loop.train`.
+    """
+    for logger in loggers:
+        check_logger(logger)
+    given = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
+    start = _resumed(run, config, given) if resume else _new(run, config, given)
+    reporter = Reporter() if quiet or not is_main_process() else reporter_here()
+    return _trained(start, LoggingReporter(reporter, loggers))
+
+
+@dataclass
+class _Start:
+    """A run to train."""
+
+    config: RunConfig
+    folder: RunFolder
+    resume: bool
+    is_named: bool
+
+
+def _new(run: str | None, config: Config, given: Mapping[str, Any]) -> _Start:
+    if run is not None:
+        _new_folder(run)  # before `auto` measures the machine
+    name, settings = resolved(config, given)
+    folder = _new_folder(run) if run is not None else new_run(name_for(name, settings))
+    return _Start(settings, folder, resume=False, is_named=run is not None)
+
+
+def _resumed(run: str | None, config: Config, given: Mapping[str, Any]) -> _Start:
+    if run is None:
+        raise RunError("resume=True: say which run by run=NAME")
+    folder = find_run(run)
+    name, layers = _begin_with(config)
+    settings = resumed_settings(folder, name, [*layers, dict(given)])
+    return _Start(settings, folder, resume=True, is_named=True)
+
+
+def _new_folder(run: str) -> RunFolder:
+    return new_run(run, "run", "go on with it by resume=True, choose another name, or delete the folder")
+
+
+def _trained(start: _Start, reporter: Reporter) -> Run:
+    """Train a run; where another has taken a name that nobody gave since it was chosen, by the next free one."""
+    while True:
+        reporter.say(f"run {start.folder.path}")
+        try:
+            done = loop.train(start.config, start.folder, reporter, resume=start.resume)
+        except RunInUseError:
+            if start.is_named:
+                raise
+            start.folder = new_run(free_name(start.folder.path.name))
+        except Interrupted as stopped:
+            way_on = f"cf.train(run={name_of(start.folder)!r}, resume=True)"
+            raise Interrupted(f"{stopped}; go on by: {way_on}", stopped.signal_number) from None
+        else:
+            config = start.folder.read_config()
+            return Run(
+                done.model.eval(),
+                done.task.tokenizer,
+                config,
+                folder=start.folder,
+                step=done.progress.step,
+            )
+
+
+# --- configurations ---------------------------------------------------------------------------------------
+
+
+def preset(
+    name: str,
+    *,
+    data: Section = None,
+    model: Section = None,
+    tokenizer: Section = None,
+    train: Section = None,
+    **overrides: Any,
+) -> RunConfig:
+    """The configuration of a preset, with other settings laid over it.
+
+        cf.preset("quick", model={"d_model": 64, "position": "alibi"}, seed=2)
+
+    Args:
+        name: One of those that `clearformer presets` lists.
+        data: Settings of section `data`, laid over the preset's; likewise the next three.
+        model: Of section `model`.
+        tokenizer: Of section `tokenizer`.
+        train: Of section `train`.
+        **overrides: Other settings; these win.
+
+    Raises:
+        ConfigError: there is no such preset, or a setting is unknown, ill-typed or does not fit the others.
+    """
+    given = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
+    return resolve_settings(name, [given]) if given else preset_of_name(name)
+
+
+def resolved(config: Config, given: Mapping[str, Any]) -> tuple[str, RunConfig]:
+    """A whole configuration, and the preset's name that a run of it is called by; see `train`."""
+    if isinstance(config, RunConfig):
+        settings = resolve_changes(config, [dict(given)]) if given else config
+        return settings.train.objective.kind.replace("_", "-"), settings
+    name, layers = _begin_with(config)
+    layers = [*layers, dict(given)]
+    name = default_preset(layers) if name is None else name
+    return name, resolve_settings(name, layers)
+
+
+def _begin_with(config: Config) -> tuple[str | None, list[dict[str, Any]]]:
+    """A preset's name, if one is given, and the settings that are given in its place."""
+    if config is None:
+        return None, []
+    if isinstance(config, RunConfig):
+        return None, [explicit(config)]
+    if isinstance(config, Mapping):
+        return None, [nested(config)]
+    if isinstance(config, str) and not config.endswith(".toml"):
+        return config, []
+    if isinstance(config, str | PathLike):
+        return None, [read_toml(user_path(Path(config)))]
+    raise ConfigError(
+        f"a configuration is a preset's name, a TOML file, a RunConfig or settings by their names; got {shown(config)}"
+    )
+
+
+def _settings(**given: Any) -> dict[str, Any]:
+    """The settings that are given, with specs as settings too, so that others can be laid over them."""
+    sections = {name: value for name, value in given.items() if value is not None}
+    return nested(
+        {name: explicit(value) if isinstance(value, Spec) else value for name, value in sections.items()}
+    )
+
+
+def build(config: ModelConfig) -> Transformer:
+    """A model: `model(tokens) -> logits` [B T V] of tokens [B T]; its weights drawn from torch's global generator.
+
+    An `nn.Module` with `run_with_cache(tokens)` and `hooked(...)`; a Decoder, an Encoder or an EncoderDecoder by
+    `config.family`.
+
+    Raises:
+        ConfigError: `vocab_size` is not given: only a run takes it from its tokeniser.
+    """
+    if config.vocab_size is None:
+        raise ConfigError(
+            "vocab_size is missing: a model by itself needs it, such as ModelConfig(vocab_size=256)"
+        )
+    return build_model(config)
+
+
+def plan(
+    config: Config = None,
+    *,
+    device: str = planning.MEASURE,
+    data: Section = None,
+    model: Section = None,
+    tokenizer: Section = None,
+    train: Section = None,
+    **overrides: Any,
+) -> Plan:
+    """What a run will cost: its parameters, FLOPs, memory and time, without training.
+
+    Args:
+        config: As for `train`; likewise the settings.
+        device: A GPU's name such as `a100`, or `measure`: this machine's, by a measurement of about a second.
+        data: Settings of section `data`.
+        model: Of section `model`.
+        tokenizer: Of section `tokenizer`.
+        train: Of section `train`.
+        **overrides: Other settings; these win.
+
+    Raises:
+        ConfigError: a setting is unknown, ill-typed or does not fit, or there is no such device.
+    """
+    given = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
+    return planning.plan_run(resolved(config, given)[1], device)
+
+
+# --- tokens -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Tokens(Result):
+    """A text as a tokeniser cuts it.
+
+    Attributes:
+        text: What was given.
+        ids: Of its tokens, [T] int32; no special ones are added.
+        labels: Each of them as a person can read it.
+        tokenizer: What cut it.
+    """
+
+    text: str
+    ids: Int[np.ndarray, " T"]
+    labels: list[str]
+    tokenizer: Tokenizer = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.ids, dtype=dtype)
+
+    def __str__(self) -> str:
+        return " | ".join(self.labels)
+
+
+def tokenize(
+    text: Text, tokenizer: Run | Tokenizer | Spec | str | PathLike[str] = "byte", **settings: Any
+) -> Tokens:
+    """Cut a text into tokens.
+
+        print(cf.tokenize("low lower lowest", "bpe", vocab_size=262))
+        cf.tokenize("To be", run).ids
+
+    Args:
+        text: What to cut; ids are told what they stand for.
+        tokenizer: A run's or a tokeniser itself; a `tokenizer.json`; or a kind (`char`, `byte`, `bpe`, ...) or its
+            spec, which is then trained on the text.
+        **settings: Of the kind, such as `vocab_size`.
+
+    Raises:
+        TokenizerError: the tokeniser has no token for a part of the text, or cannot be read.
+        ConfigError: there is no such kind or setting.
+    """
+    given = text_of(text)
+    chosen = _tokenizer(tokenizer, settings, given)
+    ids = ids_of(chosen, given)
+    labels = [chosen.token_label(token) for token in ids]
+    return Tokens(words_of(chosen, given), np.array(ids, np.int32), labels, chosen)
+
+
+def _tokenizer(given: Any, settings: Mapping[str, Any], text: str | Sequence[int]) -> Tokenizer:
+    if isinstance(given, Run | Tokenizer):
+        if settings:
+            raise ConfigError(
+                f"{next(iter(settings))}: only a kind of tokenizer takes settings; leave it out"
+            )
+        return given.tokenizer if isinstance(given, Run) else given
+    if isinstance(given, PathLike) or (isinstance(given, str) and given.endswith(".json")):
+        return load_tokenizer(user_path(Path(given)))
+    if isinstance(given, Spec):
+        spec: Any = given.replace(**settings)
+    else:
+        spec = resolve(RunConfig, {"tokenizer": {"kind": given, **settings}}).tokenizer
+    if not isinstance(text, str):
+        raise UserError("ids are tokens already; give the run or the tokenizer that they are of")
+    return spec.train(_corpus(text))
+
+
+def _corpus(text: str) -> Iterator[str]:
+    yield text

@@ -1,0 +1,101 @@
+"""What may be given where a text is meant: a string, or its tokens as numbers, a NumPy array or a tensor."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from clearformer.errors import TokenizerError, UserError, shown
+from clearformer.text import Tokenizer
+
+Text = str | Sequence[int] | np.ndarray | Tensor
+"""A string, or the ids of a text's tokens [T]."""
+Texts = Text | Sequence[Text]
+"""One text or several; an array of ids with two dimensions [B T] is B texts."""
+
+
+def texts_of(given: Texts) -> list[str | list[int]]:
+    """One text or several, as a list of strings and lists of ids.
+
+    Raises:
+        UserError: something in it is neither a string nor the ids of tokens.
+    """
+    values = _plain(given)
+    return [values] if is_one(values) else [_one(each) for each in values]
+
+
+def is_one(given: Texts) -> bool:
+    """Whether it is one text, and not several."""
+    values = _plain(given)
+    return isinstance(values, str) or bool(values and _are_ids(values))
+
+
+def text_of(given: Text) -> str | list[int]:
+    """One text, as a string or a list of ids.
+
+    Raises:
+        UserError: it is neither.
+    """
+    return _one(_plain(given))
+
+
+def ids_of(tokenizer: Tokenizer, text: str | list[int]) -> list[int]:
+    """A text's ids, without special tokens that are not written in it.
+
+    Raises:
+        TokenizerError: the tokeniser lacks a character of a string, or an id.
+    """
+    if isinstance(text, str):
+        return tokenizer.encode(text).tolist()
+    for token in text:
+        if not 0 <= token < tokenizer.vocab_size:
+            raise TokenizerError(
+                f"the id {token} is outside this tokenizer's vocabulary of {tokenizer.vocab_size:,}"
+            )
+    return text
+
+
+def words_of(tokenizer: Tokenizer, text: str | list[int]) -> str:
+    """A text as a string."""
+    return text if isinstance(text, str) else tokenizer.decode(text)
+
+
+def with_specials(ids: Sequence[int], before: Sequence[int] = (), after: Sequence[int] = ()) -> list[int]:
+    """Ids with special tokens around them, where they do not stand there already."""
+    ids = list(ids)
+    if before and ids[: len(before)] != list(before):
+        ids = [*before, *ids]
+    if after and ids[-len(after) :] != list(after):
+        ids = [*ids, *after]
+    return ids
+
+
+def _one(given: Any) -> str | list[int]:
+    value = _plain(given)
+    if isinstance(value, str) or _are_ids(value):
+        return value
+    raise _no_text(value)
+
+
+def _plain(given: Any) -> Any:
+    """A string or a list."""
+    if isinstance(given, str):
+        return str(given)
+    if not isinstance(given, np.ndarray | Tensor | Sequence) or isinstance(given, bytes):
+        raise _no_text(given)
+    return given.tolist() if isinstance(given, np.ndarray | Tensor) and given.ndim else _listed(given)
+
+
+def _listed(given: Any) -> list[Any]:
+    if isinstance(given, np.ndarray | Tensor):
+        raise _no_text(given)
+    return [each.item() if isinstance(each, np.integer) else each for each in given]
+
+
+def _are_ids(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int for value in values)
+
+
+def _no_text(given: Any) -> UserError:
+    return UserError(f"a text is a string or the ids of its tokens; got {shown(given)}")

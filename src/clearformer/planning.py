@@ -1,0 +1,81 @@
+"""What a run will cost before its data are read: sizes that only the data know are taken as they are expected."""
+
+from clearformer.data import LabelledData
+from clearformer.device import resolve_device, resolve_dtype
+from clearformer.text import (
+    BPETokenizerSpec,
+    ByteTokenizerSpec,
+    CharTokenizerSpec,
+    GPT2TokenizerSpec,
+    UnigramTokenizerSpec,
+    WordPieceTokenizerSpec,
+    specials_of,
+)
+from clearformer.text.tokenizer import wanted_specials
+from clearformer.training.config import RunConfig
+from clearformer.training.plan import Plan, measured_rate, named_rate, plan
+
+MEASURE = "measure"
+GUESSED_CHARACTERS = 65  # of Tiny Shakespeare
+GUESSED_CLASSES = 2
+
+
+def plan_run(run: RunConfig, device: str) -> Plan:
+    """The plan of a run on a named device, or on this machine where the name is `measure`.
+
+    Raises:
+        ConfigError: there is no such device, or it does not go with the run's settings.
+    """
+
+    model = run.model.replace(
+        vocab_size=run.model.vocab_size or expected_vocabulary(run), n_classes=expected_classes(run)
+    )
+    if device == MEASURE:
+        here = resolve_device(run.train.device)
+        device_type, rate = here.type, measured_rate(resolve_dtype(run.train.dtype, here), here)
+    else:
+        device_type, rate = "cuda", named_rate(device, run.train.dtype)
+    return plan(model, run.train.replace(dtype=rate.dtype), rate, device_type)
+
+
+def expected_vocabulary(run: RunConfig) -> int:
+    """The tokeniser's vocabulary before it has read any text; that of characters is a guess."""
+
+    of_family = specials_of(run.model.family)
+    match run.tokenizer:
+        case CharTokenizerSpec() as tokenizer:
+            specials = wanted_specials(of_family, bos=tokenizer.bos, eos=tokenizer.eos, unk=tokenizer.unk)
+            return GUESSED_CHARACTERS + len(specials)
+        case ByteTokenizerSpec() as tokenizer:
+            return 256 + len(wanted_specials(of_family, bos=tokenizer.bos, eos=tokenizer.eos))
+        case BPETokenizerSpec() | WordPieceTokenizerSpec() | UnigramTokenizerSpec() as tokenizer:
+            return tokenizer.vocab_size
+        case GPT2TokenizerSpec():
+            return 50_257
+        case tokenizer:  # of one's own
+            return getattr(tokenizer, "vocab_size", GUESSED_CHARACTERS)
+
+
+def expected_classes(run: RunConfig) -> int | None:
+    """The labels of the data before they are read; a guess, where no settings say."""
+
+    if not run.train.objective.predicts_classes or not isinstance(run.data, LabelledData):
+        return None
+    return run.model.n_classes or len(run.data.labels or ()) or GUESSED_CLASSES
+
+
+def notes_on(run: RunConfig) -> list[str]:
+    """What to tell the user where the plan rests on a guess."""
+    told = []
+    if run.model.vocab_size is None and run.tokenizer.kind == "char":
+        told.append(
+            f"note: how many characters the text has is not known yet; the plan takes {expected_vocabulary(run)}. "
+            f"model.vocab_size=N sets another number"
+        )
+    n_classes = expected_classes(run)
+    if n_classes is not None and run.model.n_classes is None and getattr(run.data, "labels", None) is None:
+        told.append(
+            f"note: how many labels the texts have is not known yet; the plan takes {n_classes}. "
+            f"model.n_classes=N sets another number"
+        )
+    return told

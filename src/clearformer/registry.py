@@ -1,0 +1,238 @@
+"""Parts of one's own beside the package's: kinds for the slots of a configuration, and texts known by name.
+
+    @cf.register("attention")
+    class Decayed(AttentionBase):
+        kind: Literal["decayed"] = "decayed"
+        ...
+
+    cf.ModelConfig(attention="decayed")
+
+A registered kind is a member of its slot's union like any other: it is checked, listed in messages and recorded in
+a run's config.toml by its name. Who opens such a run brings the part again: by importing it in Python, by `--import
+FILE.py` on the command line, or by installing a package that names its module under the entry points
+`clearformer.parts`. A file of settings never does: it names a kind and no code.
+
+Until something is registered, nothing differs: a union is rebuilt only when it grows.
+"""
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from clearformer.config import Spec, slot_variants
+from clearformer.data.reading import Chunk
+from clearformer.data.text.sources import BUILT_IN, BuiltIn, Source
+from clearformer.errors import ConfigError, shown
+from clearformer.model.attention import _AttentionSpec as AttentionBase
+from clearformer.model.config import ModelConfig
+from clearformer.model.init import _InitSpec as InitBase
+from clearformer.model.positions import _PositionSpec as PositionBase
+from clearformer.training.config import RunConfig, TrainConfig
+
+__all__ = ["AttentionBase", "InitBase", "PositionBase", "import_parts", "register", "unregister"]
+
+SLOTS: dict[str, tuple[type[Spec], str]] = {
+    "attention": (ModelConfig, "attention"),
+    "position": (ModelConfig, "position"),
+    "norm": (ModelConfig, "norm"),
+    "ffn": (ModelConfig, "ffn"),
+    "init": (ModelConfig, "init"),
+    "tokenizer": (RunConfig, "tokenizer"),
+    "optimizer": (TrainConfig, "optimizer"),
+    "schedule": (TrainConfig, "schedule"),
+}
+"""Where each slot stands."""
+
+_OWN_TEXTS: set[str] = set()
+
+PartT = TypeVar("PartT", bound=Callable[..., Any])
+Slot = Literal["attention", "position", "norm", "ffn", "init", "tokenizer", "optimizer", "schedule", "text"]
+
+
+def register(slot: Slot) -> Callable[[PartT], PartT]:
+    """Add the kind that is decorated to a slot, or a text to those known by name.
+
+    What a kind must have, its neighbours in the slot show: a frozen `Spec` with a `kind`, and what builds its part.
+
+    Args:
+        slot: `attention`, `position`, `norm`, `ffn`, `init`, `tokenizer`, `optimizer` or `schedule`, for a class of
+            settings; or `text`, for a function that yields documents (`data.name` is its name).
+
+    Raises:
+        ConfigError: there is no such slot, the class has no kind, or there is another one of that name.
+    """
+    if slot == "text":
+        return _add_text
+    if slot not in SLOTS:
+        raise ConfigError(f"there is no slot {shown(slot)}; there are {', '.join(SLOTS)} and text")
+
+    def add(spec_type: PartT) -> PartT:
+        _add_kind(slot, spec_type)
+        return spec_type
+
+    return add
+
+
+def unregister(slot: Slot, name: str) -> None:
+    """Take a registered kind or text away again.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    known: Any = BUILT_IN if slot == "text" else slot_variants(_field(slot))
+    if name not in known:
+        raise ConfigError(f"there is no {slot} {shown(name)}; there are {', '.join(known)}")
+    if slot == "text":
+        BUILT_IN.pop(name)
+    else:
+        _set_kinds(slot, [spec for kind, spec in known.items() if kind != name])
+
+
+def import_parts(file: str | Path) -> None:
+    """Run a Python file that registers parts; a second time it does nothing.
+
+    Raises:
+        ConfigError: there is no such file, or it ends with an error.
+    """
+    path = Path(file).expanduser().resolve()
+    name = f"clearformer_parts_{path.stem}"
+    if getattr(sys.modules.get(name), "__file__", None) == str(path):
+        return
+    spec = importlib.util.spec_from_file_location(name, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ConfigError(f"--import: {file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # annotations are looked up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        sys.modules.pop(name)
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(
+            f"--import: {file} ends with an error: {type(error).__name__}: {shown(str(error))}"
+        ) from error
+
+
+# --- texts ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GeneratedSource(Source):
+    """The documents that a function yields, the same ones on every call."""
+
+    name: str
+    about: str
+    make: Callable[[], Iterable[str]]
+
+    @property
+    def description(self) -> str:
+        return f"{self.name}: {self.about}"
+
+    def identity(self) -> dict[str, Any]:
+        digest = hashlib.sha256()
+        for document in self.make():
+            digest.update(f"{len(document)}\0{document}".encode())
+        return {"name": self.name, "documents_sha256": digest.hexdigest()}
+
+    def documents(self) -> Iterator[Chunk]:
+        for document in self.make():
+            yield Chunk(document, ends_document=True)
+
+    def place(self, index: int) -> str:
+        for number, document in enumerate(self.make(), start=1):
+            if index < len(document):
+                return f"{self.name}, document {number}, line {document.count(chr(10), 0, index) + 1}"
+            index -= len(document)
+        raise IndexError(index)
+
+
+def _add_text(documents: PartT) -> PartT:
+    name = documents.__name__
+    if name in BUILT_IN and name not in _OWN_TEXTS:
+        raise ConfigError(f"the text {name} is there already; give the function another name")
+    about = (documents.__doc__ or name).strip().partition("\n")[0]
+    source = GeneratedSource(name, about, documents)
+    _OWN_TEXTS.add(name)
+    BUILT_IN[name] = BuiltIn(about=about, size="-", where=lambda: "made by a function", open=lambda _: source)
+    return documents
+
+
+# --- unions -----------------------------------------------------------------------------------------------
+
+
+def _field(slot: str) -> Any:
+    owner, name = SLOTS[slot]
+    return owner.model_fields[name]
+
+
+def _add_kind(slot: str, spec_type: Any) -> None:
+    if not (isinstance(spec_type, type) and issubclass(spec_type, Spec)):
+        raise ConfigError(
+            f"a kind of {slot} is a class of settings (a clearformer Spec); got {shown(spec_type)}"
+        )
+    kind = spec_type.model_fields["kind"].default if "kind" in spec_type.model_fields else None
+    if not isinstance(kind, str):
+        raise ConfigError(
+            f'{spec_type.__name__} has no kind: write kind: Literal["NAME"] = "NAME" among its settings'
+        )
+    known = slot_variants(_field(slot))
+    if kind in known and _place_of(known[kind]) != _place_of(spec_type):  # a notebook's cell may run again
+        raise ConfigError(f"{kind} is a kind of {slot} already ({known[kind].__name__}); choose another name")
+    _set_kinds(slot, [*(spec for name, spec in known.items() if name != kind), spec_type])
+
+
+def _place_of(spec_type: type) -> tuple[str, str]:
+    return spec_type.__module__, spec_type.__qualname__
+
+
+def _set_kinds(slot: str, kinds: list[type[Spec]]) -> None:
+    """Give every field of a slot's union other members, and rebuild what reads settings of it."""
+    before = set(slot_variants(_field(slot)).values())
+    union: Any = Union[tuple(kinds)]  # noqa: UP007  (made of a list)
+    changed = set()
+    for spec_type in _all_specs():
+        for field in spec_type.model_fields.values():
+            if set(slot_variants(field).values()) == before:
+                field.annotation = union
+                changed.add(spec_type)
+    rebuilt: set[type[Spec]] = set()
+    for spec_type in _all_specs():
+        _rebuild(spec_type, changed, rebuilt)
+
+
+def _rebuild(spec_type: type[Spec], changed: set[type[Spec]], seen: set[type[Spec]]) -> bool:
+    """Rebuild a class whose own fields changed or that holds one such, those first; returns whether it was."""
+    if spec_type in seen:
+        return spec_type in changed
+    seen.add(spec_type)
+    inner = [_rebuild(each, changed, seen) for each in _specs_in(spec_type)]
+    if spec_type in changed or any(inner):
+        changed.add(spec_type)
+        spec_type.model_rebuild(force=True)
+    return spec_type in changed
+
+
+def _specs_in(spec_type: type[Spec]) -> Iterator[type[Spec]]:
+    for field in spec_type.model_fields.values():
+        yield from _specs_of(field.annotation)
+
+
+def _specs_of(annotation: Any) -> Iterator[type[Spec]]:
+    if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, Spec):
+        yield annotation
+    for member in get_args(annotation):
+        yield from _specs_of(member)
+
+
+def _all_specs(base: type[Spec] = Spec) -> Iterable[type[Spec]]:
+    """Every class of settings that there is, in the order of their making."""
+    found: dict[type[Spec], None] = {}
+    for spec_type in base.__subclasses__():
+        found[spec_type] = None
+        found |= dict.fromkeys(_all_specs(spec_type))
+    return list(found)

@@ -1,0 +1,353 @@
+"""Runs by their names or folders: finding, listing and naming them, reading their checkpoints and their data."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from clearformer.config import slot_variants
+from clearformer.data import Data, LabelledData, PairsData, Prepared, TextData, prepare_data
+from clearformer.device import resolve_device
+from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean, shortened, shown
+from clearformer.files import folder_made_whole, is_file, runs_folder, user_path
+from clearformer.model import ModelConfig, Transformer, build_undrawn
+from clearformer.text import Tokenizer
+from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.objectives import (
+    ClassificationObjective,
+    MaskedObjective,
+    NextTokenObjective,
+    Objective,
+    TranslationObjective,
+)
+from clearformer.training.store.checkpoint import (
+    MODEL,
+    STATE,
+    Checkpoint,
+    Progress,
+    best_step,
+    link,
+    list_checkpoints,
+    save_checkpoint,
+    step_of,
+    verify,
+)
+from clearformer.training.store.folder import RunFolder
+
+TASKS: dict[str, tuple[Data, Objective]] = {
+    "decoder": (TextData(), NextTokenObjective()),
+    "encoder": (TextData(), MaskedObjective()),
+    "classes": (LabelledData(), ClassificationObjective()),
+    "encoder-decoder": (PairsData(), TranslationObjective()),
+}
+STEPS = 1000  # of training a model further, where nothing else is said
+TIMES_LISTED = 20  # checkpoints, while training deletes them
+
+
+def name_for(preset: str, config: RunConfig) -> str:
+    """A free name that says the preset and the data, once where the data are called by the preset's name."""
+    label = config.data.label
+    return free_name(label if f"{label}-".startswith(f"{preset}-") else f"{preset}-{label}")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a run's folder holds of one of its checkpoints, the model in evaluation mode."""
+
+    folder: RunFolder
+    config: RunConfig
+    model: Transformer
+    tokenizer: Tokenizer
+    step: int
+
+
+class RunLike(Protocol):
+    """What a `Loaded` and a `Run` both are."""
+
+    @property
+    def folder(self) -> RunFolder: ...
+    @property
+    def config(self) -> RunConfig: ...
+    @property
+    def model(self) -> Transformer: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def step(self) -> int: ...
+
+
+def list_runs() -> list[RunFolder]:
+    """The runs in the runs' folder, by name."""
+    return [RunFolder(path.parent) for path in sorted(runs_folder().glob("*/config.toml"))]
+
+
+def find_run(name_or_path: str | Path) -> RunFolder:
+    """The folder of a run given by its name or by a path.
+
+    Raises:
+        RunError: there is no such run (with the nearest name).
+    """
+    for path in (runs_folder() / name_or_path, user_path(name_or_path)):
+        if str(name_or_path) and is_file(path / "config.toml"):
+            return RunFolder(path)
+    name = shortened(str(name_or_path))
+    names = [folder.path.name for folder in list_runs()]
+    hint = did_you_mean(name, names) or (f"; there are {', '.join(names[:8])}" if names else "")
+    raise RunError(f"there is no run {name!r}: no config.toml in {runs_folder() / name}{hint}")
+
+
+def name_of(folder: RunFolder) -> str:
+    """What `find_run` finds a run's folder by: its name, or its path where it is not in the runs' folder."""
+    name = folder.path.name
+    is_there = (runs_folder() / name).resolve() == folder.path.resolve()
+    return name if is_there else str(folder.path)
+
+
+def new_run(
+    name: str,
+    option: str = "--run",
+    way_out: str = "go on with it by --resume, choose another name, or delete the folder",
+) -> RunFolder:
+    """The folder for a new run.
+
+    Args:
+        name: The run's.
+        option: What a message calls the name.
+        way_out: What it says of a name that is taken by a run.
+
+    Raises:
+        RunError: the name is no plain name, or is taken.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
+        raise RunError(f"{option}: {shown(name)} is no name for a run; use letters, digits, '.', '_' and '-'")
+    path = runs_folder() / name
+    folder = RunFolder(path)
+    if folder.config_file.exists():
+        raise RunError(f"{option}: {path} exists; {way_out}")
+    if path.exists() and not folder.is_left_over():
+        raise RunError(f"{option}: {path} exists and holds no run; choose another name, or delete it")
+    return folder
+
+
+def free_name(stem: str) -> str:
+    """A name for a new run: `stem` in the letters a name may have, or `stem-2`, `stem-3` ... where it is taken.
+
+    Where `stem` has none of them, it is `run`.
+    """
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:80].strip("-._") or "run"
+    number, name = 1, stem
+    while (runs_folder() / name).exists():
+        number += 1
+        name = f"{stem}-{number}"
+    return name
+
+
+def read_run(
+    name_or_path: str | Path, checkpoint: str = "latest", device: str = "auto", average: int = 1
+) -> Loaded:
+    """A run's model, tokeniser and configuration.
+
+    Args:
+        name_or_path: A name under the runs' folder, or a path to a run's folder.
+        checkpoint: `latest` (the newest), `best` (the lowest held-out loss) or a step's number.
+        device: `auto`, `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
+        average: How many checkpoints' weights to take the mean of: that one and those before it.
+
+    Raises:
+        RunError: there is no such run or checkpoint, or there are not as many to take the mean of.
+        CheckpointError: a checkpoint is damaged.
+        ConfigError: there is no such device here.
+    """
+    folder = find_run(name_or_path)
+    config, tokenizer = folder.read_config(), folder.read_tokenizer()
+    where = resolve_device(device, key="device")
+    model = build_undrawn(config.model)
+    path, weights = find_weights(folder, checkpoint, average)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        first = str(error).splitlines()[-1].strip()
+        raise CheckpointError(f"{path / MODEL} does not fit {folder.config_file}: {first}") from None
+    return Loaded(folder, config, model.to(where).eval(), tokenizer, step_of(path))
+
+
+def write_run(
+    target: Path,
+    config: RunConfig,
+    tokenizer: Tokenizer,
+    weights: dict[str, Tensor],
+    step: int = 0,
+    text_sha256: str = "",
+) -> RunFolder:
+    """Make a run's folder of a model that was not trained in it; whole, or not there.
+
+    Args:
+        target: A folder that is not there yet, or is empty.
+        config: The run's.
+        tokenizer: The run's.
+        weights: Of the model, by name.
+        step: How many steps it was trained for.
+        text_sha256: Of what it was trained on; nothing where that is not known.
+
+    Raises:
+        DiskError: it cannot be written.
+        CheckpointError: the weights do not fit the configuration.
+    """
+    with folder_made_whole(target, "config.toml") as unfinished:
+        made = RunFolder(unfinished)
+        made.create(config, tokenizer, text_sha256)
+        save_checkpoint(made.checkpoints, Checkpoint(Progress(step=step), weights, {}))
+        link(made.checkpoints, {"latest": step})
+        read_run(unfinished, device="cpu")  # what cannot be read again is no run
+    return RunFolder(target)
+
+
+def run_config(
+    model: ModelConfig, labels: tuple[str, ...] | None = None, tokenizer: str | None = None
+) -> RunConfig:
+    """A run of a model: what it was trained on is not known, so the data are those that its task begins with.
+
+    Args:
+        model: What it is made of.
+        labels: The names of its classes.
+        tokenizer: The kind of its tokeniser; one that no setting names is left out.
+    """
+    data, objective = TASKS["classes" if model.n_classes is not None else model.family]
+    if isinstance(data, LabelledData):
+        data = data.replace(labels=labels)
+    train = TrainConfig(objective=objective, max_steps=STEPS, dtype="float32", compile=False)
+    config = RunConfig(model=model, data=data, train=train)
+    known = slot_variants(RunConfig.model_fields["tokenizer"])
+    return config.replace(tokenizer=known[tokenizer]()) if tokenizer in known else config
+
+
+def find_weights(folder: RunFolder, checkpoint: str, average: int) -> tuple[Path, dict[str, Tensor]]:
+    """A checkpoint's folder and its weights, or the mean of them and of those before; see `load`.
+
+    A run under way deletes old checkpoints: where one is gone before it is read, they are listed anew.
+    """
+    for _ in range(TIMES_LISTED):
+        path = find_checkpoint(folder, checkpoint)
+        paths = [path] if average == 1 else last_checkpoints(folder, step_of(path), average)
+        try:
+            return path, mean_weights(paths)
+        except CheckpointError:
+            if all(each.is_dir() for each in paths):
+                raise
+    raise CheckpointError(f"{folder.checkpoints}: checkpoints are deleted faster than they are read")
+
+
+def mean_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of the weights of some checkpoints, each verified; summed in float64.
+
+    Of a run's last checkpoints it is often better than each of them (Vaswani et al. 2017, 6.1, take five).
+
+    Raises:
+        CheckpointError: one of them is damaged, or they are not of one model.
+    """
+    first = _verified_weights(checkpoints[0])
+    if len(checkpoints) == 1:
+        return first
+    shapes = {name: weight.shape for name, weight in first.items()}
+    sums = {name: weight.double() for name, weight in first.items()}
+    for path in checkpoints[1:]:
+        weights = _verified_weights(path)
+        if {name: weight.shape for name, weight in weights.items()} != shapes:
+            raise CheckpointError(f"{path / MODEL}: its weights are not those of {checkpoints[0] / MODEL}")
+        for name, weight in weights.items():
+            sums[name] += weight
+    return {name: (total / len(checkpoints)).to(first[name].dtype) for name, total in sums.items()}
+
+
+def _verified_weights(checkpoint: Path) -> dict[str, Tensor]:
+    verify(checkpoint, MODEL, STATE)
+    try:
+        return load_file(checkpoint / MODEL)
+    except SafetensorError as error:
+        raise CheckpointError(f"{checkpoint / MODEL}: damaged: {error}") from None
+
+
+def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
+    """The checkpoint of a step and those before it, `n` of them, the newest first.
+
+    Raises:
+        RunError: there are fewer.
+    """
+    if n < 1:
+        raise RunError(f"--average: at least 1 checkpoint; got {n}")
+    paths = [path for path in list_checkpoints(folder.checkpoints) if step_of(path) <= step]
+    if len(paths) < n:
+        raise RunError(
+            f"--average: {folder.path} has {len(paths)} checkpoint{'s' * (len(paths) != 1)} up to step {step}, and "
+            f"{n} are asked for; train.keep_last sets how many stay, and train.checkpoint_every how often one is made"
+        )
+    return paths[:n]
+
+
+def find_checkpoint(folder: RunFolder, which: str) -> Path:
+    """The folder of a checkpoint: `latest`, `best`, or a step's number.
+
+    Raises:
+        RunError: the run has no such checkpoint.
+        CheckpointError: which one is the best stands in a damaged one.
+    """
+    steps = {step_of(path): path for path in list_checkpoints(folder.checkpoints)}
+    if not steps:
+        raise RunError(f"{folder.path} has no checkpoint yet; train it with --resume")
+    if which == "latest":
+        return steps[max(steps)]
+    if which == "best":
+        best = best_step(folder.checkpoints)
+        if best not in steps:
+            raise RunError(f"--checkpoint: no checkpoint of {folder.path} was evaluated; take latest")
+        return steps[best]
+    by_number = {str(step): path for step, path in steps.items()}
+    if which in by_number:
+        return by_number[which]
+    raise RunError(
+        f"--checkpoint: {folder.path} has no checkpoint {shown(which)}; there are latest, best and the steps "
+        f"{', '.join(str(step) for step in sorted(steps))}"
+    )
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """What a run was trained on, in its own tokens.
+
+    Attributes:
+        prepared: Its splits by name, and how they were made.
+        changed: Whether it is another text now than the run was trained on: then what is held out may have been
+            training text.
+    """
+
+    prepared: Prepared
+    changed: bool
+
+
+def read_own_data(run: RunLike, *, allow_changed: bool = False) -> OwnData:
+    """The data that a run was trained on, compared with what they were then.
+
+    Whatever measures a run on its own data reads them here.
+
+    Args:
+        run: Of any kind.
+        allow_changed: Whether data that have changed since are taken as they are, instead of refused.
+
+    Raises:
+        DataError: they have changed since, or cannot be read.
+        RunError: the run was imported and has none, or its env.json does not tell what they were.
+    """
+    run.folder.trained_on()  # refuses an imported run before data are read that are not its own
+    prepared = prepare_data(run.config.data, run.tokenizer, max_tokens=run.config.model.max_seq_len)
+    difference = run.folder.difference_of_text(prepared.manifest["source"]["sha256"])
+    if difference and not allow_changed:
+        raise DataError(
+            f"{difference}, so that held-out text may be training text: put back what was there, measure on other "
+            "data (--data FILE), or take them as they are (--changed-data)"
+        )
+    return OwnData(prepared, difference is not None)

@@ -1,0 +1,246 @@
+"""The tests that every kind of this package passes, for one of your own.
+
+    from clearformer.testing import check_kind
+
+    def test_my_attention() -> None:
+        check_kind(Decayed(rate=0.5))
+
+Each check raises an AssertionError that says what does not hold.
+"""
+
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearformer.config import Spec, resolve, slot_variants, to_toml
+from clearformer.cost import analytic_parameters, measured_parameters
+from clearformer.errors import ConfigError, UserError
+from clearformer.model import Decoder, ModelConfig, build, build_on_meta
+from clearformer.model.hooks import hook_points
+from clearformer.registry import SLOTS
+from clearformer.training.config import RunConfig
+from clearformer.training.loop import train
+from clearformer.training.report import Reporter
+from clearformer.training.store.checkpoint import step_folder
+from clearformer.training.store.folder import RunFolder
+
+B, T, V = 2, 11, 13  # rows, positions and tokens: no two axes have the same size
+D_MODEL = 24
+PLACE = 4  # of the token that is changed
+N_STEPS = 4
+TEXT = "a text of a few words, and of a few more of them\n" * 40
+OF_MODELS = ("attention", "position", "norm", "ffn", "init")
+
+
+def check_kind(spec: Spec, **model: Any) -> None:
+    """Check that a registered kind does what training and generation rely on.
+
+    Of a part of the model: no token changes what comes before it, and no gradient comes from there; cached is uncached;
+    padding changes nothing; where the pattern is looked at, the same comes out; its sizes are those counted. Of every
+    kind: its settings can be written and read, and a run that is resumed is the run that was never stopped.
+
+    Args:
+        spec: One with the settings to check.
+        **model: Other settings of the model that it is put in, such as `d_model=32`.
+
+    Raises:
+        AssertionError: something does not hold; it says what.
+        UserError: the kind is not registered.
+    """
+    slot = slot_of(spec)
+    config = model_config(slot, spec, model)
+    check_settings(slot, spec, config)
+    if slot in OF_MODELS:
+        for check in MODEL_CHECKS:
+            torch.manual_seed(0)
+            check(perturbed(build(config).double().eval()))
+    check_resume(slot, spec, config)
+
+
+def slot_of(spec: Spec) -> str:
+    """The slot that a kind is registered in.
+
+    Raises:
+        UserError: it is in none.
+    """
+    for slot, (owner, name) in SLOTS.items():
+        if type(spec) in slot_variants(owner.model_fields[name]).values():
+            return slot
+    raise UserError(f"{type(spec).__name__} is in no slot: register it by @cf.register(SLOT)")
+
+
+def model_config(slot: str, spec: Spec, settings: dict[str, Any]) -> ModelConfig:
+    """A small decoder with the kind in it."""
+    sizes = {"vocab_size": V, "d_model": D_MODEL, "n_layers": 2, "max_seq_len": 2 * T}
+    return ModelConfig(**(sizes | ({slot: spec} if slot in OF_MODELS else {}) | settings))
+
+
+# --- any kind ---------------------------------------------------------------------------------------------
+
+
+def check_settings(slot: str, spec: Spec, model: ModelConfig) -> None:
+    """What is written to config.toml is read as the same settings."""
+    whole = run_config(slot, spec, model, Path("text.txt"))
+    again = resolve(RunConfig, tomllib.loads(to_toml(whole)))
+    assert again == whole, (
+        f"settings: what is written to config.toml of {spec} is read back as something else"
+    )
+
+
+def check_resume(slot: str, spec: Spec, model: ModelConfig) -> None:
+    """A run that goes on from its middle has the same weights at its end as one that was never stopped."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "text.txt"
+        text.write_text(TEXT)
+        config, run = run_config(slot, spec, model, text), RunFolder(Path(folder) / "run")
+        whole = train(config, run, Reporter()).model.state_dict()
+        shutil.rmtree(step_folder(run.checkpoints, N_STEPS))
+        again = train(config, run, Reporter(), resume=True).model.state_dict()
+    for name, weight in whole.items():
+        assert torch.equal(weight, again[name]), f"resume: {name} differs from that of a run never stopped"
+
+
+def run_config(slot: str, spec: Spec, model: ModelConfig, text: Path) -> RunConfig:
+    """A short run with the kind in it."""
+    settings = {
+        "model": model.replace(vocab_size=None),
+        "data": {"path": str(text)},
+        "train": {
+            "max_steps": N_STEPS,
+            "checkpoint_every": N_STEPS // 2,
+            "batch_size": 4,
+            "schedule": "constant",
+            "device": "cpu",
+            "dtype": "float32",
+            "compile": False,
+        },
+    }
+    owner, name = SLOTS[slot]
+    if owner is RunConfig:
+        settings[name] = spec
+    elif slot not in OF_MODELS:
+        settings["train"][name] = spec
+    return RunConfig(**settings)
+
+
+# --- a part of the model ----------------------------------------------------------------------------------
+
+
+def check_causality(model: Decoder) -> None:
+    """A changed token leaves earlier logits."""
+    tokens = text()
+    changed = tokens.clone()
+    changed[:, PLACE] = (tokens[:, PLACE] + 1) % V
+    with torch.no_grad():
+        before, after = model(tokens), model(changed)
+    assert close(after[:, :PLACE], before[:, :PLACE]), "causality: a changed token changes earlier logits"
+
+
+def check_gradients(model: Decoder) -> None:
+    """No gradient comes from the future, and all parameters' are finite."""
+    x = torch.randn(B, T, model.config.d_model, dtype=torch.float64, requires_grad=True)
+    with model.hooked({"hook_embed": lambda _, __: x}):
+        logits = model(text())
+    logits[:, PLACE].square().sum().backward()
+    assert x.grad is not None
+    assert (x.grad[:, PLACE + 1 :] == 0).all(), "causality: a gradient comes from a later token"
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            assert parameter.grad.isfinite().all(), f"gradients: that of {name} is not finite"
+
+
+def check_cache(model: Decoder) -> None:
+    """Cached is uncached, in chunks of any size, and for rows that are selected."""
+    tokens = text()
+    with torch.no_grad():
+        expected = model(tokens)
+        for sizes in ([1] * T, [4, 1, T - 5]):
+            cache = model.new_cache()
+            parts = [model(chunk, cache=cache) for chunk in tokens.split(sizes, dim=1)]
+            assert close(torch.cat(parts, 1), expected), f"cache: chunks of {sizes} tokens give other logits"
+        cache, rows = model.new_cache(), torch.tensor([1, 0, 1])
+        model(tokens[:, :5], cache=cache)
+        cache.select(rows)
+        chosen = model(tokens[rows, 5:], cache=cache)
+    assert close(chosen, expected[rows, 5:]), "cache: selected rows do not go on as their own texts"
+
+
+def check_padding(model: Decoder) -> None:
+    """Padding on either side changes nothing and makes no NaN."""
+    tokens, places = text(), torch.arange(T)
+    lengths = torch.tensor([7, 4])[:, None]
+    for side, real in (("left", places >= T - lengths), ("right", places < lengths)):
+        with torch.no_grad():
+            logits = model(tokens, real)
+            alone = [model(tokens[row][real[row]][None])[0] for row in range(B)]
+        assert logits.isfinite().all(), f"padding: on the {side} it makes numbers that are not finite"
+        for row in range(B):
+            assert close(logits[row][real[row]], alone[row]), f"padding: on the {side} it changes the logits"
+
+
+def check_pattern(model: Decoder) -> None:
+    """Where somebody looks at the pattern, the same comes out, with the same gradients."""
+    names = [name for name in hook_points(model) if name.endswith("hook_pattern")]
+    tokens, found = text(), []
+    for looks in ({}, dict.fromkeys(names, look_at_nothing)):
+        model.zero_grad()
+        with model.hooked(looks) if looks else nullcontext():
+            logits = model(tokens)
+        logits.sin().sum().backward()
+        found.append([logits.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+    for fused, plain in zip(*found, strict=True):
+        assert close(plain, fused), "fused = plain: with the pattern looked at, logits or gradients differ"
+
+
+def check_counts(model: Decoder) -> None:
+    """A model without memory has the same shapes, and as many parameters as the formulas say, where they say it."""
+    shapes = {name: weight.shape for name, weight in build_on_meta(model.config).state_dict().items()}
+    assert shapes == {name: weight.shape for name, weight in model.state_dict().items()}, (
+        "counts: built without memory, it has other shapes"
+    )
+    try:
+        by_formula = analytic_parameters(model.config)
+    except ConfigError:  # a kind that is measured
+        return
+    counted = measured_parameters(model)
+    assert by_formula == counted, f"counts: by formula {by_formula}, in the model {counted}"
+
+
+MODEL_CHECKS: tuple[Callable[[Decoder], None], ...] = (
+    check_causality,
+    check_gradients,
+    check_cache,
+    check_padding,
+    check_pattern,
+    check_counts,
+)
+
+
+@torch.no_grad()
+def perturbed(model: Decoder) -> Decoder:
+    """A model with what begins at 0 or 1 moved away from there, where it would hide a mistake."""
+    for parameter in model.parameters():
+        if parameter.dim() == 1 or not parameter.any():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def text() -> Tensor:
+    """Tokens [B T], the same ones every time."""
+    return torch.randint(V, (B, T), generator=torch.Generator().manual_seed(1))
+
+
+def look_at_nothing(_: Tensor, __: Any) -> None:
+    return None
+
+
+def close(a: Tensor, b: Tensor) -> bool:
+    """Whether two results in float64 are the same up to rounding."""
+    return torch.allclose(a, b, rtol=1e-9, atol=1e-9)

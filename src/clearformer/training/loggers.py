@@ -1,0 +1,135 @@
+"""Where a run's numbers go besides its metrics.jsonl: TensorBoard, Weights & Biases, a file, a logger of one's own.
+
+    cf.train("quick", loggers=[WandB(project="mine"), my_logger])
+
+A logger is anything with the three methods of `Logger`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from clearformer.errors import ConfigError
+from clearformer.training.config import RunConfig
+from clearformer.training.report import Reporter
+from clearformer.training.store.checkpoint import Progress
+
+
+@runtime_checkable
+class Logger(Protocol):
+    """Told of a run's numbers, in the process that writes the run's folder."""
+
+    def start(self, config: RunConfig) -> None:
+        """Training begins, or goes on."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """A line of metrics.jsonl: every `train.log_every` steps, and at every evaluation."""
+
+    def finish(self, summary: Mapping[str, float]) -> None:
+        """Training is over, for whatever reason; the last value of each name."""
+
+
+class JSONLines:
+    """One JSON object a line, in a file that is begun anew."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def start(self, config: RunConfig) -> None:
+        self.path.write_text("")
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")
+
+    def finish(self, summary: Mapping[str, float]) -> None:
+        return
+
+
+class TensorBoard:
+    """Scalars in a folder that TensorBoard shows (the extra `tensorboard`)."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = str(folder)
+
+    def start(self, config: RunConfig) -> None:
+        from clearformer.training.tensorboard import writer_type
+
+        self.writer = writer_type()(self.folder)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+
+    def finish(self, summary: Mapping[str, float]) -> None:
+        self.writer.close()
+
+
+class WandB:
+    """A run of Weights & Biases (the extra `wandb`); `mode="offline"` sends nothing and needs no account.
+
+    Args:
+        **settings: As `wandb.init` takes them: `project`, `name`, `mode`, `dir`, ...
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+
+    def start(self, config: RunConfig) -> None:
+        try:
+            import wandb  # type: ignore[import-not-found]
+        except ImportError:
+            raise ConfigError("Weights & Biases is not installed; pip install 'clearformer[wandb]'") from None
+        self.run = wandb.init(config=config.model_dump(mode="json"), **self.settings)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self.run.log(dict(values), step=step)
+
+    def finish(self, summary: Mapping[str, float]) -> None:
+        self.run.summary.update(dict(summary))
+        self.run.finish()
+
+
+def check_logger(logger: object) -> None:
+    """Raise ConfigError where something is no logger."""
+    if not isinstance(logger, Logger):
+        raise ConfigError(
+            f"loggers: {type(logger).__name__} is none: it needs start(config), log(step, values) and finish(summary)"
+        )
+
+
+class LoggingReporter(Reporter):
+    """Hands what a run tells to another reporter and to loggers.
+
+    A logger that fails after the start is told of and left out from then on: it must not end a run of hours.
+    """
+
+    def __init__(self, reporter: Reporter, loggers: Sequence[Logger]) -> None:
+        self.reporter, self.loggers = reporter, list(loggers)
+        self.summary: dict[str, float] = {}
+        self.say, self.preparing, self.sampled = reporter.say, reporter.preparing, reporter.sampled
+
+    def begin(self, config: RunConfig, progress: Progress) -> None:
+        for logger in self.loggers:
+            logger.start(config)
+        self.reporter.begin(config, progress)
+
+    def stepped(self, progress: Progress, metrics: Mapping[str, Any]) -> None:
+        if metrics:
+            values = {name: value for name, value in metrics.items() if name != "step"}
+            self.summary |= values
+            self._tell("log", progress.step, values)
+        self.reporter.stepped(progress, metrics)
+
+    def end(self) -> None:
+        self._tell("finish", self.summary)
+        self.reporter.end()
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        for logger in list(self.loggers):
+            try:
+                getattr(logger, method)(*arguments)
+            except Exception as error:
+                self.loggers.remove(logger)
+                self.say(f"{type(logger).__name__} is left out from now on: {type(error).__name__}: {error}")

@@ -1,0 +1,74 @@
+"""`evaluate` and `classify` in Python give what the command line prints."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import clearformer as cf
+from clearformer.cli import main
+from clearformer.errors import DataError, RunError, UserError
+
+
+@pytest.fixture(autouse=True)
+def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(home / "runs"))
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(home / "cache"))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", ["text", "pairs", "gaps", "pets"])
+def test_a_run_s_scores_are_those_of_eval(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = cf.load(name, device="cpu")
+    scores = cf.evaluate(run, beams=2, dtype=torch.float32)
+
+    expected = printed(capsys, "eval", name, "--device", "cpu", *(["--beams", "2"] * (name == "pairs")))
+    assert scores.to_dict() == expected
+    assert scores.loss == scores["loss"] == expected["loss"]
+    assert run.evaluate(beams=2, dtype=torch.float32).to_dict() == expected
+    assert repr(scores).startswith("Scores(loss=") or "loss=" in repr(scores)
+    assert len(repr(scores)) < 300
+
+
+def test_another_file_is_read_whole(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = cf.load("text", device="cpu")
+    other = home / "text.txt"
+    by_command = printed(capsys, "eval", "text", "--data", str(other), "--context", "8", "--device", "cpu")
+    assert run.evaluate(other, context=8)["bits_per_char"] == by_command["bits_per_char"]
+    assert run.evaluate(str(other))["split"] == str(other)
+    assert run.evaluate(data=[other], stride=3)["stride"] == 3
+
+
+def test_what_cannot_be_measured_is_told_in_one_line(home: Path) -> None:
+    run = cf.load("text", device="cpu")
+    with pytest.raises(RunError, match=r"^split: the run's data have no split 'valid'; they have train, val"):
+        run.evaluate(split="valid")
+    with pytest.raises(UserError, match=r"^data: one file; got 2"):
+        run.evaluate(["a", "b"])
+    with pytest.raises(DataError, match=r"nothing\.txt"):
+        run.evaluate("nothing.txt")
+    with pytest.raises(RunError, match="was imported, and what it was trained on is not known"):
+        cf.Run(run.model, run.tokenizer).save(home / "runs" / "copy").evaluate()
+    with pytest.raises(RunError, match="kept in no folder"):
+        cf.Run(run.model, run.tokenizer).evaluate()
+
+
+def test_texts_are_classified_whatever_they_are_given_as() -> None:
+    run = cf.load("pets", device="cpu")
+    [found] = run.classify("the cat purrs")
+
+    assert found.label in run.config.data.labels  # type: ignore[union-attr]
+    ids = run.tokenizer.encode("the cat purrs")
+    for given in (["the cat purrs"], ids, ids.tolist(), run.tokenizer.wrap(ids), np.array(["the cat purrs"])):
+        assert run.classify(given) == cf.classify(run, given) == [found]
+    assert found.to_dict()["probabilities"] == found.probabilities
+    with pytest.raises(UserError, match="has no classes"):
+        cf.load("text", device="cpu").classify("a")

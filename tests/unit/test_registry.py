@@ -1,0 +1,286 @@
+"""Parts of one's own: registered, refused, brought by a file or a package, and checked like those of the package."""
+
+import re
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from pydantic import PositiveFloat
+from torch import Tensor, nn
+
+import clearformer as cf
+from clearformer import config as config_module
+from clearformer.cli import main
+from clearformer.config import Spec, resolve, slot_variants, to_toml
+from clearformer.errors import ConfigError, UserError
+from clearformer.model.attention import LastModule, Mean, MultiHead, MultiHeadModule
+from clearformer.model.norms import RMSNorm
+from clearformer.presets import PRESETS
+from clearformer.registry import AttentionBase, import_parts, register, unregister
+from clearformer.testing import check_kind, close
+from clearformer.training.config import RunConfig
+
+
+class Centred(Spec):
+    """gain * (x - mean(x))."""
+
+    kind: Literal["centred"] = "centred"
+    gain: PositiveFloat = 1.0
+
+    def build(self, d: int) -> nn.Module:
+        return CentredModule(self.gain)
+
+
+class CentredModule(nn.Module):
+    def __init__(self, gain: float) -> None:
+        super().__init__()
+        self.gain = gain
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.gain * (x - x.mean(-1, keepdim=True))
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    """What a test registers is gone after it."""
+    before = {slot: set(slot_variants(cf.ModelConfig.model_fields[slot])) for slot in ("attention", "norm")}
+    yield
+    for slot, kinds in before.items():
+        for kind in set(slot_variants(cf.ModelConfig.model_fields[slot])) - kinds:
+            unregister(slot, kind)  # type: ignore[arg-type]
+
+
+def test_a_kind_is_taken_wherever_its_slot_stands_and_written_by_its_name() -> None:
+    register("norm")(Centred)
+
+    inner: dict[str, Any] = {"norm": {"kind": "centred", "gain": 2}, "attention": {"qk_norm": "centred"}}
+    config = cf.ModelConfig(**inner)
+    assert (config.norm, config.attention.qk_norm) == (Centred(gain=2), Centred())  # type: ignore[union-attr]
+    whole = cf.preset("quick", model={"norm": "centred"})
+    assert 'kind = "centred"' in to_toml(whole)
+    assert resolve(RunConfig, whole.model_dump()) == whole
+    with pytest.raises(ConfigError, match=r"^norm\.gain takes a number above 0; got -1"):
+        cf.ModelConfig(**{"norm": {"kind": "centred", "gain": -1}})
+    with pytest.raises(
+        ConfigError, match=r"model\.norm of kind 'centred' has no 'gian'; did|did you mean 'gain'"
+    ):
+        cf.preset("quick", model={"norm": {"kind": "centred", "gian": 1}})
+
+
+def test_the_kinds_of_the_package_are_what_they_were() -> None:
+    presets = {name: make().model_dump() for name, make in PRESETS.items() if name != "auto"}
+    schema = RunConfig.model_json_schema()
+    torch.manual_seed(0)
+    weights = cf.build(cf.ModelConfig(vocab_size=13)).state_dict()
+
+    register("norm")(Centred)
+    assert {name: make().model_dump() for name, make in PRESETS.items() if name != "auto"} == presets
+    torch.manual_seed(0)
+    again = cf.build(cf.ModelConfig(vocab_size=13)).state_dict()
+    assert all(torch.equal(weight, again[name]) for name, weight in weights.items())
+    unregister("norm", "centred")
+
+    assert RunConfig.model_json_schema() == schema
+    with pytest.raises(ConfigError, match=r"norm\.kind is one of none, layernorm, rmsnorm; got 'centred'"):
+        cf.ModelConfig(norm="centred")  # type: ignore[arg-type]
+
+
+def test_a_cell_that_runs_again_replaces_its_kind_and_another_s_is_kept() -> None:
+    register("norm")(Centred)
+    register("norm")(Centred)
+    assert list(slot_variants(cf.ModelConfig.model_fields["norm"])) == [
+        "none",
+        "layernorm",
+        "rmsnorm",
+        "centred",
+    ]
+
+    class Other(Spec):
+        kind: Literal["layernorm"] = "layernorm"
+
+    with pytest.raises(
+        ConfigError, match=r"layernorm is a kind of norm already \(LayerNorm\); choose another name"
+    ):
+        register("norm")(Other)
+
+
+@pytest.mark.parametrize(
+    ("slot", "part", "line"),
+    [
+        ("norms", Centred, "there is no slot 'norms'; there are attention, position, norm,"),
+        ("norm", nn.Identity, "a kind of norm is a class of settings"),
+        ("norm", type("Nameless", (Spec,), {}), 'Nameless has no kind: write kind: Literal["NAME"]'),
+    ],
+)
+def test_what_is_no_kind_is_refused(slot: Any, part: Any, line: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(line)):
+        register(slot)(part)
+
+
+# --- where parts come from --------------------------------------------------------------------------------
+
+PARTS = """
+from typing import Literal
+from torch import nn
+import clearformer as cf
+from clearformer.config import Spec
+
+@cf.register("norm")
+class FromAFile(Spec):
+    kind: Literal["from_a_file"] = "from_a_file"
+
+    def build(self, d: int) -> nn.Module:
+        return nn.Identity()
+"""
+
+
+def test_a_file_brings_its_kinds_once(tmp_path: Path) -> None:
+    (tmp_path / "parts_a.py").write_text(PARTS)
+    import_parts(tmp_path / "parts_a.py")
+    first = slot_variants(cf.ModelConfig.model_fields["norm"])["from_a_file"]
+    import_parts(tmp_path / "parts_a.py")
+    assert slot_variants(cf.ModelConfig.model_fields["norm"])["from_a_file"] is first
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("none.py", None, "none.py is no Python file"),
+        ("bad.py", "1 / 0", "bad.py ends with an error: ZeroDivisionError: 'division by zero'"),
+        ("parts.txt", PARTS, "parts.txt is no Python file"),
+    ],
+)
+def test_a_file_that_brings_nothing_is_told(
+    name: str, content: str | None, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    assert main(["presets", "quick", "--import", str(tmp_path / name)]) == 2
+    told = capsys.readouterr().err
+    assert line in told
+    assert told.count("\n") == 1
+
+
+def test_a_run_whose_kind_is_unknown_says_which_and_how_to_bring_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path))
+    register("norm")(Centred)
+    model = cf.build(cf.ModelConfig(vocab_size=256, d_model=16, n_layers=1, norm=Centred()))  # type: ignore[arg-type]
+    from clearformer.text import ByteTokenizerSpec
+
+    cf.Run(model, ByteTokenizerSpec().train(())).save("mine")
+    unregister("norm", "centred")
+
+    assert main(["generate", "mine"]) == 2
+    assert "model.norm.kind is one of" in (told := capsys.readouterr().err)
+    assert "got 'centred'; a kind of your own is brought by --import FILE.py" in told
+
+
+def test_an_installed_package_s_parts_are_found_when_a_kind_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "package_of_parts.py").write_text(PARTS.replace("from_a_file", "from_a_package"))
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = metadata.EntryPoint("mine", "package_of_parts", config_module.PARTS)
+    asked: list[str] = []
+
+    def entry_points(group: str) -> list[metadata.EntryPoint]:
+        asked.append(group)
+        return [entry]
+
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    config_module.load_installed_parts.cache_clear()
+    try:
+        cf.ModelConfig(norm="rmsnorm")  # type: ignore[arg-type]
+        assert asked == []
+        assert cf.ModelConfig(norm="from_a_package").norm.kind == "from_a_package"  # type: ignore[arg-type]
+        assert asked == ["clearformer.parts"]
+    finally:
+        config_module.load_installed_parts.cache_clear()
+
+
+# --- check_kind -------------------------------------------------------------------------------------------
+
+
+def test_good_kinds_pass() -> None:
+    register("norm")(Centred)
+    check_kind(Centred(gain=2))
+    check_kind(MultiHead(n_heads=3, window=4), position="alibi")
+    check_kind(RMSNorm(), attention={"n_heads": 2})
+
+
+def attention(kind: str, **methods: Any) -> Any:
+    """A kind of attention of one head whose module has other methods."""
+    module = type("Module", (MultiHeadModule,), methods)
+
+    def build(self: Any, d_model: int, dropout: float) -> nn.Module:
+        made = MultiHead(n_heads=2).build(d_model, dropout)
+        made.__class__ = module
+        return made
+
+    annotations = {"kind": Literal[kind]}
+    body = {
+        "__annotations__": annotations,
+        "kind": kind,
+        "build": build,
+        "heads": lambda self, d: (2, d // 2),
+    }
+    return register("attention")(type("Spoilt", (AttentionBase,), {"__module__": __name__, **body}))()
+
+
+def reads_the_future(self: Any, x: Tensor, *rest: Any, **named: Any) -> Tensor:
+    return MultiHeadModule.forward(self, x, *rest, **named) + x.mean(1, keepdim=True)
+
+
+def forgets(self: Any, x: Tensor, mask: Any, positions: Any, cache: Any = None, memory: Any = None) -> Tensor:
+    fresh = None if cache is None else self.new_cache()
+    return MultiHeadModule.forward(self, x, mask, positions, fresh, memory) if fresh is None else x
+
+
+def other_pattern(self: Any, *parts: Any) -> Tensor:
+    return 2 * MultiHeadModule.formula(self, *parts)
+
+
+@pytest.mark.parametrize(
+    ("methods", "line"),
+    [
+        ({"forward": reads_the_future}, "^causality: a changed token changes earlier logits"),
+        ({"forward": forgets}, "^cache: chunks of"),
+        ({"formula": other_pattern}, "^(cache|fused = plain):"),
+    ],
+)
+def test_a_kind_that_is_wrong_is_told_so(methods: dict[str, Any], line: str) -> None:
+    spec = attention("spoilt", **methods)
+    with pytest.raises(AssertionError, match=line):
+        check_kind(spec)
+
+
+def test_an_initialisation_by_luck_is_not_resumed_equally() -> None:
+    """What draws numbers in training that nothing seeds differs from step to step."""
+
+    def drawn(self: Any, x: Tensor, *rest: Any, **named: Any) -> Tensor:
+        noise = torch.randn((), generator=GENERATOR) if self.training else 0.0
+        return MultiHeadModule.forward(self, x, *rest, **named) + noise
+
+    with pytest.raises(AssertionError, match=r"^resume: .* differs from that of a run never stopped"):
+        check_kind(attention("drawn", forward=drawn))
+
+
+GENERATOR = torch.Generator().manual_seed(1)
+
+
+def test_a_kind_that_is_in_no_slot_is_refused() -> None:
+    with pytest.raises(UserError, match=r"Centred is in no slot: register it by @cf\.register\(SLOT\)"):
+        check_kind(Centred())
+
+
+def test_numbers_are_compared_exactly() -> None:
+    one = torch.ones(3, dtype=torch.float64)
+    assert close(one, one + 1e-12)
+    assert not close(one, one + 1e-6)
+    assert issubclass(Mean, AttentionBase)
+    assert LastModule().hook_z is not None
