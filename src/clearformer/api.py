@@ -265,7 +265,7 @@ def plan(
     train: Section = None,
     **overrides: Any,
 ) -> Plan:
-    """What a run will cost: its parameters, FLOPs, memory and time, without training.
+    """The cost of a run before it is made: parameters, FLOPs, memory and time.
 
     Args:
         config: As for `train`; likewise the settings.

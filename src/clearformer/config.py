@@ -57,7 +57,7 @@ PROBLEMS = {
     "tuple_type": "a list, such as [1, 2]",
     "whole_number_size": "a whole number below 2^63",
 }
-"""What a setting takes, by pydantic's word for what is wrong with it."""
+"""The values that a setting takes, by pydantic's word for what is wrong."""
 
 
 def _not_empty(value: str) -> str:
@@ -174,7 +174,7 @@ def slot_variants(field: FieldInfo) -> dict[str, type[Spec]]:
 
 
 def explicit(spec: Spec, default: Any = None) -> dict[str, Any]:
-    """What was set in a spec and not left to its defaults, with every slot's kind; nested like the spec.
+    """The settings of a spec that were not left to their defaults, with every slot's kind; nested like the spec.
 
     `resolve` makes an equal spec of it. Where another spec is the `default` in its place, what that one sets is
     named as well, or it would take effect.
@@ -275,7 +275,7 @@ def load_installed_parts() -> bool:
 
 
 def _settings(old: Any) -> Mapping[str, Any]:
-    """What a section or slot holds, as settings to lay others over."""
+    """The settings that a section or slot holds, to lay others over."""
     return explicit(old) if isinstance(old, Spec) else old if isinstance(old, Mapping) else {}
 
 
@@ -396,7 +396,7 @@ def _first_problem(spec_type: type[Spec], error: ValidationError) -> SettingErro
 
 
 def short_problem(*problems: Mapping[str, Any]) -> str:
-    """What a value should have been, and what was given; of several problems with one value, one must be mended.
+    """A line of what a value should have been, and what was given; of several problems with it, one must be mended.
 
     Args:
         problems: As pydantic's `ValidationError.errors` gives them.
@@ -412,7 +412,7 @@ def short_problem(*problems: Mapping[str, Any]) -> str:
 
 
 def _bounds(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """What a problem's text is filled in with; 0 and not 0.0."""
+    """The values that a problem's text is filled in with; 0 and not 0.0."""
     return {
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in problem.get("ctx", {}).items()

@@ -1,4 +1,4 @@
-"""What a run computes on, and how: the device, the type of its matrix products, compilation."""
+"""The device of a run, the type of its matrix products, and compilation."""
 
 import contextlib
 import ctypes
@@ -30,7 +30,7 @@ STEADY_SPREAD = 1.5  # the median over the least of some times, up to which a ma
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 REPEATABLE = (":4096:8", ":16:8")
-"""What `WORKSPACE` may be where cuBLAS's products are to be the same every time."""
+"""The values that `WORKSPACE` may have where cuBLAS's products are to be the same every time."""
 
 
 def resolve_device(name: str, key: str = "train.device") -> torch.device:

@@ -1,4 +1,4 @@
-"""What a run will cost before its data are read: sizes that only the data know are taken as they are expected."""
+"""The cost of a run before its data are read: sizes that only the data know are taken as they are expected."""
 
 from clearformer.data import LabelledData
 from clearformer.device import resolve_device, resolve_dtype
@@ -65,7 +65,7 @@ def expected_classes(run: RunConfig) -> int | None:
 
 
 def notes_on(run: RunConfig) -> list[str]:
-    """What to tell the user where the plan rests on a guess."""
+    """Notes for the user where the plan rests on a guess."""
     told = []
     if run.model.vocab_size is None and run.tokenizer.kind == "char":
         told.append(

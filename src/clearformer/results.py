@@ -1,4 +1,4 @@
-"""What a computation returns: values by name, shown in a line."""
+"""Results of computations: values by name, short to look at."""
 
 import math
 from dataclasses import fields
@@ -18,7 +18,7 @@ class Result:
         return f"{type(self).__name__}({', '.join(values)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """What it found, as `json.dumps` takes it; a number that is not finite becomes None."""
+        """Its values as `json.dumps` takes them; a number that is not finite becomes None."""
         return {field.name: plain(getattr(self, field.name)) for field in fields(self) if field.repr}  # type: ignore[arg-type]
 
 

@@ -120,7 +120,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What `load` finds it by: its name, or its path; "model" where it is kept nowhere."""
+        """Its name or path, by which `load` finds it; "model" where it is kept nowhere."""
         return "model" if self._folder is None else name_of(self._folder)
 
     @property
@@ -146,7 +146,7 @@ class Run:
         return next((line.get("val_loss") for line in reversed(lines) if line["step"] == self.step), None)
 
     def facts(self) -> dict[str, str]:
-        """What to know of it at first: name, family, parameters, step, held-out loss."""
+        """The first facts to know of it: name, family, parameters, step, held-out loss."""
         loss = "-" if self.val_loss is None else f"{self.val_loss:.4f}"
         return {
             "run": self.name,
@@ -241,5 +241,5 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
 
 
 def run_of(loaded: Loaded) -> Run:
-    """What was read from a run's folder, as a run."""
+    """A run of what was read from its folder."""
     return Run(loaded.model, loaded.tokenizer, loaded.config, folder=loaded.folder, step=loaded.step)

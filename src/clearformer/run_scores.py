@@ -17,7 +17,7 @@ Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 class EvaluatedRun(RunLike, Protocol):
-    """What is measured."""
+    """A run that can be measured."""
 
     @property
     def dtype(self) -> torch.dtype: ...
@@ -25,7 +25,7 @@ class EvaluatedRun(RunLike, Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Scores(Result):
-    """What a run is worth: the figures that `clearformer eval --json` prints, by their names.
+    """The scores of a run: the figures that `clearformer eval --json` prints, by their names.
 
         scores["perplexity"], scores.loss
 

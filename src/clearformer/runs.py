@@ -57,7 +57,7 @@ def name_for(preset: str, config: RunConfig) -> str:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a run's folder holds of one of its checkpoints, the model in evaluation mode."""
+    """A checkpoint of a run, read: its model in evaluation mode, tokeniser and configuration."""
 
     folder: RunFolder
     config: RunConfig
@@ -67,7 +67,7 @@ class Loaded:
 
 
 class RunLike(Protocol):
-    """What a `Loaded` and a `Run` both are."""
+    """The common interface of `Loaded` and `Run`."""
 
     @property
     def folder(self) -> RunFolder: ...
@@ -102,7 +102,7 @@ def find_run(name_or_path: str | Path) -> RunFolder:
 
 
 def name_of(folder: RunFolder) -> str:
-    """What `find_run` finds a run's folder by: its name, or its path where it is not in the runs' folder."""
+    """The name by which `find_run` finds a run's folder, or its path where it is not in the runs' folder."""
     name = folder.path.name
     is_there = (runs_folder() / name).resolve() == folder.path.resolve()
     return name if is_there else str(folder.path)
@@ -317,7 +317,7 @@ def find_checkpoint(folder: RunFolder, which: str) -> Path:
 
 @dataclass(frozen=True)
 class OwnData:
-    """What a run was trained on, in its own tokens.
+    """The data that a run was trained on, in its own tokens.
 
     Attributes:
         prepared: Its splits by name, and how they were made.

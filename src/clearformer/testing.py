@@ -86,7 +86,7 @@ def model_config(slot: str, spec: Spec, settings: dict[str, Any]) -> ModelConfig
 
 
 def check_settings(slot: str, spec: Spec, model: ModelConfig) -> None:
-    """What is written to config.toml is read as the same settings."""
+    """Settings written to config.toml are read as the same settings."""
     whole = run_config(slot, spec, model, Path("text.txt"))
     again = resolve(RunConfig, tomllib.loads(to_toml(whole)))
     assert again == whole, (

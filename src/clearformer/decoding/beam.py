@@ -37,7 +37,7 @@ class HuggingFaceLength(Spec):
     alpha: float = Field(default=1.0, ge=-10, le=10)
 
     def divisor(self, n_tokens: int) -> float:
-        """What log P is divided by."""
+        """The number that log P is divided by."""
         return n_tokens**self.alpha
 
 
@@ -48,7 +48,7 @@ class GNMTLength(Spec):
     alpha: float = Field(default=0.6, ge=-10, le=10)
 
     def divisor(self, n_tokens: int) -> float:
-        """What log P is divided by."""
+        """The number that log P is divided by."""
         return ((5 + n_tokens) / 6) ** self.alpha
 
 
@@ -261,7 +261,7 @@ class _Beams:
         return likeliest / self.search.length_penalty.divisor(self.n_new)
 
     def _found(self, done: list[int]) -> list[tuple[int, list[Hypothesis]]]:
-        """What the rows that are done have set aside."""
+        """The hypotheses that the rows that are done have set aside."""
         parts = (self.closed_tokens, self.closed_lengths, self.closed_logprobs, self.closed_scores)
         of_rows = zip(*(part[done].tolist() for part in parts), strict=True)
         return [

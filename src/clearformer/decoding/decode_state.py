@@ -26,7 +26,7 @@ Writes = Decoder | EncoderDecoder
 
 
 class DecodeState(Generic[Found]):
-    """What is found of the next token's scores of some texts, each one token longer at every call."""
+    """The state of texts that grow by a token at every call, and results of the scores of their next tokens."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class DecodeState(Generic[Found]):
         self._memory = read_sources(model, sources)
 
     def advance(self, texts: Sequence[Sequence[int]]) -> Found:
-        """What is found of the scores of the token after each text."""
+        """The result of the scores of the token after each text."""
         if self.can_decode([len(text) for text in texts]):
             return self.decode(torch.tensor([text[-1] for text in texts], device=self._device))
         return self.prefill(texts)
@@ -106,7 +106,7 @@ class DecodeState(Generic[Found]):
 
 @torch.inference_mode()
 def read_sources(model: Writes, sources: Sequence[Sequence[int]] | None) -> EncoderOutput | None:
-    """What an encoder-decoder keeps of the sources; nothing of a decoder, which has none.
+    """The encoder's output for the sources; None of a decoder, which has none.
 
     Raises:
         UserError: an encoder-decoder was given no sources, or a decoder some.

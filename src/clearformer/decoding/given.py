@@ -1,4 +1,4 @@
-"""What may be given where a text is meant: a string, or its tokens as numbers, a NumPy array or a tensor."""
+"""A text as it may be given: a string, or its tokens as numbers, a NumPy array or a tensor."""
 
 from collections.abc import Sequence
 from typing import Any

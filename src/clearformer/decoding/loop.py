@@ -118,7 +118,7 @@ def generate_tokens(
 
 
 def collect(new_tokens: Iterable[NewToken], n_rows: int) -> list[Completion]:
-    """What `generate_tokens` yields, put together for each of its prompts."""
+    """The tokens that `generate_tokens` yields, put together for each of its prompts."""
     rows: list[list[NewToken]] = [[] for _ in range(n_rows)]
     for new in new_tokens:
         rows[new.row].append(new)
@@ -150,7 +150,7 @@ class Scores(NamedTuple):
 
 
 def scored(logits: Float[Tensor, "B V"]) -> Scores:
-    """What is chosen by, of the logits."""
+    """The logits with their normaliser and their highest, by which the next tokens are chosen."""
     highest, likeliest = logits.max(-1)
     return Scores(logits, logits.logsumexp(-1), highest, likeliest)
 

@@ -32,7 +32,7 @@ MOST_SAMPLES = 100_000  # of one prompt at once; another seed gives others
 
 @runtime_checkable
 class Run(Protocol):
-    """What texts are made by: a model and the tokeniser it was trained with."""
+    """A model and the tokeniser it was trained with."""
 
     @property
     def model(self) -> Transformer: ...

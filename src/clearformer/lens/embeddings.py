@@ -58,7 +58,7 @@ class Embedded(Result):
 
     @property
     def layers(self) -> list[str]:
-        """What each of `vectors` is called."""
+        """The name of each of `vectors`."""
         return layer_names(len(self.vectors))
 
     @cached_property
@@ -170,7 +170,7 @@ def tokens_read(model: Transformer, tokenizer: Tokenizer, text: str | list[int])
 
 
 def final_vectors(model: Transformer, tokens: Tensor) -> Float[Tensor, "B T D"]:
-    """What the model's stack of blocks leaves of a text, behind the final norm."""
+    """The vectors of a text after the model's stack of blocks, behind the final norm."""
     match model:
         case Encoder():
             return model.encode(tokens)

@@ -147,7 +147,7 @@ def lines_of(file: str) -> list[str]:
 
 
 def name_of(file: str) -> str:
-    """What a message calls it."""
+    """The name of the input in messages."""
     return standard_input.NAME if file == "-" else file
 
 
@@ -185,7 +185,7 @@ def dtype_of(run: "Run", name: str | None) -> Any:
 
 
 def as_lines(found: "list[list[Translation]]", n_best: int) -> list[str]:
-    """What is printed: the best of each line, or several with the number of their line and their rank before."""
+    """Lines to print: the best of each line, or several with the number of their line and their rank before."""
     if n_best == 1:
         return [translations[0].text for translations in found]
     return [

@@ -32,7 +32,7 @@ LEAST_ROOM = 256
 Found = TypeVar("Found")
 
 Then = Callable[[Float[Tensor, "B V"]], Found]
-"""What is found of the scores after the newest tokens; compiled with the model where that is."""
+"""A function of the scores after the newest tokens; compiled with the model where that is."""
 
 Step = Callable[..., Found]
 """A function as `read_tokens` is."""
@@ -41,7 +41,7 @@ Step = Callable[..., Found]
 def read_tokens(
     model: Decoder | EncoderDecoder, then: Then[Found], *arguments: Any, **settings: Any
 ) -> Found:
-    """What is found of the scores after new tokens; the arguments are the model's, or those of `decode`."""
+    """The result of the scores after new tokens; the arguments are the model's, or those of `decode`."""
     read = model if isinstance(model, Decoder) else model.decode
     return then(read(*arguments, **settings, last_only=True)[:, -1].float())
 

@@ -234,7 +234,7 @@ class _Recorded:
         self.real.index_fill_(1, self.place, False)
 
     def read(self, tokens: Int[Tensor, "B 1"], cache: Cache) -> Any:
-        """What is found of the scores after the newest tokens; they are in the cache then."""
+        """The result of the scores after the newest tokens; they are in the cache then."""
         n_texts = len(tokens)
         self.tokens[:n_texts] = tokens
         self.place.fill_(cache.length)
