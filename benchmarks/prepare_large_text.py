@@ -107,7 +107,7 @@ def train_on(path: Path, kind: str, run: Path) -> None:
     """The quick preset on the prepared text, for some steps and the evaluation at their end."""
     from clearformer.presets import resolve_run
     from clearformer.training.loop import train
-    from clearformer.training.report import Reporter
+    from clearformer.training.reporting.report import Reporter
     from clearformer.training.store.folder import RunFolder
 
     limits = [f"train.max_steps={TRAIN_STEPS}", "train.max_seconds=none", "train.compile=false"]

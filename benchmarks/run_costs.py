@@ -60,7 +60,7 @@ PARTS = {
     "logging": [
         f"{TRAINING}.describe_step",
         "clearformer.training.store.folder:Metrics.append",
-        "clearformer.training.console:ConsoleReporter.stepped",
+        "clearformer.training.reporting.console:ConsoleReporter.stepped",
     ],
 }
 BESIDE = {"writing": ["clearformer.training.store.checkpoint_store:CheckpointStore.write"]}

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from clearformer import planning
 from clearformer.config import Spec, explicit, nested, read_toml, resolve
 from clearformer.decoding import Text, generate, search, stream, translate
 from clearformer.decoding.given import ids_of, text_of, words_of
@@ -28,16 +27,16 @@ from clearformer.presets import default_preset, resolve_changes, resolve_setting
 from clearformer.presets import preset as preset_of_name
 from clearformer.results import Result
 from clearformer.run import Run, from_hf, load
-from clearformer.run_scores import evaluate
-from clearformer.runs import find_run, free_name, name_for, name_of, new_run
+from clearformer.runs.folders import find_run, free_name, name_for, name_of, new_run
+from clearformer.runs.scores import evaluate
 from clearformer.text import Tokenizer, load_tokenizer
-from clearformer.training import loop
+from clearformer.training import loop, planning
 from clearformer.training.config import RunConfig
-from clearformer.training.console import reporter_here
-from clearformer.training.loggers import Logger, LoggingReporter, check_logger
 from clearformer.training.plan import Plan
 from clearformer.training.processes import is_main_process
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.console import reporter_here
+from clearformer.training.reporting.loggers import Logger, LoggingReporter, check_logger
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.folder import RunFolder
 
 __all__ = [

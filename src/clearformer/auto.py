@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from clearformer.cost.rates import measured_rate
 from clearformer.data import TextData
 from clearformer.data.text.sources import FileSource, open_source
 from clearformer.device import resolve_device, resolve_dtype
@@ -26,7 +27,6 @@ from clearformer.model.positions import RoPE
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.optimizers import Muon
-from clearformer.training.plan import measured_rate
 from clearformer.training.schedules import WarmupStableDecay
 
 logger = logging.getLogger(__name__)

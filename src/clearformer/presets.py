@@ -15,7 +15,7 @@ from clearformer.model.feedforward import GELU, ReLU, ReLU2
 from clearformer.model.init import GPT2, Gaussian, Xavier
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 from clearformer.model.positions import Learned, NoPositions, RoPE, Sinusoidal
-from clearformer.runs import find_run
+from clearformer.runs.folders import find_run
 from clearformer.text import BPETokenizerSpec, GPT2TokenizerSpec, WordPieceTokenizerSpec
 from clearformer.training.config import TRAIN_MAY_CHANGE, RunConfig, TrainConfig
 from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective

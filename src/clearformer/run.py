@@ -15,8 +15,8 @@ from clearformer.interop import from_hf as import_hf
 from clearformer.interop import to_hf
 from clearformer.interop.mapping.matching import ArchitectureMatch
 from clearformer.model import Transformer
-from clearformer.run_scores import evaluate
-from clearformer.runs import Loaded, name_of, new_run, read_run, run_config, write_run
+from clearformer.runs.folders import Loaded, name_of, new_run, read_run, run_config, write_run
+from clearformer.runs.scores import evaluate
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
 from clearformer.training.store.folder import RunFolder, read_metrics

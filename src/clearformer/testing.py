@@ -27,7 +27,7 @@ from clearformer.model.hooks import hook_points
 from clearformer.registry import SLOTS
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import train
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import step_folder
 from clearformer.training.store.folder import RunFolder
 

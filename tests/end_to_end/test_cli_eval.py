@@ -18,7 +18,7 @@ from clearformer.evaluation.translation import score_translations
 from clearformer.interop.importing import run_config
 from clearformer.model import ModelConfig, build
 from clearformer.run import load
-from clearformer.runs import new_run
+from clearformer.runs.folders import new_run
 from clearformer.text import CharTokenizerSpec
 from clearformer.training.store.checkpoint import Checkpoint, Progress, save_checkpoint
 from clearformer.training.store.folder import read_metrics

@@ -16,7 +16,7 @@ from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, ReLU
 from clearformer.model.positions import Sinusoidal
 from clearformer.run import Run
-from clearformer.runs import new_run, runs_folder
+from clearformer.runs.folders import new_run, runs_folder
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec, WordPieceTokenizerSpec, specials_of
 from clearformer.training.store.checkpoint import Checkpoint, Progress, save_checkpoint
 from clearformer.training.store.folder import RunFolder

@@ -9,10 +9,11 @@ import pytest
 
 from clearformer.cli import main
 from clearformer.cli.commands.plan import readable_bytes, readable_rate, readable_seconds, time_line
+from clearformer.cost.rates import Rate
 from clearformer.model import ModelConfig
 from clearformer.presets import PRESETS
 from clearformer.training.config import TrainConfig
-from clearformer.training.plan import Rate, plan
+from clearformer.training.plan import plan
 
 SMALL = [
     "model.d_model=32",

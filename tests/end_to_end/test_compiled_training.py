@@ -15,7 +15,7 @@ import torch
 from clearformer.presets import resolve_run
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.loop import train
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 
 folder = Path(sys.argv[1])
 (folder / "text.txt").write_text("the cat sat on the mat. " * 50)

@@ -10,7 +10,7 @@ import pytest
 from clearformer import presets
 from clearformer.cli import main
 from clearformer.presets import resolve_run
-from clearformer.runs import name_for
+from clearformer.runs.folders import name_for
 from clearformer.training.store.lock import one_writer
 
 TINY = (
@@ -236,7 +236,7 @@ def test_a_run_without_a_name_takes_the_next_one_that_is_free(
     works: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another has begun between the choice of the name and its use."""
-    monkeypatch.setattr("clearformer.runs.name_for", lambda preset, settings: "quick-text")
+    monkeypatch.setattr("clearformer.runs.folders.name_for", lambda preset, settings: "quick-text")
     with one_writer(Path("runs/quick-text")):
         works(*TEXT, "train.max_steps=1")
     assert steps("quick-text-2") == [1]

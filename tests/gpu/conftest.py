@@ -22,7 +22,7 @@ from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import Relative, Sinusoidal
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import TrainResult, train
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.folder import RunFolder
 
 from ..pairwise import Row, pairwise
@@ -60,7 +60,7 @@ def device() -> Iterator[torch.device]:
         return torch.device("other" if name == "cuda" else name)
 
     with other_device() as device, pytest.MonkeyPatch.context() as patch:
-        for module in ("clearformer.training.loop", "clearformer.runs"):
+        for module in ("clearformer.training.loop", "clearformer.runs.folders"):
             patch.setattr(f"{module}.resolve_device", resolve)
         yield device
 

@@ -20,7 +20,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training, TrainResult
 from clearformer.training.plan import training_memory
 from clearformer.training.processes import Processes
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.setup import open_task
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER
 from clearformer.training.store.folder import RunFolder, read_metrics
@@ -226,7 +226,7 @@ from clearformer.config import read_toml, resolve
 from clearformer.training.config import RunConfig
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.loop import train
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 
 torch.set_default_dtype(torch.float64)
 config = resolve(RunConfig, read_toml(Path(sys.argv[1])))

@@ -25,7 +25,7 @@ from clearformer.interop.mapping.matching import match_architecture
 from clearformer.model import build
 from clearformer.presets import PRESETS, preset
 from clearformer.run import Run, from_hf, load
-from clearformer.runs import new_run
+from clearformer.runs.folders import new_run
 from clearformer.text import specials_of
 from clearformer.training.config import RunConfig
 from clearformer.training.store.checkpoint import Checkpoint, Progress, save_checkpoint

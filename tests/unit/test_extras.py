@@ -18,7 +18,7 @@ from clearformer.evaluation.figures import confusion_matrix_figure
 from clearformer.evaluation.translation import evaluate_translation, score_translations
 from clearformer.interop.gguf import gguf_package
 from clearformer.text import CharTokenizerSpec
-from clearformer.training.tensorboard import writer_type
+from clearformer.training.reporting.tensorboard import writer_type
 
 ROOT = Path(__file__).parents[2]
 MODULES = ("babel", "num2words", "sacrebleu", "sklearn", "matplotlib", "gguf", "tensorboard")

@@ -14,7 +14,7 @@ from clearformer.presets import DEFAULTS, PRESETS, preset, resolve_run, split_ar
 from clearformer.text import ByteTokenizerSpec
 from clearformer.training.config import PRESETS_FOR, RunConfig
 from clearformer.training.loop import train
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.folder import RunFolder
 
 every_preset = pytest.mark.parametrize("name", PRESETS)

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from clearformer.cost.rates import measured_rate, peak_rate
 from clearformer.device import synchronize
-from clearformer.training.plan import measured_rate, peak_rate
 
 COPIED_BYTES = 2**28  # far more than a processor's caches hold
 COPIED_ON_A_GPU = 2**32  # so much that starting the kernel takes hardly a part of the time

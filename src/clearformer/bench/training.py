@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from clearformer.bench.machine import Limits
 from clearformer.bench.peers import absence, asked_for, in_transformers, like_gpt2, with_version
 from clearformer.bench.rounds import OURS, Comparison, Contender, Figures, interleave
+from clearformer.cost.rates import mfu
 from clearformer.device import autocast, resolve_device, synchronize
 from clearformer.errors import UserError
 from clearformer.model import build
@@ -28,9 +29,9 @@ from clearformer.model.norms import LayerNorm
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
 from clearformer.training.losses import next_token_loss
-from clearformer.training.plan import count_flops, mfu, training_memory
+from clearformer.training.plan import count_flops, training_memory
 from clearformer.training.processes import Processes
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.setup import open_task
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.tasks import NextTokenTask

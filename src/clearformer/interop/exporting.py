@@ -16,7 +16,7 @@ from clearformer.interop.mapping.matching import ArchitectureMatch, match_archit
 from clearformer.interop.reading import CONFIG
 from clearformer.interop.tokenizers.folder import tokenizer_documents
 from clearformer.interop.writing import SpecialIds, write_json, write_model
-from clearformer.runs import RunLike, read_run
+from clearformer.runs.folders import RunLike, read_run
 from clearformer.training.store.checkpoint import MODEL, read_progress, step_folder
 from clearformer.training.store.folder import read_metrics
 from clearformer.training.store.state import weights_of

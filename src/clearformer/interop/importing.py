@@ -6,7 +6,7 @@ from clearformer.files import user_path, whole_path
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.reading import read_model
 from clearformer.interop.tokenizers.folder import read_tokenizer
-from clearformer.runs import Loaded, free_name, new_run, read_run, run_config, write_run
+from clearformer.runs.folders import Loaded, free_name, new_run, read_run, run_config, write_run
 
 
 def from_hf(folder: str | Path, name: str | None = None) -> Loaded:

@@ -11,7 +11,7 @@ from clearformer.errors import CheckpointError
 from clearformer.model import Transformer
 from clearformer.training.config import TrainConfig
 from clearformer.training.nonfinite import NonFiniteValueError
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import Progress, load_checkpoint, step_folder
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.tasks import EvaluationResult, Task

@@ -23,7 +23,8 @@ from clearformer.training.interrupts import Interrupts
 from clearformer.training.limits import is_due, is_finished
 from clearformer.training.nonfinite import NonFiniteValueError, weights_are_finite
 from clearformer.training.processes import Processes
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
+from clearformer.training.reporting.tensorboard import open_tensorboard, write_scalars, writer_type
 from clearformer.training.setup import open_task, resumed_config
 from clearformer.training.step import StepResult, TrainStep
 from clearformer.training.store.checkpoint import Progress
@@ -34,7 +35,6 @@ from clearformer.training.store.pretrained import load_pretrained, pretrained_to
 from clearformer.training.store.state import TrainState
 from clearformer.training.tasks import EvaluationResult, Task, make_task
 from clearformer.training.tasks.reports import TrainingReport
-from clearformer.training.tensorboard import open_tensorboard, write_scalars, writer_type
 
 LESS_MEMORY = (
     "raise train.grad_accum_steps: the same step in more parts, each of which needs less memory (see "

@@ -1,11 +1,9 @@
 """The cost of a run before it is made: parameters, FLOPs, memory and time."""
 
 import math
-import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +18,8 @@ from clearformer.cost import (
     measured_parameters,
 )
 from clearformer.cost.parameters import head_matrix
-from clearformer.device import STEADY_SPREAD, autocast, synchronize
+from clearformer.cost.rates import Rate, measured_rate
+from clearformer.device import autocast
 from clearformer.errors import ConfigError
 from clearformer.model.attention import Attention
 from clearformer.model.build import build, build_on_meta
@@ -30,43 +29,6 @@ from clearformer.training.tasks import task_type
 from clearformer.training.tasks.task import FullBatch
 
 Counted = TypeVar("Counted", bound="ParameterCounts | TokenFlops | MemoryBytes")
-
-# --- rates ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Device:
-    """A device of the table.
-
-    Attributes:
-        torch_name: A pattern of the name that torch gives it (which leaves out parts of a device, and others).
-        peak: FLOP/s of matrix products by their type, the fastest first: dense (no sparsity), summed in float32;
-            those of float32 without TF32, which torch leaves off.
-    """
-
-    torch_name: str
-    peak: dict[str, float]
-
-
-# The makers' datasheets: NVIDIA H100, H200, A100, L4, T4 and V100 Tensor Core GPU datasheets; NVIDIA Ada GPU
-# architecture whitepaper, appendix A (RTX 4090). Where a sheet gives only a figure with sparsity, half of it. T4
-# and V100 have no bfloat16 units: their 65e12 and 125e12 are for float16, which no run here uses.
-DEVICES = {
-    "h200": Device(r"NVIDIA H200", {"bfloat16": 989.4e12, "float32": 66.9e12}),
-    "h100-sxm": Device(r"NVIDIA H100 80GB HBM3", {"bfloat16": 989.4e12, "float32": 66.9e12}),
-    "h100-pcie": Device(r"NVIDIA H100 PCIe", {"bfloat16": 756e12, "float32": 51.2e12}),
-    "a100": Device(r"NVIDIA A100-(SXM4|PCIE)-\d+GB", {"bfloat16": 312e12, "float32": 19.5e12}),
-    "rtx4090": Device(r"NVIDIA GeForce RTX 4090", {"bfloat16": 165.2e12, "float32": 82.6e12}),
-    "l4": Device(r"NVIDIA L4", {"bfloat16": 121e12, "float32": 30.3e12}),
-    "t4": Device(r"Tesla T4", {"float32": 8.1e12}),
-    "v100": Device(r"Tesla V100-SXM2-\d+GB", {"float32": 15.7e12}),
-}
-
-# The part of a rate that training is assumed to reach. Of a datasheet's peak, large models reach 0.2 to 0.46
-# (Chowdhery et al. 2022, table 3) and small ones less, for their products are too small to fill the device; of what
-# large products reach on a machine, small models reached 0.4 to 0.8 on a CPU.
-DATASHEET_UTILISATION = 0.4
-MEASURED_UTILISATION = 0.6
 
 # What compiling a small model's step took on two CPU cores, and the part of a step's time that it saved there
 # (benchmarks/RESULTS.md).
@@ -78,93 +40,6 @@ MOST_BYTES_EACH = 16
 
 MOST_BUILT_LAYERS = 12
 """Of a stack; a deeper one is reckoned from two that are built, for every further layer is as the one before it."""
-
-
-@dataclass(frozen=True)
-class Rate:
-    """How fast a device forms matrix products, and the part of it that training is assumed to reach.
-
-    Attributes:
-        device: Its name.
-        dtype: The type of the products.
-        flops_per_second: FLOP/s.
-        source: Where that is from.
-        utilisation: The part of it that training is assumed to reach.
-        spread: The median time of the measured products over that of the fastest tenth; 1 on a steady machine.
-    """
-
-    device: str
-    dtype: str
-    flops_per_second: float
-    source: Literal["datasheet", "measured"]
-    utilisation: float
-    spread: float = 1.0
-
-    @property
-    def is_uneven(self) -> bool:
-        """Whether other work slowed the machine down while it was measured: what follows from the rate is doubtful."""
-        return self.spread > STEADY_SPREAD
-
-
-def named_rate(name: str, dtype: str) -> Rate:
-    """The datasheet's rate of a named device; of its fastest type where `dtype` is `auto`.
-
-    Raises:
-        ConfigError: there is no such device here, or it has no products of that type.
-    """
-    if name not in DEVICES:
-        known = ", ".join(DEVICES)
-        raise ConfigError(
-            f"--device: no rate is known for {name!r}; take measure (this machine) or one of {known}"
-        )
-    peak = DEVICES[name].peak
-    if dtype == "auto":
-        dtype = next(iter(peak))
-    if dtype not in peak:
-        raise ConfigError(f"train.dtype: {name} has no {dtype} units; set train.dtype={next(iter(peak))}")
-    return Rate(name, dtype, peak[dtype], "datasheet", DATASHEET_UTILISATION)
-
-
-def peak_rate(device: torch.device, dtype: str) -> float | None:
-    """The datasheet's rate of the device at hand, in FLOP/s; None where it is not in the table."""
-    if device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(device)
-    known = (entry.peak.get(dtype) for entry in DEVICES.values() if re.fullmatch(entry.torch_name, name))
-    return next(known, None)
-
-
-def measured_rate(dtype: str, device: torch.device, seconds: float = 1.0, quantile: float = 0.5) -> Rate:
-    """The rate of products of large random matrices on this machine, by the median time or another quantile.
-
-    Takes about `seconds`. Random numbers, because a GPU multiplies zeros faster.
-    """
-    size = 8192 if device.type == "cuda" else 1024
-    a, b = (torch.randn(size, size, device=device).to(getattr(torch, dtype)) for _ in range(2))
-    torch.mm(a, b)  # the first product also loads and chooses the kernel
-    synchronize(device)
-    times, end = [], time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        torch.mm(a, b)
-        synchronize(device)
-        times.append(time.perf_counter() - start)
-    rate = 2 * size**3 / _quantile(times, quantile)
-    spread = _quantile(times, 0.5) / _quantile(times, 0.1)
-    return Rate(f"this machine's {device.type}", dtype, rate, "measured", MEASURED_UTILISATION, spread)
-
-
-def _quantile(times: list[float], part: float) -> float:
-    return sorted(times)[int(part * len(times))]
-
-
-def mfu(flops_per_token: float, tokens_per_second: float, peak: float | None) -> float | None:
-    """Model FLOPs utilisation: the part of a device's peak spent on the model's own products, forward and backward.
-
-    None where the peak is not known (Chowdhery et al. 2022, appendix B).
-    """
-    return None if peak is None else flops_per_token * tokens_per_second / peak
-
 
 # --- memory -----------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.limits import fraction_done
 from clearformer.training.nonfinite import NonFiniteValueError, first_nonfinite_module
 from clearformer.training.processes import Processes
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.schedules import lr_factor
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.state import TrainState, move_average

@@ -8,7 +8,7 @@ import pytest
 from clearformer.config import parse_override, resolve
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import TrainResult, train
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.folder import RunFolder
 
 SENTENCE = "the quick brown fox jumps over {} lazy dogs;\n"

@@ -11,8 +11,8 @@ import pytest
 
 import clearformer as cf
 from clearformer.errors import ConfigError
-from clearformer.training.loggers import JSONLines, LoggingReporter, TensorBoard, WandB
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.loggers import JSONLines, LoggingReporter, TensorBoard, WandB
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.folder import read_metrics
 

@@ -33,7 +33,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.interrupts import ENDING, Interrupts
 from clearformer.training.loop import Training, TrainResult
 from clearformer.training.processes import Processes
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.setup import open_task
 from clearformer.training.step import StepResult
 from clearformer.training.store import checkpoint_store, state

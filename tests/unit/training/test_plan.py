@@ -10,6 +10,7 @@ import torch
 
 import clearformer.training.plan as plan_module
 from clearformer.cost import LiveBytes, analytic_activations
+from clearformer.cost.rates import DEVICES, Rate, measured_rate, mfu, named_rate, peak_rate
 from clearformer.device import autocast
 from clearformer.errors import ConfigError
 from clearformer.model import ModelConfig, build
@@ -22,16 +23,10 @@ from clearformer.training.losses import IGNORED, next_token_loss, summed_loss, s
 from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective
 from clearformer.training.optimizers import Adam, AdamW, Muon
 from clearformer.training.plan import (
-    DEVICES,
-    Rate,
     count_flops,
     count_parameters,
     for_every_layer,
-    measured_rate,
-    mfu,
-    named_rate,
     part_size,
-    peak_rate,
     plan,
     training_memory,
 )
@@ -190,7 +185,7 @@ def test_a_measured_rate_is_of_a_quantile_of_the_times(
     monkeypatch: pytest.MonkeyPatch, quantile: float, seconds: int
 ) -> None:
     clock = ticking([4, 10, 1, 7, 2, 9, 3, 8, 6, 5])
-    monkeypatch.setattr(plan_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("clearformer.cost.rates.time", SimpleNamespace(perf_counter=lambda: next(clock)))
 
     rate = measured_rate("float32", CPU, seconds=55, quantile=quantile)
 
@@ -203,7 +198,7 @@ def test_a_machine_that_was_busy_while_it_was_measured_is_told_apart(
     monkeypatch: pytest.MonkeyPatch, slow: int, is_uneven: bool
 ) -> None:
     clock = ticking([10, 10, *[slow] * 8])
-    monkeypatch.setattr(plan_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("clearformer.cost.rates.time", SimpleNamespace(perf_counter=lambda: next(clock)))
 
     rate = measured_rate("float32", CPU, seconds=20 + 8 * slow)
 

@@ -83,7 +83,7 @@ from clearformer.errors import Interrupted
 from clearformer.training.config import RunConfig
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.loop import train
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.tasks import NextTokenTask
 
 torch.set_default_dtype(torch.float64)

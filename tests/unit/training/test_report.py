@@ -6,8 +6,8 @@ import pytest
 
 from clearformer.cli.commands.runs import describe
 from clearformer.training.config import RunConfig
-from clearformer.training.console import ConsoleReporter
-from clearformer.training.report import held_out
+from clearformer.training.reporting.console import ConsoleReporter
+from clearformer.training.reporting.report import held_out
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.folder import Metrics, RunFolder
 

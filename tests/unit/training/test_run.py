@@ -8,7 +8,7 @@ import torch
 
 from clearformer.errors import CheckpointError, ConfigError, RunError
 from clearformer.run import load
-from clearformer.runs import (
+from clearformer.runs.folders import (
     find_checkpoint,
     find_run,
     find_weights,
@@ -322,7 +322,7 @@ def test_a_checkpoint_that_training_deletes_meanwhile_is_not_missed(monkeypatch:
             raise CheckpointError("its manifest is missing")
         return {}
 
-    monkeypatch.setattr("clearformer.runs.find_checkpoint", lambda folder, which: Passing())
-    monkeypatch.setattr("clearformer.runs.mean_weights", weights)
+    monkeypatch.setattr("clearformer.runs.folders.find_checkpoint", lambda folder, which: Passing())
+    monkeypatch.setattr("clearformer.runs.folders.mean_weights", weights)
     find_weights(RunFolder(Path("a")), "latest", 1)
     assert len(tried) == 3

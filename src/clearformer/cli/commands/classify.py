@@ -44,7 +44,7 @@ def command(
     from clearformer.cli.commands.translate import dtype_of, lines_of, name_of
     from clearformer.evaluation.classes.scores import classify
     from clearformer.run import load
-    from clearformer.runs import find_run
+    from clearformer.runs.folders import find_run
 
     check_classifies(find_run(run).read_config(), run)
     lines = lines_of(file)

@@ -75,8 +75,8 @@ def command(
     from clearformer.cli.views.evaluation import evaluation_text
     from clearformer.evaluation.figures import check_known_format, confusion_matrix_figure
     from clearformer.run import load
-    from clearformer.run_evaluation import DataChoice, evaluate_run
-    from clearformer.runs import find_run
+    from clearformer.runs.evaluation import DataChoice, evaluate_run
+    from clearformer.runs.folders import find_run
     from clearformer.training.tasks.task import EvaluationOptions
 
     show_log()

@@ -12,7 +12,8 @@ from clearformer.cli.tables import paragraph, table
 from clearformer.errors import count
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
-    from clearformer.training.plan import Plan, Rate
+    from clearformer.cost.rates import Rate
+    from clearformer.training.plan import Plan
 
 MEASURE = "measure"
 
@@ -33,8 +34,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show a run's parameters, FLOPs, memory and time, without training."""
-    from clearformer.planning import notes_on, plan_run
     from clearformer.presets import resolve_run
+    from clearformer.training.planning import notes_on, plan_run
 
     run = resolve_run(arguments or [], config)
     planned = plan_run(run, device)

@@ -16,7 +16,7 @@ def runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
     """List the runs under runs/ (or $CLEARFORMER_RUNS) with how far they are."""
     from clearformer.cli.tables import table
     from clearformer.files import runs_folder
-    from clearformer.runs import list_runs
+    from clearformer.runs.folders import list_runs
 
     rows = [describe(folder) for folder in list_runs()]
     if as_json:
@@ -35,7 +35,7 @@ def runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
     """A run that can be read, as its row in the table."""
-    from clearformer.training.report import held_out
+    from clearformer.training.reporting.report import held_out
 
     loss = "-" if row["loss"] is None else f"{row['loss']:.4f}"
     return row["name"], row["data"], f"{row['step']:,}", f"{row['seconds']:,.0f}", loss, held_out(row)

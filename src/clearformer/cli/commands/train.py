@@ -14,7 +14,7 @@ from clearformer.errors import Interrupted, RunError, RunInUseError
 if TYPE_CHECKING:
     from clearformer.training.config import RunConfig
     from clearformer.training.loop import TrainResult
-    from clearformer.training.report import Reporter
+    from clearformer.training.reporting.report import Reporter
     from clearformer.training.store.folder import RunFolder
 
 app = typer.Typer(add_completion=False)
@@ -48,10 +48,10 @@ def train(
     the same command begins it.
     """
     from clearformer.cli.views.results import program_as_called, result_text
-    from clearformer.runs import name_of
-    from clearformer.training.console import ConsoleReporter
+    from clearformer.runs.folders import name_of
     from clearformer.training.processes import is_main_process
-    from clearformer.training.report import Reporter
+    from clearformer.training.reporting.console import ConsoleReporter
+    from clearformer.training.reporting.report import Reporter
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     start = (resumed_start if resume else new_start)(arguments or [], config, run)
@@ -81,7 +81,7 @@ class Start:
 def new_start(arguments: list[str], config: Path | None, run: str | None) -> Start:
     """A new run, by the name that is given or by a free one."""
     from clearformer.presets import resolve_run, split_arguments
-    from clearformer.runs import name_for, new_run
+    from clearformer.runs.folders import name_for, new_run
 
     if run is not None:
         new_run(run)  # before `auto` measures the machine
@@ -93,7 +93,7 @@ def new_start(arguments: list[str], config: Path | None, run: str | None) -> Sta
 def resumed_start(arguments: list[str], config: Path | None, run: str | None) -> Start:
     """An earlier run to resume; where there is none, the new run that the arguments describe."""
     from clearformer.presets import resolve_resumed
-    from clearformer.runs import find_run
+    from clearformer.runs.folders import find_run
 
     if run is None:
         raise RunError("--resume: say which run by --run NAME")
@@ -115,7 +115,7 @@ def describes_a_run(arguments: list[str], config: Path | None) -> bool:
 
 def train_start(start: Start, reporter: "Reporter", is_named: bool) -> "TrainResult":
     """Train a run; where another has taken a name that nobody gave since it was chosen, by the next free one."""
-    from clearformer.runs import free_name, new_run
+    from clearformer.runs.folders import free_name, new_run
     from clearformer.training import loop
 
     while True:

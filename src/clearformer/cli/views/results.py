@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clearformer.cli.views.evaluation import section_lines
 from clearformer.presets import preset_of
-from clearformer.runs import name_of
+from clearformer.runs.folders import name_of
 from clearformer.training.loop import TrainResult
 from clearformer.training.store.folder import RunFolder
 

@@ -7,7 +7,7 @@ from torch import nn
 from clearformer.errors import ConfigError, RunError
 from clearformer.text import Tokenizer, TokenizerConfig
 from clearformer.training.config import RunConfig
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import newest_whole
 from clearformer.training.store.folder import RunFolder
 

@@ -11,7 +11,7 @@ from clearformer.device import resolve_device
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
 from clearformer.training.processes import Processes
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.setup import open_task
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.store.pretrained import pretrained_tokenizer

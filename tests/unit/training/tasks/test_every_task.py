@@ -18,7 +18,7 @@ from clearformer.data.text.batches import IGNORED
 from clearformer.errors import DataError, Interrupted
 from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.training.loop import Training, TrainResult
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import (
     MODEL,
     OPTIMIZER,

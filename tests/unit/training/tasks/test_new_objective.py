@@ -14,12 +14,12 @@ from clearformer.config import parse_override, resolve, slot_variants
 from clearformer.data import TextData, prepare
 from clearformer.errors import ConfigError
 from clearformer.run import load
-from clearformer.run_evaluation import DataChoice, evaluate_run
+from clearformer.runs.evaluation import DataChoice, evaluate_run
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.loop import train
 from clearformer.training.objectives import ObjectiveSpec
 from clearformer.training.plan import plan
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.tasks import TASKS, register_task
 from clearformer.training.tasks.reports import EvaluationReport, Figure, Section

@@ -9,7 +9,7 @@ import torch
 
 from clearformer.errors import ConfigError, RunError
 from clearformer.training.loop import Training, TrainResult
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import (
     MODEL,
     OPTIMIZER,

@@ -1,5 +1,6 @@
 """The cost of a run before its data are read: sizes that only the data know are taken as they are expected."""
 
+from clearformer.cost.rates import measured_rate, named_rate
 from clearformer.data import LabelledData
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.text import (
@@ -13,7 +14,7 @@ from clearformer.text import (
 )
 from clearformer.text.tokenizer import wanted_specials
 from clearformer.training.config import RunConfig
-from clearformer.training.plan import Plan, measured_rate, named_rate, plan
+from clearformer.training.plan import Plan, plan
 
 MEASURE = "measure"
 GUESSED_CHARACTERS = 65  # of Tiny Shakespeare

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from clearformer.errors import ConfigError
 from clearformer.training.config import RunConfig
-from clearformer.training.report import Reporter
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import Progress
 
 
@@ -54,7 +54,7 @@ class TensorBoard:
         self.folder = str(folder)
 
     def start(self, config: RunConfig) -> None:
-        from clearformer.training.tensorboard import writer_type
+        from clearformer.training.reporting.tensorboard import writer_type
 
         self.writer = writer_type()(self.folder)
 

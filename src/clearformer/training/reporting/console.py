@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from clearformer.training.config import RunConfig
-from clearformer.training.report import Reporter, held_out
+from clearformer.training.reporting.report import Reporter, held_out
 from clearformer.training.store.checkpoint import Progress as RunProgress
 
 SHOWN_FROM_CHARS = 10_000_000  # shorter texts are prepared before one could read of it

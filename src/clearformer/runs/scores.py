@@ -9,8 +9,8 @@ import torch
 
 from clearformer.errors import RunError, UserError
 from clearformer.results import Result, plain, short
-from clearformer.run_evaluation import DataChoice, evaluate_run
-from clearformer.runs import RunLike
+from clearformer.runs.evaluation import DataChoice, evaluate_run
+from clearformer.runs.folders import RunLike
 from clearformer.training.tasks.task import EvaluationOptions
 
 Files = str | PathLike[str] | Sequence[str | PathLike[str]]

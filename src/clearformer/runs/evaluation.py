@@ -8,7 +8,7 @@ from typing import NamedTuple
 from clearformer.config import resolve
 from clearformer.data import Data, PairsData, Prepared, prepare_data
 from clearformer.errors import ConfigError, RunError, UserError
-from clearformer.runs import RunLike, read_own_data
+from clearformer.runs.folders import RunLike, read_own_data
 from clearformer.training.tasks import task_type
 from clearformer.training.tasks.reports import EvaluationReport, Section
 from clearformer.training.tasks.task import EvaluationData, EvaluationOptions, TrainedModel

@@ -1,0 +1,1 @@
+"""Runs on disk: found and read by their names, and evaluated."""
