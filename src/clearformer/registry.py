@@ -27,11 +27,12 @@ from clearformer.config import Spec, slot_variants
 from clearformer.data.reading import Chunk
 from clearformer.data.text.sources import BUILT_IN, BuiltIn, Source
 from clearformer.errors import ConfigError, shown
-from clearformer.model.attention import _AttentionSpec as AttentionBase
+from clearformer.model.attention import AttentionBase
 from clearformer.model.config import ModelConfig
-from clearformer.model.init import _InitSpec as InitBase
-from clearformer.model.positions import _PositionSpec as PositionBase
+from clearformer.model.init import InitBase
+from clearformer.model.positions import PositionBase
 from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.tasks import TASKS, Task
 
 __all__ = ["AttentionBase", "InitBase", "PositionBase", "import_parts", "register", "unregister"]
 
@@ -44,13 +45,25 @@ SLOTS: dict[str, tuple[type[Spec], str]] = {
     "tokenizer": (RunConfig, "tokenizer"),
     "optimizer": (TrainConfig, "optimizer"),
     "schedule": (TrainConfig, "schedule"),
+    "objective": (TrainConfig, "objective"),
 }
 """Where each slot stands."""
 
 _OWN_TEXTS: set[str] = set()
 
 PartT = TypeVar("PartT", bound=Callable[..., Any])
-Slot = Literal["attention", "position", "norm", "ffn", "init", "tokenizer", "optimizer", "schedule", "text"]
+Slot = Literal[
+    "attention",
+    "position",
+    "norm",
+    "ffn",
+    "init",
+    "tokenizer",
+    "optimizer",
+    "schedule",
+    "objective",
+    "text",
+]
 
 
 def register(slot: Slot) -> Callable[[PartT], PartT]:
@@ -60,7 +73,8 @@ def register(slot: Slot) -> Callable[[PartT], PartT]:
 
     Args:
         slot: `attention`, `position`, `norm`, `ffn`, `init`, `tokenizer`, `optimizer` or `schedule`, for a class of
-            settings; or `text`, for a function that yields documents (`data.name` is its name).
+            settings; `objective`, for a `Task`, whose `objective_type` are the settings; or `text`, for a function that
+            yields documents (`data.name` is its name).
 
     Raises:
         ConfigError: there is no such slot, the class has no kind, or there is another one of that name.
@@ -70,9 +84,12 @@ def register(slot: Slot) -> Callable[[PartT], PartT]:
     if slot not in SLOTS:
         raise ConfigError(f"there is no slot {shown(slot)}; there are {', '.join(SLOTS)} and text")
 
-    def add(spec_type: PartT) -> PartT:
-        _add_kind(slot, spec_type)
-        return spec_type
+    def add(part: PartT) -> PartT:
+        if slot == "objective":
+            _add_objective(part)
+        else:
+            _add_kind(slot, part)
+        return part
 
     return add
 
@@ -90,6 +107,7 @@ def unregister(slot: Slot, name: str) -> None:
         BUILT_IN.pop(name)
     else:
         _set_kinds(slot, [spec for kind, spec in known.items() if kind != name])
+        TASKS.pop(known[name], None)
 
 
 def import_parts(file: str | Path) -> None:
@@ -160,6 +178,16 @@ def _add_text(documents: PartT) -> PartT:
     _OWN_TEXTS.add(name)
     BUILT_IN[name] = BuiltIn(about=about, size="-", where=lambda: "made by a function", open=lambda _: source)
     return documents
+
+
+# --- objectives -------------------------------------------------------------------------------------------
+
+
+def _add_objective(task: Any) -> None:
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        raise ConfigError(f"an objective is registered by its task (a clearformer Task); got {shown(task)}")
+    _add_kind("objective", task.objective_type)
+    TASKS[task.objective_type] = task
 
 
 # --- unions -----------------------------------------------------------------------------------------------

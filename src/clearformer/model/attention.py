@@ -159,7 +159,7 @@ def split_heads(x: Float[Tensor, "B T HDh"], n_heads: int) -> Float[Tensor, "B T
 # --- the kinds ----------------------------------------------------------------------------------------------
 
 
-class _AttentionSpec(Spec, ABC):
+class AttentionBase(Spec, ABC):
     """Base of the kinds of attention."""
 
     takes_rotation: ClassVar[bool] = True  # whether positions may turn its queries and keys
@@ -179,7 +179,7 @@ class _AttentionSpec(Spec, ABC):
         return 1, d_model
 
 
-class Last(_AttentionSpec):
+class Last(AttentionBase):
     """Nothing is mixed: e_final,t = e_t, a bigram model (lecture 000, section 4.1)."""
 
     kind: Literal["last"] = "last"
@@ -207,7 +207,7 @@ class LastModule(nn.Module):
         return self.hook_z(x.unsqueeze(2)).squeeze(2)
 
 
-class Mean(_AttentionSpec):
+class Mean(AttentionBase):
     """All that may be read, averaged: equal scores (lecture 000, section 4.2)."""
 
     kind: Literal["mean"] = "mean"
@@ -227,7 +227,7 @@ class MeanModule(Attention):
         return x.new_zeros(*x.shape[:2], 1, 1), x.unsqueeze(2)
 
 
-class Dot(_AttentionSpec):
+class Dot(AttentionBase):
     """softmax(E e_t): the embeddings are queries, keys and values (lecture 000, section 4.3).
 
     A token's product with itself is about sqrt(d) after scaling and others about 1, so it reads mostly itself.
@@ -250,7 +250,7 @@ class DotModule(Attention):
         return x.unsqueeze(2), x.unsqueeze(2)
 
 
-class Shared(_AttentionSpec):
+class Shared(AttentionBase):
     """softmax((W E)(W e_t)): one matrix on both sides, values as they are (lecture 000, section 4.4)."""
 
     kind: Literal["shared"] = "shared"
@@ -274,7 +274,7 @@ class SharedModule(Attention):
         return self.W(x).unsqueeze(2), x.unsqueeze(2)
 
 
-class _HeadsSpec(_AttentionSpec):
+class _HeadsSpec(AttentionBase):
     """Heads with matrices of their own.
 
     Attributes:

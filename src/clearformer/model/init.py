@@ -19,7 +19,7 @@ HEADS = ("head", "classifier")
 BIASES = ("bias", "head_bias")
 
 
-class _InitSpec(Spec, ABC):
+class InitBase(Spec, ABC):
     """Base of the kinds of initialisation.
 
     Attributes:
@@ -61,7 +61,7 @@ class _InitSpec(Spec, ABC):
                 parameter.zero_()
 
 
-class Gaussian(_InitSpec):
+class Gaussian(InitBase):
     """Matrices from N(0, 1/d) with d their inputs, embeddings from N(0, 1) (lecture 000, sections 4.3 and 4.4)."""
 
     kind: Literal["gaussian"] = "gaussian"
@@ -73,7 +73,7 @@ class Gaussian(_InitSpec):
         weight.normal_(0, weight.shape[1] ** -0.5)
 
 
-class Xavier(_InitSpec):
+class Xavier(InitBase):
     """Matrices from U(-a, a) with a = sqrt(6 / (in + out)) (Glorot and Bengio 2010), embeddings from N(0, 1/d)."""
 
     kind: Literal["xavier"] = "xavier"
@@ -85,7 +85,7 @@ class Xavier(_InitSpec):
         nn.init.xavier_uniform_(weight)
 
 
-class GPT2(_InitSpec):
+class GPT2(InitBase):
     """Everything from N(0, std²), the outputs by a further 1/sqrt(2N) for N layers (Radford et al. 2019, 2.3)."""
 
     kind: Literal["gpt2"] = "gpt2"

@@ -50,7 +50,7 @@ class Positions(nn.Module):
         return None
 
 
-class _PositionSpec(Spec, ABC):
+class PositionBase(Spec, ABC):
     """Base of the kinds of positions."""
 
     embeds: ClassVar[bool] = False  # whether it adds vectors to the token embeddings
@@ -81,7 +81,7 @@ class ConstantTables(Positions):
         return self
 
 
-class NoPositions(_PositionSpec):
+class NoPositions(PositionBase):
     """No positions: within what a token may read, order is unknown (lecture 000, section 6.2)."""
 
     kind: Literal["none"] = "none"
@@ -90,7 +90,7 @@ class NoPositions(_PositionSpec):
         return Positions()
 
 
-class Sinusoidal(_PositionSpec):
+class Sinusoidal(PositionBase):
     """PE(t, 2i) = sin(t / 10000^(2i/d)), PE(t, 2i+1) = cos(t / 10000^(2i/d)) (Vaswani et al. 2017, 3.5).
 
     PE(t+k) is a linear function of PE(t): each pair of dimensions turns by a fixed angle.
@@ -130,7 +130,7 @@ def sinusoidal_table(d_model: int, max_seq_len: int, interleaved: bool = True) -
     return pairs.flatten(1)[:, :d_model].float()
 
 
-class Learned(_PositionSpec):
+class Learned(PositionBase):
     """One trained vector per position (GPT-2, BERT; lecture 004, section 4.2)."""
 
     kind: Literal["learned"] = "learned"
@@ -151,7 +151,7 @@ class LearnedPositions(Positions):
         return self.weight[pos]
 
 
-class RoPE(_PositionSpec):
+class RoPE(PositionBase):
     """Queries and keys turned by position-proportional angles (Su et al. 2021).
 
     The score of a query at t and a key at s then depends on t - s alone. Dimension i is paired with i + n/2 (as
@@ -203,7 +203,7 @@ def rotary_tables(n_rotated: int, theta: float, max_seq_len: int) -> dict[str, T
     return {"cos": angles.cos(), "sin": angles.sin()}
 
 
-class ALiBi(_PositionSpec):
+class ALiBi(PositionBase):
     """A penalty on the scores that grows with distance, at another slope for each head (Press et al. 2022)."""
 
     kind: Literal["alibi"] = "alibi"
@@ -236,7 +236,7 @@ def alibi_slopes(n_heads: int) -> list[float]:
     return slopes + [2 ** (-4 * (i + 1) / lower) for i in range(0, 2 * (n_heads - lower), 2)]
 
 
-class Relative(_PositionSpec):
+class Relative(PositionBase):
     """A learned number for each head and distance, added to the scores; far distances share one (Raffel et al. 2020).
 
     All blocks of a stack have the same numbers. Distances up to half the buckets have one each, longer ones share

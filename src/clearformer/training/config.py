@@ -1,7 +1,7 @@
 """The configuration of a run: its sections, their defaults, and what of them must fit together."""
 
 import re
-from typing import Any, Literal, cast
+from typing import Literal
 
 from pydantic import (
     Field,
@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from clearformer.config import PathName, Spec, slot_variants
+from clearformer.config import PathName, Spec
 from clearformer.data import Data, TextData, kind_of
 from clearformer.device import DEVICE_NAME, device_hint
 from clearformer.errors import ConfigError
@@ -23,7 +23,6 @@ from clearformer.training.objectives import (
     DEFAULT_BATCH_SIZE,
     NextTokenObjective,
     Objective,
-    ObjectiveSpec,
 )
 from clearformer.training.optimizers import AdamW, OptimizerSpec
 from clearformer.training.schedules import Cosine, Schedule
@@ -178,16 +177,6 @@ class RunConfig(Spec):
                 f"data.name={name}: its data.kind is {kind}, and this run's is {self.data.kind}; {presets_for(kind)}"
             )
         return self
-
-
-def add_objective(objective: type[ObjectiveSpec]) -> None:
-    """Let `train.objective` hold a further kind of objective, as one that comes with the package."""
-    slot = cast(Any, TrainConfig.model_fields["objective"])
-    if objective.model_fields["kind"].default in slot_variants(slot):
-        return
-    slot.annotation = slot.annotation | objective
-    TrainConfig.model_rebuild(force=True)
-    RunConfig.model_rebuild(force=True)
 
 
 # A resumed run stays the run it was: only its length, how often it reports, and its device may change.

@@ -167,4 +167,4 @@ Objective = Annotated[
     NextTokenObjective | TranslationObjective | MaskedObjective | ClassificationObjective,
     Field(discriminator="kind"),
 ]
-"""Slot `train.objective`: the objectives that come with the package (`training.tasks.register_task` adds to them)."""
+"""Slot `train.objective`: the objectives that come with the package (`registry.register("objective")` adds to them)."""

@@ -1,7 +1,7 @@
 """The tasks that a run can learn: one file each, found by the objective in the configuration."""
 
 from clearformer.text import Tokenizer
-from clearformer.training.config import RunConfig, add_objective
+from clearformer.training.config import RunConfig
 from clearformer.training.objectives import ObjectiveSpec
 from clearformer.training.tasks.classification import ClassificationTask
 from clearformer.training.tasks.masked import MaskedTask
@@ -9,18 +9,10 @@ from clearformer.training.tasks.next_token import NextTokenTask
 from clearformer.training.tasks.task import EvaluationResult, Progress, Task
 from clearformer.training.tasks.translation import TranslationTask
 
-TASKS: dict[type[ObjectiveSpec], type[Task]] = {}
-"""The task of each objective."""
-
-
-def register_task(task: type[Task]) -> None:
-    """Make a task and its objective known, so that a configuration can ask for it."""
-    TASKS[task.objective_type] = task
-    add_objective(task.objective_type)
-
-
-for _task in (NextTokenTask, TranslationTask, MaskedTask, ClassificationTask):
-    register_task(_task)
+TASKS: dict[type[ObjectiveSpec], type[Task]] = {
+    task.objective_type: task for task in (NextTokenTask, TranslationTask, MaskedTask, ClassificationTask)
+}
+"""The task of each objective; `registry.register("objective")` adds one of your own."""
 
 
 def task_type(objective: ObjectiveSpec) -> type[Task]:
@@ -43,6 +35,5 @@ __all__ = [
     "Task",
     "TranslationTask",
     "make_task",
-    "register_task",
     "task_type",
 ]

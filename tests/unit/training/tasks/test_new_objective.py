@@ -13,6 +13,7 @@ from torch import Tensor
 from clearformer.config import parse_override, resolve, slot_variants
 from clearformer.data import TextData, prepare
 from clearformer.errors import ConfigError
+from clearformer.registry import register, unregister
 from clearformer.run import load
 from clearformer.runs.evaluation import DataChoice, evaluate_run
 from clearformer.training.config import RunConfig, TrainConfig
@@ -21,7 +22,7 @@ from clearformer.training.objectives import ObjectiveSpec
 from clearformer.training.plan import plan
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.folder import RunFolder, read_metrics
-from clearformer.training.tasks import TASKS, register_task
+from clearformer.training.tasks import TASKS
 from clearformer.training.tasks.reports import EvaluationReport, Figure, Section
 from clearformer.training.tasks.task import EvaluationOptions, FullBatch, Task, TrainedModel, to_tensors
 
@@ -128,14 +129,9 @@ def evaluate_copies(model: Any, split: Any, length: int) -> CopyResult:
 
 @pytest.fixture
 def _registered() -> Iterator[None]:
-    slot = TrainConfig.model_fields["objective"]
-    before = slot.annotation
-    register_task(CopyTask)
+    register("objective")(CopyTask)
     yield
-    del TASKS[CopyObjective]
-    slot.annotation = before
-    TrainConfig.model_rebuild(force=True)
-    RunConfig.model_rebuild(force=True)
+    unregister("objective", "copy")
 
 
 SETTINGS = (
