@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from clearformer.config import Spec, resolve, slot_variants, to_toml
-from clearformer.cost import analytic_parameters, measured_parameters
-from clearformer.errors import ConfigError, UserError
+from clearformer.cost import NoFormulaError, analytic_parameters, measured_parameters
+from clearformer.errors import UserError
 from clearformer.model import Decoder, ModelConfig, build, build_on_meta
 from clearformer.model.hooks import hook_points
 from clearformer.registry import SLOTS
@@ -207,7 +207,7 @@ def check_counts(model: Decoder) -> None:
     )
     try:
         by_formula = analytic_parameters(model.config)
-    except ConfigError:  # a kind that is measured
+    except NoFormulaError:  # of a kind that has none
         return
     counted = measured_parameters(model)
     assert by_formula == counted, f"counts: by formula {by_formula}, in the model {counted}"

@@ -22,6 +22,7 @@ from clearformer.presets import PRESETS
 from clearformer.registry import AttentionBase, import_parts, register, unregister
 from clearformer.testing import check_kind, close
 from clearformer.training.config import RunConfig
+from clearformer.training.plan import compile_pays, plan
 
 
 class Centred(Spec):
@@ -284,3 +285,27 @@ def test_numbers_are_compared_exactly() -> None:
     assert not close(one, one + 1e-6)
     assert issubclass(Mean, AttentionBase)
     assert LastModule().hook_z is not None
+
+
+class Still(AttentionBase):
+    """Nothing is mixed."""
+
+    kind: Literal["still"] = "still"
+
+    def build(self, d_model: int, dropout: float) -> nn.Module:
+        return LastModule()
+
+
+def test_a_kind_without_a_formula_is_counted_in_the_model_and_compiled_where_that_pays() -> None:
+    register("attention")(Still)
+    settings: dict[str, Any] = {"vocab_size": 11, "d_model": 8, "n_layers": 14, "max_seq_len": 5}
+    own, known = (cf.ModelConfig(attention=kind, position="none", **settings) for kind in ("still", "last"))
+    train = cf.preset("quick").train.replace(max_seconds=None, max_steps=10**9, dtype="float32")
+
+    found, expected = plan(own, train), plan(known, train)
+
+    assert expected.parameters.by_formula == expected.parameters.total
+    assert (found.parameters.by_formula, found.flops_per_token.by_formula) == (None, None)
+    assert found.parameters.by_component == expected.parameters.by_component
+    assert found.flops_per_token.by_component == expected.flops_per_token.by_component
+    assert compile_pays(own, train, "float32", torch.device("cpu"))

@@ -13,11 +13,13 @@ from clearformer.cost.parameters import (
     analytic_parameters,
     measured_parameters,
 )
+from clearformer.cost.slots import NoFormulaError
 
 __all__ = [
     "COMPONENTS",
     "Flops",
     "LiveBytes",
+    "NoFormulaError",
     "analytic_activations",
     "analytic_flops",
     "analytic_matrices",

@@ -58,8 +58,16 @@ class Reading:
     cross: bool = False
 
 
+class NoFormulaError(ConfigError):
+    """A kind of one's own has not answered a question of this file."""
+
+
 def no_formula(question: str, spec: Any) -> NoReturn:
-    raise ConfigError(f"{question} of {getattr(spec, 'kind', spec)!r} is measured, not known by formula")
+    """Raise NoFormulaError of a kind."""
+    kind = getattr(spec, "kind", spec)
+    raise NoFormulaError(
+        f"{question} of {kind!r} is not known by formula: add an answer in clearformer.cost.slots"
+    )
 
 
 # --- matrices of one sub-layer ------------------------------------------------------------------------------

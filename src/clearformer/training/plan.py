@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from clearformer.cost import (
+    Flops,
     LiveBytes,
+    NoFormulaError,
     analytic_flops,
     analytic_matrices,
     analytic_parameters,
@@ -28,6 +30,7 @@ from clearformer.training.config import TrainConfig
 from clearformer.training.tasks import task_type
 from clearformer.training.tasks.task import FullBatch
 
+Known = TypeVar("Known")
 Counted = TypeVar("Counted", bound="ParameterCounts | TokenFlops | MemoryBytes")
 
 # What compiling a small model's step took on two CPU cores, and the part of a step's time that it saved there
@@ -152,14 +155,14 @@ class ParameterCounts:
 
     Attributes:
         total: Counted in the built model.
-        by_formula: The same, by the configuration's arithmetic alone.
+        by_formula: The same, by the configuration's arithmetic alone; None where a kind has no formula.
         matrices: The formula's without biases and norms, as the lectures count.
         by_component: The parts of `total`.
     """
 
     total: int
-    by_formula: int
-    matrices: int
+    by_formula: int | None
+    matrices: int | None
     by_component: dict[str, int]
 
 
@@ -172,13 +175,13 @@ class TokenFlops:
     Attributes:
         forward: Counted in the built model.
         backward: Likewise.
-        by_formula: Both together, by the configuration's arithmetic alone.
+        by_formula: Both together, by the configuration's arithmetic alone; None where a kind has no formula.
         by_component: The parts of `forward`.
     """
 
     forward: float
     backward: float
-    by_formula: float
+    by_formula: float | None
     by_component: dict[str, float]
 
 
@@ -253,7 +256,10 @@ def for_every_layer(count: Callable[[ModelConfig], Counted], model: ModelConfig)
             one_less = count(built.replace(**{key: MOST_BUILT_LAYERS - 1}))
             further = depth - MOST_BUILT_LAYERS
             of_one = zip(_numbers(counted), _numbers(one_less), strict=True)
-            whole = [sum_ + further * (more - less) for sum_, (more, less) in zip(whole, of_one, strict=True)]
+            whole = [
+                None if sum_ is None else sum_ + further * (more - less)
+                for sum_, (more, less) in zip(whole, of_one, strict=True)
+            ]
     return _with_numbers(counted, iter(whole))
 
 
@@ -283,7 +289,9 @@ def check_countable(model: ModelConfig, train: TrainConfig) -> None:
     """
     n_texts, length = part_size(model, train)
     one_layer = {"n_layers": 1} | ({"n_decoder_layers": 1} if model.family == "encoder-decoder" else {})
-    parameters = sum(analytic_parameters(model.replace(**one_layer)).values())
+    shallow = model.replace(**one_layer)
+    by_formula = if_known(analytic_parameters, shallow)
+    parameters = sum((by_formula or measured_parameters(build_on_meta(shallow))).values())
     n_heads, _ = model.attention.heads(model.d_model)
     widest = parameters // model.d_model + model.d_model
     if MOST_BYTES_EACH * max(parameters, n_texts * length * max(widest, n_heads * length)) < 2**63:
@@ -305,13 +313,27 @@ def check_countable(model: ModelConfig, train: TrainConfig) -> None:
     )
 
 
+def if_known(formula: Callable[..., Known], *arguments: Any) -> Known | None:
+    """The result of a formula; None where a kind of one's own has none."""
+    try:
+        return formula(*arguments)
+    except NoFormulaError:
+        return None
+
+
+def total_flops(flops: Flops) -> int:
+    """Of all components, forward and backward."""
+    return sum(flops.forward.values()) + sum(flops.backward.values())
+
+
 def count_parameters(config: ModelConfig) -> ParameterCounts:
     """A model's parameters, by count and by formula."""
     counted = measured_parameters(build_on_meta(config))
+    formula, matrices = if_known(analytic_parameters, config), if_known(analytic_matrices, config)
     return ParameterCounts(
         total=sum(counted.values()),
-        by_formula=sum(analytic_parameters(config).values()),
-        matrices=sum(analytic_matrices(config).values()),
+        by_formula=None if formula is None else sum(formula.values()),
+        matrices=None if matrices is None else sum(matrices.values()),
         by_component=counted,
     )
 
@@ -320,11 +342,11 @@ def count_flops(config: ModelConfig) -> TokenFlops:
     """A model's FLOPs a token, by count and by formula."""
     seq_len = config.max_seq_len
     counted = measured_flops(build_on_meta(config), seq_len)
-    formula = analytic_flops(config, seq_len)
+    formula = if_known(analytic_flops, config, seq_len)
     return TokenFlops(
         forward=sum(counted.forward.values()) / seq_len,
         backward=sum(counted.backward.values()) / seq_len,
-        by_formula=(sum(formula.forward.values()) + sum(formula.backward.values())) / seq_len,
+        by_formula=None if formula is None else total_flops(formula) / seq_len,
         by_component={component: flops / seq_len for component, flops in counted.forward.items()},
     )
 
@@ -344,8 +366,9 @@ def compile_pays(model: ModelConfig, train: TrainConfig, dtype: str, device: tor
 
 
 def _seconds_per_step(model: ModelConfig, train: TrainConfig, rate: Rate) -> float:
-    flops = analytic_flops(model, model.max_seq_len)
-    flops_per_token = (sum(flops.forward.values()) + sum(flops.backward.values())) / model.max_seq_len
+    seq_len = model.max_seq_len
+    flops = if_known(analytic_flops, model, seq_len) or measured_flops(build_on_meta(model), seq_len)
+    flops_per_token = total_flops(flops) / seq_len
     without_logits = 1 - train.objective.logits_fraction
     if without_logits:
         flops_per_token -= without_logits * 6 * head_matrix(model).size

@@ -71,6 +71,8 @@ def component_table(plan: "Plan") -> str:
 def formula_line(plan: "Plan") -> str:
     """The figures of the formulas beside the counted ones."""
     parameters, flops = plan.parameters, plan.flops_per_token
+    if parameters.by_formula is None or flops.by_formula is None:
+        return "By formula: not known, for one of the kinds is your own; all of this is counted in the model."
     return (
         f"By formula: {count(parameters.by_formula, 'parameter')}, {parameters.matrices:,} without biases and norms; "
         f"{flops.by_formula:,.0f} FLOPs a token, the backward pass as twice the forward pass "
