@@ -82,7 +82,7 @@ def command(
 ) -> None:
     """Continue a prompt, token by token; a single text is shown as it is made."""
     from clearformer.decoding import generate, search
-    from clearformer.decoding.samples import continuer
+    from clearformer.decoding.samples import require_decoder
     from clearformer.run import load
 
     if beams is not None:
@@ -93,7 +93,7 @@ def command(
         for text in texts:
             check_utf8(option, text)
     trained = load(run, checkpoint, device)
-    continuer(trained.model)
+    require_decoder(trained.model)
     check_known_characters(trained, prompt)
     settings = {
         "max_new_tokens": max_new_tokens,
