@@ -49,7 +49,7 @@ def command(
     check_classifies(find_run(run).read_config(), run)
     lines = lines_of(file)
     trained = load(run, checkpoint, device, average)
-    found = classify(
+    predictions = classify(
         trained,
         lines,
         too_long="truncate" if truncate else None,
@@ -58,9 +58,9 @@ def command(
     )
     if as_json:
         about = {"run": str(trained.folder.path), "step": trained.step, "average": average}
-        typer.echo(json.dumps(about | {"lines": [vars(prediction) for prediction in found]}))
+        typer.echo(json.dumps(about | {"lines": [vars(prediction) for prediction in predictions]}))
         return
-    for prediction in found:
+    for prediction in predictions:
         typer.echo(as_line(prediction))
 
 

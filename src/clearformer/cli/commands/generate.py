@@ -108,16 +108,16 @@ def command(
     }
     with named_as_options(context):
         if beams is not None:
-            found = search(trained, prompt, max_new_tokens=max_new_tokens, beams=beams, num=num)
+            results = search(trained, prompt, max_new_tokens=max_new_tokens, beams=beams, num=num)
             about = {"beams": beams}
         elif num == 1 and not as_json:
             show_as_made(trained, prompt, settings)
             return
         else:
-            found = generate(trained, prompt, num=num, **settings)
+            results = generate(trained, prompt, num=num, **settings)
             about = {"seed": seed}
-    warn_of_truncation(found[0])
-    typer.echo(as_object(found, about) if as_json else as_text(found))
+    warn_of_truncation(results[0])
+    typer.echo(as_object(results, about) if as_json else as_text(results))
 
 
 def check_known_characters(run: "Run", prompt: str) -> None:

@@ -112,7 +112,7 @@ def command(
         "max_new_tokens": max_new_tokens,
     }
     with named_as_options(context):
-        found = translate(
+        translations = translate(
             trained,
             lines,
             **settings,
@@ -120,14 +120,16 @@ def command(
             dtype=dtype_of(trained, dtype),
             place=lambda number: f"{name_of(file)}, line {number}",
         )
-    scores = None if references is None else scores_of(found, references)
+    scores = None if references is None else scores_of(translations, references)
     if as_json:
         about = {"run": str(trained.folder.path), "step": trained.step, "average": average} | settings
-        typer.echo(json.dumps(about | {"scores": scores and scores.to_json(), "lines": as_objects(found)}))
+        typer.echo(
+            json.dumps(about | {"scores": scores and scores.to_json(), "lines": as_objects(translations)})
+        )
         return
-    for line in as_lines(found, n_best):
+    for line in as_lines(translations, n_best):
         typer.echo(line)
-    warn_of_cuts(found)
+    warn_of_cuts(translations)
     if scores is not None:
         typer.echo(str(scores), err=True)
 
@@ -184,27 +186,27 @@ def dtype_of(run: "Run", name: str | None) -> Any:
 # --- out --------------------------------------------------------------------------------------------------
 
 
-def as_lines(found: "list[list[Translation]]", n_best: int) -> list[str]:
+def as_lines(translations: "list[list[Translation]]", n_best: int) -> list[str]:
     """Lines to print: the best of each line, or several with the number of their line and their rank before."""
     if n_best == 1:
-        return [translations[0].text for translations in found]
+        return [best_first[0].text for best_first in translations]
     return [
         f"{number}\t{rank}\t{translation.score:.4f}\t{translation.text}"
-        for number, translations in enumerate(found, start=1)
-        for rank, translation in enumerate(translations, start=1)
+        for number, best_first in enumerate(translations, start=1)
+        for rank, translation in enumerate(best_first, start=1)
     ]
 
 
-def as_objects(found: "list[list[Translation]]") -> list[list[dict[str, Any]]]:
+def as_objects(translations: "list[list[Translation]]") -> list[list[dict[str, Any]]]:
     """All translations of every line, for JSON."""
-    return [[vars(translation) for translation in translations] for translations in found]
+    return [[vars(translation) for translation in best_first] for best_first in translations]
 
 
-def scores_of(found: "list[list[Translation]]", references: list[str]) -> Any:
+def scores_of(translations: "list[list[Translation]]", references: list[str]) -> Any:
     """BLEU and chrF of the best translation of each line."""
     from clearformer.evaluation.translation import score_translations
 
-    return score_translations([translations[0].text for translations in found], references)
+    return score_translations([best_first[0].text for best_first in translations], references)
 
 
 def check_scores_at_hand() -> None:
@@ -214,9 +216,9 @@ def check_scores_at_hand() -> None:
     sacrebleu_metrics()
 
 
-def warn_of_cuts(found: "list[list[Translation]]") -> None:
+def warn_of_cuts(translations: "list[list[Translation]]") -> None:
     """Say on standard error which translations did not come to their end."""
-    cut = [number for number, translations in enumerate(found, start=1) if translations[0].cut]
+    cut = [number for number, best_first in enumerate(translations, start=1) if best_first[0].cut]
     if cut:
         others = f" and {len(cut) - 1:,} more" if len(cut) > 1 else ""
         typer.echo(f"line {cut[0]}{others}: the translation was cut where it became too long", err=True)

@@ -176,8 +176,8 @@ class Metrics:
     def __init__(self, path: Path, up_to_step: int) -> None:
         """Open for appending, without the lines after `up_to_step` (a run that resumes makes them again)."""
         self._path = path
-        kept = [line for line in read_metrics(path) if line["step"] <= up_to_step]
-        write_file(path, b"".join(_json_line(line) for line in kept))
+        earlier = [line for line in read_metrics(path) if line["step"] <= up_to_step]
+        write_file(path, b"".join(_json_line(line) for line in earlier))
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add one line.
