@@ -93,7 +93,7 @@ def test_the_cache_is_of_use_until_the_context_moves(decoder: Decoder) -> None:
     assert state.can_decode([M])
     assert not state.can_decode([M + 1])
     assert not state.can_decode([3, M + 1])
-    assert not DecodeState(decoder, as_they_are, use_cache=False).can_go_on([3])
+    assert not DecodeState(decoder, as_they_are, use_cache=False).can_decode([3])
 
 
 def test_sources_are_for_those_who_read_them(decoder: Decoder, translator: EncoderDecoder) -> None:
