@@ -96,7 +96,7 @@ def train(
         train: Of section `train`.
         resume: Whether the run of that name goes on; with no settings as it was, or with what is to change.
         quiet: Whether no progress is printed.
-        loggers: Receive every line of metrics; see `training.loggers`.
+        loggers: Receive every line of metrics; see `training.reporting.loggers`.
         **overrides: Other settings, such as `seed=2` or `**{"train.lr": 3e-4}`; these win.
 
     Returns:

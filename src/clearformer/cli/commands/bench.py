@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearformer.cli.commands.plan import readable_number, readable_rate
 from clearformer.cli.options import AsJson, Config, Device, RunName, check_dtype
 from clearformer.cli.tables import table
+from clearformer.cli.units import readable_number, readable_rate
 from clearformer.errors import count
 
 if TYPE_CHECKING:

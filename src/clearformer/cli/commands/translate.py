@@ -1,7 +1,6 @@
 """`clearformer translate`: one line out for every line in."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -14,14 +13,13 @@ from clearformer.cli.options import (
     Device,
     Dtype,
     RunName,
-    check_dtype,
+    dtype_of,
     named_as_options,
 )
 from clearformer.errors import UserError, count, did_you_mean, shortened
 
 if TYPE_CHECKING:
     from clearformer.decoding import Translation
-    from clearformer.run import Run
 
 app = typer.Typer(add_completion=False)
 
@@ -97,8 +95,8 @@ def command(
     from clearformer.decoding.translations import BATCH_TOKENS, translate
     from clearformer.run import load
 
-    lines = lines_of(file)
-    references = None if reference is None else lines_of(reference)
+    lines = standard_input.lines_of(file)
+    references = None if reference is None else standard_input.lines_of(reference)
     if references is not None:
         check_equal_lengths(file, lines, str(reference), references)
         check_scores_at_hand()
@@ -118,7 +116,7 @@ def command(
             **settings,
             batch_tokens=batch_tokens or BATCH_TOKENS,
             dtype=dtype_of(trained, dtype),
-            place=lambda number: f"{name_of(file)}, line {number}",
+            place=lambda number: f"{standard_input.name_of(file)}, line {number}",
         )
     scores = None if references is None else scores_of(translations, references)
     if as_json:
@@ -137,27 +135,11 @@ def command(
 # --- in ---------------------------------------------------------------------------------------------------
 
 
-def lines_of(file: str) -> list[str]:
-    """The lines of a file, plain or gzip, or of standard input.
-
-    Raises:
-        DataError: it cannot be read, or a line is no UTF-8.
-    """
-    from clearformer.data.reading import read_lines
-
-    return standard_input.read_lines() if file == "-" else list(read_lines(Path(file)))
-
-
-def name_of(file: str) -> str:
-    """The name of the input in messages."""
-    return standard_input.NAME if file == "-" else file
-
-
 def check_equal_lengths(file: str, lines: list[str], reference: str, references: list[str]) -> None:
     """Raise UserError where there is not a reference for each line."""
     if len(lines) != len(references):
         raise UserError(
-            f"--reference: {reference} has {count(len(references), 'line')} and {name_of(file)} has "
+            f"--reference: {reference} has {count(len(references), 'line')} and {standard_input.name_of(file)} has "
             f"{count(len(lines), 'line')}: "
             "line n of the one must translate line n of the other"
         )
@@ -171,16 +153,6 @@ def early_stopping_of(word: str) -> bool | Literal["never"]:
             f"{did_you_mean(word, EARLY_STOPPING)}"
         )
     return EARLY_STOPPING[word]
-
-
-def dtype_of(run: "Run", name: str | None) -> Any:
-    """The type of the matrix products: the named one, or the run's own."""
-    import torch
-
-    if name is None:
-        return run.dtype
-    check_dtype(name)
-    return getattr(torch, name)
 
 
 # --- out --------------------------------------------------------------------------------------------------
