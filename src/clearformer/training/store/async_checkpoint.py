@@ -12,7 +12,8 @@ logger = logging.getLogger(__name__)
 class CheckpointWriter:
     """Writes one checkpoint after the other, beside whatever else goes on.
 
-    Inside its `with` block; the block ends when all is written. What is submitted must not be changed meanwhile. An error of writing is raised by the next call of any method, or at the block's end.
+    Inside its `with` block; the block ends when all is written. What is submitted must not be changed meanwhile. An
+    error of writing is raised by the next call of any method, or at the block's end.
     """
 
     def __init__(self) -> None:
