@@ -108,7 +108,7 @@ def test_a_text_that_is_too_long(refuses: Says, says: Says, tmp_path: Path) -> N
 def test_what_the_run_says_of_long_texts_counts(four_runs: Path) -> None:
     run = load("pets", device="cpu")
     config = run.config.replace(data=run.config.data.replace(too_long="truncate"))
-    cuts = type(run)(run.folder, config, run.model, run.tokenizer, run.step)
+    cuts = type(run)(run.model, run.tokenizer, config, folder=run.folder, step=run.step)
     [found] = classify(cuts, ["cat " * 20])
     assert found.label
     with pytest.raises(Exception, match="text 1: 22 tokens"):
