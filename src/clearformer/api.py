@@ -5,7 +5,7 @@ and `{"train.lr": 3e-4}` is short for `{"train": {"lr": 3e-4}}`. What is wrong w
 line.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -16,8 +16,8 @@ from jaxtyping import Int
 
 from clearformer.config import Spec, explicit, nested, read_toml, resolve
 from clearformer.decoding import Text, generate, search, stream, translate
-from clearformer.decoding.given import ids_of, text_of, words_of
-from clearformer.errors import ConfigError, Interrupted, RunError, RunInUseError, UserError, shown
+from clearformer.decoding.inputs import ids_of, text_of, words_of
+from clearformer.errors import ConfigError, Interrupted, RunError, UserError, shown
 from clearformer.evaluation.classes.scores import classify
 from clearformer.files import user_path
 from clearformer.interop import to_hf
@@ -27,10 +27,11 @@ from clearformer.presets import default_preset, resolve_changes, resolve_setting
 from clearformer.presets import preset as preset_of_name
 from clearformer.results import Result
 from clearformer.run import Run, from_hf, load
-from clearformer.runs.folders import find_run, free_name, name_for, name_of, new_run
+from clearformer.runs.folders import find_run, name_for, name_of, new_run
 from clearformer.runs.scores import evaluate
+from clearformer.runs.training import RunStart, train_run
 from clearformer.text import Tokenizer, load_tokenizer
-from clearformer.training import loop, planning
+from clearformer.training import planning
 from clearformer.training.config import RunConfig
 from clearformer.training.plan import Plan
 from clearformer.training.processes import is_main_process
@@ -94,8 +95,8 @@ def train(
         tokenizer: Of section `tokenizer`.
         train: Of section `train`.
         resume: Whether the run of that name goes on; with no settings as it was, or with what is to change.
-        quiet: Whether nothing is shown on the way.
-        loggers: Told of every line of metrics; see `training.loggers`.
+        quiet: Whether no progress is printed.
+        loggers: Receive every line of metrics; see `training.reporting.loggers`.
         **overrides: Other settings, such as `seed=2` or `**{"train.lr": 3e-4}`; these win.
 
     Returns:
@@ -110,65 +111,43 @@ def train(
     """
     for logger in loggers:
         check_logger(logger)
-    given = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
-    start = _resumed(run, config, given) if resume else _new(run, config, given)
+    settings = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
+    start = _resumed(run, config, settings) if resume else _new(run, config, settings)
     reporter = Reporter() if quiet or not is_main_process() else reporter_here()
-    return _trained(start, LoggingReporter(reporter, loggers))
+    try:
+        result = train_run(start, LoggingReporter(reporter, loggers))
+    except Interrupted as interrupted:
+        way_on = f"cf.train(run={name_of(start.folder)!r}, resume=True)"
+        raise Interrupted(f"{interrupted}; go on by: {way_on}", interrupted.signal_number) from None
+    trained_config = start.folder.read_config()  # in which nothing is left open
+    return Run(
+        result.model.eval(),
+        result.task.tokenizer,
+        trained_config,
+        folder=start.folder,
+        step=result.progress.step,
+    )
 
 
-@dataclass
-class _Start:
-    """A run to train."""
-
-    config: RunConfig
-    folder: RunFolder
-    resume: bool
-    is_named: bool
-
-
-def _new(run: str | None, config: Config, given: Mapping[str, Any]) -> _Start:
+def _new(run: str | None, config: Config, settings: Mapping[str, Any]) -> RunStart:
     if run is not None:
         _new_folder(run)  # before `auto` measures the machine
-    name, settings = resolved(config, given)
-    folder = _new_folder(run) if run is not None else new_run(name_for(name, settings))
-    return _Start(settings, folder, resume=False, is_named=run is not None)
+    name, resolved_config = resolved(config, settings)
+    folder = _new_folder(run) if run is not None else new_run(name_for(name, resolved_config))
+    return RunStart(resolved_config, folder, resume=False, is_named=run is not None)
 
 
-def _resumed(run: str | None, config: Config, given: Mapping[str, Any]) -> _Start:
+def _resumed(run: str | None, config: Config, settings: Mapping[str, Any]) -> RunStart:
     if run is None:
         raise RunError("resume=True: say which run by run=NAME")
     folder = find_run(run)
     name, layers = _begin_with(config)
-    settings = resumed_settings(folder, name, [*layers, dict(given)])
-    return _Start(settings, folder, resume=True, is_named=True)
+    resumed = resumed_settings(folder, name, [*layers, dict(settings)])
+    return RunStart(resumed, folder, resume=True, is_named=True)
 
 
 def _new_folder(run: str) -> RunFolder:
     return new_run(run, "run", "go on with it by resume=True, choose another name, or delete the folder")
-
-
-def _trained(start: _Start, reporter: Reporter) -> Run:
-    """Train a run; where another has taken a name that nobody gave since it was chosen, by the next free one."""
-    while True:
-        reporter.say(f"run {start.folder.path}")
-        try:
-            done = loop.train(start.config, start.folder, reporter, resume=start.resume)
-        except RunInUseError:
-            if start.is_named:
-                raise
-            start.folder = new_run(free_name(start.folder.path.name))
-        except Interrupted as stopped:
-            way_on = f"cf.train(run={name_of(start.folder)!r}, resume=True)"
-            raise Interrupted(f"{stopped}; go on by: {way_on}", stopped.signal_number) from None
-        else:
-            config = start.folder.read_config()
-            return Run(
-                done.model.eval(),
-                done.task.tokenizer,
-                config,
-                folder=start.folder,
-                step=done.progress.step,
-            )
 
 
 # --- configurations ---------------------------------------------------------------------------------------
@@ -198,17 +177,17 @@ def preset(
     Raises:
         ConfigError: there is no such preset, or a setting is unknown, ill-typed or does not fit the others.
     """
-    given = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
-    return resolve_settings(name, [given]) if given else preset_of_name(name)
+    settings = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
+    return resolve_settings(name, [settings]) if settings else preset_of_name(name)
 
 
-def resolved(config: Config, given: Mapping[str, Any]) -> tuple[str, RunConfig]:
+def resolved(config: Config, settings: Mapping[str, Any]) -> tuple[str, RunConfig]:
     """A whole configuration, and the preset's name that a run of it is called by; see `train`."""
     if isinstance(config, RunConfig):
-        settings = resolve_changes(config, [dict(given)]) if given else config
-        return settings.train.objective.kind.replace("_", "-"), settings
+        changed = resolve_changes(config, [dict(settings)]) if settings else config
+        return changed.train.objective.kind.replace("_", "-"), changed
     name, layers = _begin_with(config)
-    layers = [*layers, dict(given)]
+    layers = [*layers, dict(settings)]
     name = default_preset(layers) if name is None else name
     return name, resolve_settings(name, layers)
 
@@ -230,9 +209,9 @@ def _begin_with(config: Config) -> tuple[str | None, list[dict[str, Any]]]:
     )
 
 
-def _settings(**given: Any) -> dict[str, Any]:
-    """The settings that are given, with specs as settings too, so that others can be laid over them."""
-    sections = {name: value for name, value in given.items() if value is not None}
+def _settings(**arguments: Any) -> dict[str, Any]:
+    """The arguments that are not None, with specs as settings too, so that others can be laid over them."""
+    sections = {name: value for name, value in arguments.items() if value is not None}
     return nested(
         {name: explicit(value) if isinstance(value, Spec) else value for name, value in sections.items()}
     )
@@ -278,8 +257,8 @@ def plan(
     Raises:
         ConfigError: a setting is unknown, ill-typed or does not fit, or there is no such device.
     """
-    given = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
-    return planning.plan_run(resolved(config, given)[1], device)
+    settings = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
+    return planning.plan_run(resolved(config, settings)[1], device)
 
 
 # --- tokens -----------------------------------------------------------------------------------------------
@@ -290,7 +269,7 @@ class Tokens(Result):
     """A text as a tokeniser cuts it.
 
     Attributes:
-        text: What was given.
+        text: The text, decoded where ids were given.
         ids: Of its tokens, [T] int32; no special ones are added.
         labels: Each of them as a person can read it.
         tokenizer: What cut it.
@@ -320,7 +299,7 @@ def tokenize(
         cf.tokenize("To be", run).ids
 
     Args:
-        text: What to cut; ids are told what they stand for.
+        text: A text, or ids, which are shown with their labels.
         tokenizer: A run's or a tokeniser itself; a `tokenizer.json`; or a kind (`char`, `byte`, `bpe`, ...) or its
             spec, which is then trained on the text.
         **settings: Of the kind, such as `vocab_size`.
@@ -329,30 +308,26 @@ def tokenize(
         TokenizerError: the tokeniser has no token for a part of the text, or cannot be read.
         ConfigError: there is no such kind or setting.
     """
-    given = text_of(text)
-    chosen = _tokenizer(tokenizer, settings, given)
-    ids = ids_of(chosen, given)
+    plain = text_of(text)
+    chosen = _tokenizer(tokenizer, settings, plain)
+    ids = ids_of(chosen, plain)
     labels = [chosen.token_label(token) for token in ids]
-    return Tokens(words_of(chosen, given), np.array(ids, np.int32), labels, chosen)
+    return Tokens(words_of(chosen, plain), np.array(ids, np.int32), labels, chosen)
 
 
-def _tokenizer(given: Any, settings: Mapping[str, Any], text: str | Sequence[int]) -> Tokenizer:
-    if isinstance(given, Run | Tokenizer):
+def _tokenizer(tokenizer: Any, settings: Mapping[str, Any], text: str | Sequence[int]) -> Tokenizer:
+    if isinstance(tokenizer, Run | Tokenizer):
         if settings:
             raise ConfigError(
                 f"{next(iter(settings))}: only a kind of tokenizer takes settings; leave it out"
             )
-        return given.tokenizer if isinstance(given, Run) else given
-    if isinstance(given, PathLike) or (isinstance(given, str) and given.endswith(".json")):
-        return load_tokenizer(user_path(Path(given)))
-    if isinstance(given, Spec):
-        spec: Any = given.replace(**settings)
+        return tokenizer.tokenizer if isinstance(tokenizer, Run) else tokenizer
+    if isinstance(tokenizer, PathLike) or (isinstance(tokenizer, str) and tokenizer.endswith(".json")):
+        return load_tokenizer(user_path(Path(tokenizer)))
+    if isinstance(tokenizer, Spec):
+        spec: Any = tokenizer.replace(**settings)
     else:
-        spec = resolve(RunConfig, {"tokenizer": {"kind": given, **settings}}).tokenizer
+        spec = resolve(RunConfig, {"tokenizer": {"kind": tokenizer, **settings}}).tokenizer
     if not isinstance(text, str):
         raise UserError("ids are tokens already; give the run or the tokenizer that they are of")
-    return spec.train(_corpus(text))
-
-
-def _corpus(text: str) -> Iterator[str]:
-    yield text
+    return spec.train([text])

@@ -124,8 +124,8 @@ class Spec(BaseModel, metaclass=_SpecType):
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed, checked like a new one."""
-        kept = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**(kept | changes))
+        settings = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**(settings | changes))
 
 
 SpecT = TypeVar("SpecT", bound=Spec)
@@ -250,9 +250,9 @@ def _merge_slot(field: FieldInfo, variants: dict[str, type[Spec]], old: Any, new
     if not isinstance(kind, str) or kind not in variants:
         hint = (did_you_mean(kind, variants) or OWN_KIND) if isinstance(kind, str) else ""
         raise ConfigError(f"{path}.kind is one of {', '.join(variants)}; got {shown(kind)}{hint}")
-    kept = {k: v for k, v in old.items() if k in variants[kind].model_fields}
+    shared = {k: v for k, v in old.items() if k in variants[kind].model_fields}
     others = {k: v for k, v in new.items() if k != "kind"}
-    return merge(variants[kind], kept | {"kind": kind}, others, path + ".", variants)
+    return merge(variants[kind], shared | {"kind": kind}, others, path + ".", variants)
 
 
 @cache
@@ -262,16 +262,16 @@ def load_installed_parts() -> bool:
     Raises:
         ConfigError: one of them cannot be imported.
     """
-    found = metadata.entry_points(group=PARTS)
-    for each in found:
+    entry_points = metadata.entry_points(group=PARTS)
+    for entry_point in entry_points:
         try:
-            each.load()
+            entry_point.load()
         except Exception as error:
             raise ConfigError(
-                f"the parts {each.value!r} of an installed package cannot be imported: {type(error).__name__}: "
+                f"the parts {entry_point.value!r} of an installed package cannot be imported: {type(error).__name__}: "
                 f"{shown(str(error))}"
             ) from error
-    return bool(found)
+    return bool(entry_points)
 
 
 def _settings(old: Any) -> Mapping[str, Any]:
@@ -281,16 +281,16 @@ def _settings(old: Any) -> Mapping[str, Any]:
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings in which `{"train.lr": 1}` stands for `{"train": {"lr": 1}}`; of two for one key the later wins."""
-    done: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in settings.items():
         first, dot, rest = key.partition(".")
         if dot:
-            value, before = nested({rest: value}), done.get(first)
+            value, before = nested({rest: value}), result.get(first)
             value = _joined(before, value) if isinstance(before, Mapping) else value
         elif isinstance(value, Mapping):
             value = nested(value)
-        done[first] = value
-    return done
+        result[first] = value
+    return result
 
 
 def _joined(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
@@ -426,8 +426,8 @@ def _nearest_word(problems: Iterable[Mapping[str, Any]]) -> str:
         if each["type"] == "literal_error"
         for word in re.findall(r"'([^']*)'", each["ctx"]["expected"])
     ]
-    given = next(iter(problems))["input"]
-    return did_you_mean(given, words) if isinstance(given, str) else ""
+    value = next(iter(problems))["input"]
+    return did_you_mean(value, words) if isinstance(value, str) else ""
 
 
 def _written(parts: Iterable[str | int]) -> str:

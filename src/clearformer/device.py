@@ -43,18 +43,18 @@ def resolve_device(name: str, key: str = "train.device") -> torch.device:
     Raises:
         ConfigError: there is no such device here.
     """
-    here, wanted = devices_here(), name.strip().lower()
-    if wanted == "auto":
-        wanted = here[0]
-    if wanted in here:
-        if wanted.startswith("cuda"):
+    available, device = devices_here(), name.strip().lower()
+    if device == "auto":
+        device = available[0]
+    if device in available:
+        if device.startswith("cuda"):
             # torch and cuBLAS read it at this process's first product, which may come before the run that needs it.
             os.environ.setdefault(WORKSPACE, REPEATABLE[0])
-        return torch.device(wanted)
-    if re.fullmatch(DEVICE_NAME, wanted):
-        raise ConfigError(f"{key}: this machine has no {name}; it has {', '.join(here)}")
+        return torch.device(device)
+    if re.fullmatch(DEVICE_NAME, device):
+        raise ConfigError(f"{key}: this machine has no {name}; it has {', '.join(available)}")
     raise ConfigError(
-        f"{key}: {name!r} is no device (this machine has {', '.join(here)}){device_hint(wanted)}"
+        f"{key}: {name!r} is no device (this machine has {', '.join(available)}){device_hint(device)}"
     )
 
 
@@ -109,14 +109,14 @@ class Gain:
         return (self.ratio >= BFLOAT16_MUST_GAIN) == (self.ratio_of_medians >= BFLOAT16_MUST_GAIN)
 
     def __str__(self) -> str:
-        told = f"matrix products in bfloat16 run about {self.ratio:.2g} times as fast as in float32 here"
+        text = f"matrix products in bfloat16 run about {self.ratio:.2g} times as fast as in float32 here"
         if not self.is_certain:
-            told += f", or {self.ratio_of_medians:.2g} times: the machine is too busy to tell"
+            text += f", or {self.ratio_of_medians:.2g} times: the machine is too busy to tell"
         elif self.spread > STEADY_SPREAD:
-            told += (
+            text += (
                 f" (the machine was busy: the times of one product differed by a factor of {self.spread:.2g})"
             )
-        return told
+        return text
 
 
 def bfloat16_gain(device: torch.device, size: int = 512, repeats: int = 30) -> Gain:
@@ -184,7 +184,7 @@ def synchronize(device: torch.device) -> None:
 
 @contextmanager
 def memory_errors(way_out: str) -> Iterator[None]:
-    """Tell in one line of a device's memory that is full, and what helps.
+    """Turn torch's error of a device's full memory into one line that says what helps.
 
     Raises:
         DeviceError: it is full.
@@ -192,8 +192,8 @@ def memory_errors(way_out: str) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        what, wanted, *_advice = [*str(error).split(". "), ""]
-        reason = f"{what}. {wanted}" if wanted else what
+        what, requested, *_advice = [*str(error).split(". "), ""]
+        reason = f"{what}. {requested}" if requested else what
         raise DeviceError(f"{reason}; {way_out}") from None
 
 
@@ -201,9 +201,8 @@ def keep_freed_memory() -> None:
     """Let this process keep what memory it frees, for its next step to take up again; where glibc allocates.
 
     By default the pages of large tensors go back to the system, which clears them before it gives them out again at
-    the next step: 1,800 page faults a step for 768 tokens through nanoGPT's small model, and a fifth of its time. The
-    price is that the process stays as large as it once was, and a peak an eighth higher (5.0 for 4.5 GB with minigpt
-    and 32 texts a step).
+    the next step: thousands of page faults a step. The price is that the process stays as large as it once was, and a
+    higher peak.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -223,8 +222,9 @@ def seed_kernels(device: torch.device, seed: int) -> None:
         torch.manual_seed(seed)
 
 
-def make_deterministic(device: torch.device) -> Callable[[], None]:
-    """Use deterministic kernels only; returns what undoes it.
+@contextmanager
+def deterministic_kernels(device: torch.device) -> Iterator[None]:
+    """Use deterministic kernels only inside the `with` block.
 
     Raises:
         ConfigError: the environment keeps cuBLAS from it.
@@ -237,4 +237,7 @@ def make_deterministic(device: torch.device) -> Callable[[], None]:
         )
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True, warn_only=device.type == "mps")
-    return lambda: torch.use_deterministic_algorithms(before)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)

@@ -47,7 +47,7 @@ SLOTS: dict[str, tuple[type[Spec], str]] = {
     "schedule": (TrainConfig, "schedule"),
     "objective": (TrainConfig, "objective"),
 }
-"""Where each slot stands."""
+"""The class and the field of each slot."""
 
 _OWN_TEXTS: set[str] = set()
 
@@ -69,7 +69,7 @@ Slot = Literal[
 def register(slot: Slot) -> Callable[[PartT], PartT]:
     """Add the kind that is decorated to a slot, or a text to those known by name.
 
-    What a kind must have, its neighbours in the slot show: a frozen `Spec` with a `kind`, and what builds its part.
+    A kind is a frozen `Spec` with a `kind` and the methods of the other kinds of its slot, such as `build`.
 
     Args:
         slot: `attention`, `position`, `norm`, `ffn`, `init`, `tokenizer`, `optimizer` or `schedule`, for a class of
@@ -95,7 +95,7 @@ def register(slot: Slot) -> Callable[[PartT], PartT]:
 
 
 def unregister(slot: Slot, name: str) -> None:
-    """Take a registered kind or text away again.
+    """Remove a registered kind or text.
 
     Raises:
         ConfigError: there is none of that name.

@@ -10,7 +10,7 @@ import pytest
 
 from clearformer.errors import UserError
 from clearformer.evaluation.classes.scores import EMPTY, classify
-from clearformer.run import Run, load
+from clearformer.run import load
 
 Says = Callable[..., str]
 Answers = Callable[..., dict[str, Any]]
@@ -108,7 +108,7 @@ def test_a_text_that_is_too_long(refuses: Says, says: Says, tmp_path: Path) -> N
 def test_what_the_run_says_of_long_texts_counts(four_runs: Path) -> None:
     run = load("pets", device="cpu")
     config = run.config.replace(data=run.config.data.replace(too_long="truncate"))
-    cuts = Run(run.model, run.tokenizer, config)
+    cuts = type(run)(run.model, run.tokenizer, config, folder=run.folder, step=run.step)
     [found] = classify(cuts, ["cat " * 20])
     assert found.label
     with pytest.raises(Exception, match="text 1: 22 tokens"):
@@ -154,5 +154,5 @@ def test_a_run_that_does_something_else(refuses: Says, file: Path, run: str, ins
 def test_names_of_classes_are_numbers_where_the_run_has_none(four_runs: Path) -> None:
     run = load("pets", device="cpu")
     config = run.config.replace(data=run.config.data.replace(labels=None))
-    [found] = classify(Run(run.model, run.tokenizer, config), ["cat"])
+    [found] = classify(type(run)(run.folder, config, run.model, run.tokenizer, run.step), ["cat"])
     assert list(found.probabilities) == ["0", "1", "2"]

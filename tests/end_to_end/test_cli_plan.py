@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from clearformer.cli import main
-from clearformer.cli.commands.plan import readable_bytes, readable_rate, readable_seconds, time_line
+from clearformer.cli.commands.plan import time_line
+from clearformer.cli.units import readable_bytes, readable_rate, readable_seconds
 from clearformer.cost.rates import Rate
 from clearformer.model import ModelConfig
 from clearformer.presets import PRESETS

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clearformer import load
-from clearformer.device import make_deterministic, resolve_device, resolve_dtype, seed_kernels
+from clearformer.device import deterministic_kernels, resolve_device, resolve_dtype, seed_kernels
 from clearformer.errors import DeviceError
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training, TrainResult
@@ -48,12 +48,9 @@ def kept(folder: RunFolder, step: int) -> dict[str, Tensor]:
 def test_the_gpu_is_what_auto_takes(cuda: torch.device) -> None:
     assert resolve_device("auto").type == "cuda"
     assert resolve_dtype("auto", cuda) in ("float32", "bfloat16")
-    undo = make_deterministic(cuda)
-    try:
+    with deterministic_kernels(cuda):
         large = torch.rand(256, 256, device=cuda)
         assert torch.equal(large @ large, large @ large)  # cuBLAS refuses where its workspace is not told
-    finally:
-        undo()
 
 
 def test_the_gpu_draws_from_the_seed(device: torch.device) -> None:

@@ -18,7 +18,7 @@ from clearformer.evaluation.figures import confusion_matrix_figure
 from clearformer.evaluation.translation import evaluate_translation, score_translations
 from clearformer.interop.gguf import gguf_package
 from clearformer.text import CharTokenizerSpec
-from clearformer.training.reporting.tensorboard import writer_type
+from clearformer.training.reporting.loggers import summary_writer_type
 
 ROOT = Path(__file__).parents[2]
 MODULES = ("babel", "num2words", "sacrebleu", "sklearn", "matplotlib", "gguf", "tensorboard")
@@ -37,7 +37,7 @@ USES: list[tuple[str, str, Callable[[], object]]] = [
     ("sklearn.linear_model", "metrics", lambda: tfidf_baseline(["a", "b"], ["x", "y"], ["a"], ["x"])),
     ("matplotlib.figure", "figures", draw),
     ("gguf", "gguf", gguf_package),
-    ("torch.utils.tensorboard", "tensorboard", writer_type),
+    ("torch.utils.tensorboard", "tensorboard", summary_writer_type),
 ]
 
 

@@ -104,9 +104,9 @@ def check_known_command(command: Any, name: str, arguments: list[str]) -> None:
         return
     if not arguments:
         raise UsageMistake(f"{name} needs one of its commands: {', '.join(known)}; see {name} --help")
-    given = shortened(arguments[0])
+    name_typed = shortened(arguments[0])
     raise UsageMistake(
-        f"{name}: there is no {given!r}{did_you_mean(given, known) or '; there are ' + ', '.join(known)}"
+        f"{name}: there is no {name_typed!r}{did_you_mean(name_typed, known) or '; there are ' + ', '.join(known)}"
     )
 
 

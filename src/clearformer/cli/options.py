@@ -4,11 +4,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clearformer.errors import UserError, did_you_mean, shortened
+
+if TYPE_CHECKING:
+    from clearformer.run import Run
 
 MATRIX_DTYPES = ("float32", "bfloat16")
 
@@ -71,6 +74,16 @@ def check_dtype(name: str, known: Sequence[str] = MATRIX_DTYPES) -> None:
         raise UserError(
             f"--dtype takes {' or '.join(known)}; got {shortened(name)!r}{did_you_mean(name, known)}"
         )
+
+
+def dtype_of(run: "Run", name: str | None) -> Any:
+    """The type of the matrix products: the named one, or the run's own."""
+    import torch
+
+    if name is None:
+        return run.dtype
+    check_dtype(name)
+    return getattr(torch, name)
 
 
 def check_not_empty(option: str, names: Sequence[str | None]) -> None:

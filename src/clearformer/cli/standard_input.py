@@ -1,6 +1,7 @@
-"""Standard input as text: UTF-8 in every locale, as in files."""
+"""Standard input as text, or a file that a command names in its place; UTF-8 in every locale."""
 
 import sys
+from pathlib import Path
 from typing import BinaryIO
 
 from clearformer.errors import UserError
@@ -30,6 +31,22 @@ def read_lines() -> list[str]:
     from clearformer.data.reading import decoded_lines
 
     return list(decoded_lines(NAME, _stream()))
+
+
+def lines_of(file: str) -> list[str]:
+    """The lines of a file, plain or gzip, or of standard input.
+
+    Raises:
+        DataError: it cannot be read, or a line is no UTF-8.
+    """
+    from clearformer.data.reading import read_lines as lines_of_path
+
+    return read_lines() if file == "-" else list(lines_of_path(Path(file)))
+
+
+def name_of(file: str) -> str:
+    """The name of the input in messages."""
+    return NAME if file == "-" else file
 
 
 def _stream() -> BinaryIO:

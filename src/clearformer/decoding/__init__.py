@@ -2,9 +2,9 @@
 
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search
 from clearformer.decoding.continuations import Continuation, search, search_texts
-from clearformer.decoding.given import Text, Texts
+from clearformer.decoding.inference import autocast_to, evaluating
+from clearformer.decoding.inputs import Text, Texts
 from clearformer.decoding.loop import Completion, NewToken, collect, generate_tokens
-from clearformer.decoding.mode import autocast_to, evaluating
 from clearformer.decoding.samplers import Sampling, random_stream
 from clearformer.decoding.samples import (
     Prompt,

@@ -1,4 +1,4 @@
-"""Beam search: of all continuations, the ones with the best score, as far as K texts held at once can tell.
+"""Beam search: the continuations with the best score, as far as K beams find them.
 
 At every step each of a row's K beams is continued by every token of the vocabulary. The likeliest of these that
 go on are the next K beams; those that end are set aside with their scores, and the best K of them are kept. A row
@@ -22,9 +22,9 @@ from pydantic import Field
 from torch import Tensor
 
 from clearformer.config import Spec, resolve
-from clearformer.decoding.decode_state import DecodeState, Writes, device_of
-from clearformer.decoding.loop import NOT_FINITE, check_something_to_do
-from clearformer.decoding.mode import evaluating
+from clearformer.decoding.decode_state import DecodeState, GenerativeModel, device_of
+from clearformer.decoding.inference import evaluating
+from clearformer.decoding.loop import NOT_FINITE, check_prompts
 from clearformer.errors import NonFiniteError, UserError
 
 # --- settings ---------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def search_settings(
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One of the texts that a search found.
+    """One of the texts that a search returns.
 
     Attributes:
         tokens: What was added to the prompt, <eos> included where the text came to its end.
@@ -108,7 +108,7 @@ class Hypothesis:
 
 
 def beam_search(
-    model: Writes,
+    model: GenerativeModel,
     prompts: Sequence[Sequence[int] | np.ndarray],
     max_new_tokens: int | Sequence[int],
     search: BeamSearch,
@@ -118,11 +118,11 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best continuations of every prompt, the best first.
 
-    What is found for a prompt does not depend on the prompts beside it (up to the rounding of scores that are nearly
+    The result for a prompt does not depend on the prompts beside it (up to the rounding of scores that are nearly
     equal). There are fewer than `n_best` where there are no more continuations.
 
     Args:
-        model: What continues; in evaluation mode meanwhile.
+        model: In evaluation mode meanwhile.
         prompts: Token ids, at least one in each.
         max_new_tokens: Tokens to add to each prompt at most, or to each its own number.
         search: How far and how long to search.
@@ -131,24 +131,24 @@ def beam_search(
         sources: What an encoder-decoder reads for each prompt; see `generate_tokens`.
 
     Raises:
-        UserError: a prompt is empty, `max_new_tokens` is less than 1, or `n_best` is out of range; or there are
-            no sources and must be.
+        UserError: a prompt is empty, `max_new_tokens` is less than 1, or `n_best` is out of range; or an
+            encoder-decoder is given no sources.
         NonFiniteError: the model's scores are not numbers.
     """
     limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else list(max_new_tokens)
-    check_something_to_do(prompts, min(limits, default=1))
+    check_prompts(prompts, min(limits, default=1))
     if not 1 <= n_best <= search.beams:
         raise UserError(f"n_best: from 1 to the number of beams, {search.beams}; got {n_best}")
     if not prompts:
         return []
-    found: list[list[Hypothesis]] = [[] for _ in prompts]
+    results: list[list[Hypothesis]] = [[] for _ in prompts]
     with evaluating(model), torch.inference_mode():
         state = DecodeState(model, log_probabilities, sources)
         beams = _Beams(state, prompts, limits, search, eos_id, device_of(model))
         while beams.rows:
-            for row, hypotheses in beams.step(beams.read()):
-                found[row] = hypotheses[:n_best]
-    return found
+            for row, hypotheses in beams.step(beams.next_log_probabilities()):
+                results[row] = hypotheses[:n_best]
+    return results
 
 
 class _Beams:
@@ -188,7 +188,7 @@ class _Beams:
         self.closed_lengths = self.closed_scores.long()
         self.closed_tokens = self.tokens.expand(-1, search.beams, -1)
 
-    def read(self) -> Float[Tensor, "BK V"]:
+    def next_log_probabilities(self) -> Float[Tensor, "BK V"]:
         """Log-probabilities of the token after each beam."""
         lengths = [len(self.prompts[row]) + self.n_new for row in self.rows]
         if self.state.can_decode(lengths):
@@ -196,38 +196,38 @@ class _Beams:
         beams = zip(self.rows, self.tokens[:, :, : self.n_new].tolist(), strict=True)
         return self.state.prefill([self.prompts[row] + new for row, texts in beams for new in texts])
 
-    def step(self, of_next: Float[Tensor, "BK V"]) -> list[tuple[int, list[Hypothesis]]]:
-        """Continue every beam by a token; returns the rows that are done, with what they found."""
+    def step(self, next_logprobs: Float[Tensor, "BK V"]) -> list[tuple[int, list[Hypothesis]]]:
+        """Continue every beam by a token; returns the rows that are done, with their hypotheses."""
         self.n_new += 1
         n_beams = self.logprobs.shape[1]
-        logprobs, parents, newest = self._candidates(of_next)
+        logprobs, parents, newest = self._candidates(next_logprobs)
         tokens = gather(self.tokens, parents)
         tokens[:, :, self.n_new - 1] = newest
         ends = (self.limits == self.n_new).unsqueeze(1) | (newest == self.eos_id)
         self._set_aside(logprobs, tokens, ends)
-        self.logprobs, kept = best(logprobs.masked_fill(ends, -math.inf), self.search.beams)
-        self.tokens = gather(tokens, kept)
-        # One look at what is on the device, for it must wait until all is done.
+        self.logprobs, chosen = best(logprobs.masked_fill(ends, -math.inf), self.search.beams)
+        self.tokens = gather(tokens, chosen)
+        # One transfer from the device a step: it waits for all kernels.
         done, broken = torch.stack([self._done(), logprobs.isnan().any(1)]).tolist()
         if any(broken):
             raise NonFiniteError(NOT_FINITE)
-        found = self._found([i for i, is_done in enumerate(done) if is_done])
+        finished = self._hypotheses([i for i, is_done in enumerate(done) if is_done])
         first_beams = n_beams * torch.arange(len(done), device=parents.device).unsqueeze(1)
-        going_on = [i for i, is_done in enumerate(done) if not is_done]
-        self._keep(going_on, first_beams + parents.gather(1, kept))
-        return found
+        active = [i for i, is_done in enumerate(done) if not is_done]
+        self._select(active, first_beams + parents.gather(1, chosen))
+        return finished
 
     def _candidates(
-        self, of_next: Float[Tensor, "BK V"]
+        self, next_logprobs: Float[Tensor, "BK V"]
     ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B C"], Int[Tensor, "B C"]]:
         """The likeliest continuations of each row: log-probabilities, the beams they continue, newest tokens.
 
         Twice as many as beams: should K of them end, K others go on.
         """
         n_rows, n_beams = self.logprobs.shape
-        continued = self.logprobs.unsqueeze(2) + of_next.view(n_rows, n_beams, -1)
+        continued = self.logprobs.unsqueeze(2) + next_logprobs.view(n_rows, n_beams, -1)
         logprobs, places = best(continued.flatten(1), 2 * self.search.beams)
-        vocab_size = of_next.shape[1]
+        vocab_size = next_logprobs.shape[1]
         return logprobs, places // vocab_size, places % vocab_size
 
     def _set_aside(
@@ -260,30 +260,30 @@ class _Beams:
             return likeliest / self.last_divisors  # longer texts have more of a log-probability below 0
         return likeliest / self.search.length_penalty.divisor(self.n_new)
 
-    def _found(self, done: list[int]) -> list[tuple[int, list[Hypothesis]]]:
+    def _hypotheses(self, done: list[int]) -> list[tuple[int, list[Hypothesis]]]:
         """The hypotheses that the rows that are done have set aside."""
-        parts = (self.closed_tokens, self.closed_lengths, self.closed_logprobs, self.closed_scores)
-        of_rows = zip(*(part[done].tolist() for part in parts), strict=True)
+        columns = (self.closed_tokens, self.closed_lengths, self.closed_logprobs, self.closed_scores)
+        rows = zip(*(column[done].tolist() for column in columns), strict=True)
         return [
             (
                 self.rows[i],
                 [
                     Hypothesis(tokens[:length], logprob, score)
-                    for tokens, length, logprob, score in zip(*of_row, strict=True)
+                    for tokens, length, logprob, score in zip(*row, strict=True)
                     if score > -math.inf
                 ],
             )
-            for i, of_row in zip(done, of_rows, strict=True)
+            for i, row in zip(done, rows, strict=True)
         ]
 
-    def _keep(self, left: list[int], parents: Int[Tensor, "B K"]) -> None:
+    def _select(self, active: list[int], parents: Int[Tensor, "B K"]) -> None:
         """Go on with some of the rows; `parents` are the texts in the state that their beams continue."""
-        self.rows = [self.rows[i] for i in left]
-        if not left:
+        self.rows = [self.rows[i] for i in active]
+        if not active:
             return
-        rows = torch.tensor(left, device=parents.device)
+        rows = torch.tensor(active, device=parents.device)
         self.state.reorder(parents[rows].flatten())
-        if len(left) < len(parents):
+        if len(active) < len(parents):
             self.limits, self.last_divisors = self.limits[rows], self.last_divisors[rows]
             self.logprobs, self.tokens = self.logprobs[rows], self.tokens[rows]
             self.closed_scores, self.closed_logprobs = self.closed_scores[rows], self.closed_logprobs[rows]
@@ -291,7 +291,7 @@ class _Beams:
 
 
 def log_probabilities(logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
-    """Of every token, in nats."""
+    """The log-probability of every token, in nats."""
     return logits.log_softmax(-1)
 
 

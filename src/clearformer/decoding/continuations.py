@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
-from clearformer.decoding.given import Text
-from clearformer.decoding.samples import Prompt, Run, continuer, prompt_of
+from clearformer.decoding.inputs import Text
+from clearformer.decoding.samples import Prompt, Run, prompt_of, require_decoder
 from clearformer.errors import UserError
 from clearformer.model import Transformer
 from clearformer.results import Result
@@ -89,19 +89,19 @@ def search_texts(
     """The likeliest continuations by a model; see `search`."""
     if not 1 <= num <= settings.beams:
         raise UserError(f"num: from 1 to the number of beams, {settings.beams}; got {num}")
-    decoder, encoded, eos = continuer(model), prompt_of(model, tokenizer, prompt), tokenizer.eos_id
-    [found] = beam_search(decoder, [encoded.tokens], max_new_tokens, settings, eos, num)
-    return [_continuation(tokenizer, encoded, hypothesis) for hypothesis in found]
+    decoder, encoded, eos = require_decoder(model), prompt_of(model, tokenizer, prompt), tokenizer.eos_id
+    [hypotheses] = beam_search(decoder, [encoded.tokens], max_new_tokens, settings, eos, num)
+    return [_continuation(tokenizer, encoded, hypothesis) for hypothesis in hypotheses]
 
 
-def _continuation(tokenizer: Tokenizer, prompt: Prompt, found: Hypothesis) -> Continuation:
+def _continuation(tokenizer: Tokenizer, prompt: Prompt, hypothesis: Hypothesis) -> Continuation:
     return Continuation(
         prompt.text,
-        tokenizer.decode(found.tokens),
-        found.tokens,
-        found.logprob,
-        found.score,
-        "eos" if found.tokens[-1] == tokenizer.eos_id else "length",
+        tokenizer.decode(hypothesis.tokens),
+        hypothesis.tokens,
+        hypothesis.logprob,
+        hypothesis.score,
+        "eos" if hypothesis.tokens[-1] == tokenizer.eos_id else "length",
         len(prompt.tokens),
         prompt.n_tokens_read,
     )

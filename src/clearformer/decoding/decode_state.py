@@ -2,7 +2,7 @@
 
     prefill -> decode -> decode -> ...
 
-An encoder-decoder's texts are what it writes; the sources that it writes them of are read once, before.
+An encoder-decoder's texts are its targets; the sources are encoded once, before.
 
 Shapes: B texts, T positions, S positions of a source, V vocabulary.
 """
@@ -15,36 +15,46 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from clearformer.decoding.fast.compiling import LEAST_ROOM, Found, Step, Then, compiled_step, read_tokens
+from clearformer.decoding.fast.compiling import (
+    LEAST_ROOM,
+    LogitsFunction,
+    ResultT,
+    Step,
+    compiled_step,
+    read_tokens,
+)
 from clearformer.errors import UserError
 from clearformer.model import Cache, Decoder, EncoderDecoder, EncoderOutput
 
-FILLER = 0  # a token that stands where a shorter text has none; what it is makes no difference
+PADDING_TOKEN = 0  # any token: padding is masked
 
-Writes = Decoder | EncoderDecoder
-"""A model that writes texts, token after token."""
+GenerativeModel = Decoder | EncoderDecoder
+"""A model that generates texts, token after token."""
 
 
-class DecodeState(Generic[Found]):
-    """The state of texts that grow by a token at every call, and results of the scores of their next tokens."""
+class DecodeState(Generic[ResultT]):
+    """The cache of texts that grow by a token a call.
+
+    `prefill` and `decode` return `logits_function` of the next tokens' logits, which is compiled with the model.
+    """
 
     def __init__(
         self,
-        model: Writes,
-        then: Then[Found],
+        model: GenerativeModel,
+        logits_function: LogitsFunction[ResultT],
         sources: Sequence[Sequence[int]] | None = None,
         use_cache: bool = True,
         compiled: bool = False,
     ) -> None:
-        self._model, self._then = model, then
+        self._model, self._logits_function = model, logits_function
         self._device = model.embed.weight.device
         self._use_cache, self._compiled = use_cache, compiled
-        self._step: Step[Found] = read_tokens
+        self._step: Step[ResultT] = read_tokens
         self._cache: Cache | None = None
         self._memory = read_sources(model, sources)
 
-    def advance(self, texts: Sequence[Sequence[int]]) -> Found:
-        """The result of the scores of the token after each text."""
+    def advance(self, texts: Sequence[Sequence[int]]) -> ResultT:
+        """`logits_function` of the logits of the token after each text; reads only what is not in the cache."""
         if self.can_decode([len(text) for text in texts]):
             return self.decode(torch.tensor([text[-1] for text in texts], device=self._device))
         return self.prefill(texts)
@@ -57,33 +67,33 @@ class DecodeState(Generic[Found]):
         )
 
     @torch.inference_mode()
-    def prefill(self, texts: Sequence[Sequence[int]]) -> Found:
+    def prefill(self, texts: Sequence[Sequence[int]]) -> ResultT:
         """Read the texts as far as the model's positions reach; see `context_start`."""
         self._cache = self._model.new_cache() if self._use_cache else None
         if (
             self._compiled and self._step is read_tokens
-        ):  # once, however many texts are left when it begins anew
+        ):  # compiled once, for the number of texts at the start
             self._step = compiled_step(self._model, len(texts))
         limit = self._model.config.max_seq_len
         read = [tuple(text[context_start(len(text), limit) :]) for text in texts]
         if self._memory is not None:
-            return self._read(read_tokens, self._then, *left_padded(read, self._device))
-        different = {text: i for i, text in enumerate(dict.fromkeys(read))}
-        rows = torch.tensor([different[text] for text in read], device=self._device)
-        tokens, padding = left_padded(list(different), self._device)
-        if len(different) == len(read):
-            return self._read(read_tokens, self._then, tokens, padding)
-        found = self._read(read_tokens, lambda logits: self._then(logits[rows]), tokens, padding)
+            return self._read(read_tokens, self._logits_function, *left_padded(read, self._device))
+        unique = {text: i for i, text in enumerate(dict.fromkeys(read))}
+        rows = torch.tensor([unique[text] for text in read], device=self._device)
+        tokens, padding = left_padded(list(unique), self._device)
+        if len(unique) == len(read):
+            return self._read(read_tokens, self._logits_function, tokens, padding)
+        result = self._read(read_tokens, lambda logits: self._logits_function(logits[rows]), tokens, padding)
         self.reorder(rows)
-        return found
+        return result
 
     @torch.inference_mode()
-    def decode(self, newest: Int[Tensor, " B"]) -> Found:
+    def decode(self, newest: Int[Tensor, " B"]) -> ResultT:
         """Read one token more of each text."""
         if self._compiled and self._cache is not None:
             room = max(self._cache.length + 1, LEAST_ROOM)
             self._cache.make_room(min(room, self._model.config.max_seq_len))
-        return self._read(self._step, self._then, newest.unsqueeze(1))
+        return self._read(self._step, self._logits_function, newest.unsqueeze(1))
 
     @torch.inference_mode()
     def reorder(self, rows: Int[Tensor, " N"]) -> None:
@@ -95,17 +105,17 @@ class DecodeState(Generic[Found]):
 
     def _read(
         self,
-        step: Step[Found],
-        then: Then[Found],
+        step: Step[ResultT],
+        logits_function: LogitsFunction[ResultT],
         tokens: Int[Tensor, "B T"],
         padding: Bool[Tensor, "B T"] | None = None,
-    ) -> Found:
+    ) -> ResultT:
         read = (tokens,) if self._memory is None else (tokens, self._memory)
-        return step(self._model, then, *read, padding, self._cache)
+        return step(self._model, logits_function, *read, padding, self._cache)
 
 
 @torch.inference_mode()
-def read_sources(model: Writes, sources: Sequence[Sequence[int]] | None) -> EncoderOutput | None:
+def read_sources(model: GenerativeModel, sources: Sequence[Sequence[int]] | None) -> EncoderOutput | None:
     """The encoder's output for the sources; None of a decoder, which has none.
 
     Raises:
@@ -138,7 +148,7 @@ def left_padded(
 ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"] | None]:
     """Texts as rows that end together, and where their tokens are real (None: everywhere)."""
     longest = max(map(len, texts))
-    rows = [[FILLER] * (longest - len(text)) + list(text) for text in texts]
+    rows = [[PADDING_TOKEN] * (longest - len(text)) + list(text) for text in texts]
     tokens = torch.tensor(rows, device=device)
     lengths = torch.tensor([len(text) for text in texts], device=device).unsqueeze(1)
     if all(len(text) == longest for text in texts):
@@ -146,6 +156,6 @@ def left_padded(
     return tokens, torch.arange(longest, device=device) >= longest - lengths
 
 
-def device_of(model: Writes) -> torch.device:
-    """Where the model is."""
+def device_of(model: GenerativeModel) -> torch.device:
+    """The device of the model's weights."""
     return model.embed.weight.device

@@ -1,6 +1,6 @@
 """Tokens one after the other: read the texts, choose a token for each, read those tokens, choose again.
 
-    begin -> choose -> go on -> choose -> go on -> ...
+    prefill -> choose -> decode -> choose -> decode -> ...
 
 Shapes: B the texts that still go on, V vocabulary.
 """
@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clearformer.decoding.decode_state import DecodeState, Writes, device_of
-from clearformer.decoding.mode import evaluating
+from clearformer.decoding.decode_state import DecodeState, GenerativeModel, device_of
+from clearformer.decoding.inference import evaluating
 from clearformer.decoding.samplers import Sampling, draw
 from clearformer.errors import NonFiniteError, UserError
 
@@ -27,7 +27,7 @@ MOST_NEW_TOKENS = 2**31 - 1
 FinishReason = Literal["length", "eos", "stop"]
 
 Stop = Callable[[int, int], bool]
-"""Told every new token as (row, token), once and in order; whether the row ends with it."""
+"""Called with every new token as (row, token), once and in order; returns whether the row ends with it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Completion:
 
 
 def generate_tokens(
-    model: Writes,
+    model: GenerativeModel,
     prompts: Sequence[Sequence[int] | np.ndarray],
     max_new_tokens: int,
     sampling: Sampling,
@@ -75,7 +75,7 @@ def generate_tokens(
     positions, the model reads its end: see `context_start`.
 
     Args:
-        model: What continues; it is in evaluation mode until the last token, and then as it was.
+        model: In evaluation mode until the last token; afterwards in the mode it was in.
         prompts: Token ids, at least one in each prompt.
         max_new_tokens: Tokens to add to each prompt, at most.
         sampling: How tokens are chosen.
@@ -85,19 +85,19 @@ def generate_tokens(
         use_cache: Whether keys and values are kept from token to token, or the whole text is read every time.
         sources: Of an encoder-decoder, what it reads for each prompt; a prompt is then the beginning of what it
             writes, such as <bos>.
-        compiled: Whether the step for a new token is compiled; see `generate.compiling`.
+        compiled: Whether the step for a new token is compiled; see `decoding.fast.compiling`.
 
     Raises:
         UserError: a prompt is empty, or `max_new_tokens` is less than 1; or there are no sources and must be.
         NonFiniteError: the model's scores are not numbers.
     """
-    check_something_to_do(prompts, max_new_tokens)
+    check_prompts(prompts, max_new_tokens)
     texts = [[int(token) for token in prompt] for prompt in prompts]
     rows = list(range(len(texts)))
     if not rows:
         return
     with evaluating(model):
-        state = DecodeState(model, scored, sources, use_cache, compiled)
+        state = DecodeState(model, score_tokens, sources, use_cache, compiled)
         for n_new in range(1, max_new_tokens + 1):
             if not rows:
                 return
@@ -105,16 +105,16 @@ def generate_tokens(
             tokens, logprobs = _choose(
                 state.advance(reading), reading, sampling, [streams[row] for row in rows]
             )
-            going_on = []
+            active = []
             for i, (row, token, logprob) in enumerate(zip(rows, tokens, logprobs, strict=True)):
                 texts[row].append(token)
                 reason = _finish_reason(token == eos_id, stop(row, token), n_new == max_new_tokens)
                 if reason is None:
-                    going_on.append(i)
+                    active.append(i)
                 yield NewToken(row, token, logprob, reason)
-            if len(going_on) < len(rows):
-                rows = [rows[i] for i in going_on]
-                state.reorder(torch.tensor(going_on, dtype=torch.long, device=device_of(model)))
+            if len(active) < len(rows):
+                rows = [rows[i] for i in active]
+                state.reorder(torch.tensor(active, dtype=torch.long, device=device_of(model)))
 
 
 def collect(new_tokens: Iterable[NewToken], n_rows: int) -> list[Completion]:
@@ -149,7 +149,7 @@ class Scores(NamedTuple):
     likeliest: Int[Tensor, " B"]
 
 
-def scored(logits: Float[Tensor, "B V"]) -> Scores:
+def score_tokens(logits: Float[Tensor, "B V"]) -> Scores:
     """The logits with their normaliser and their highest, by which the next tokens are chosen."""
     highest, likeliest = logits.max(-1)
     return Scores(logits, logits.logsumexp(-1), highest, likeliest)
@@ -165,12 +165,12 @@ def _choose(
     totals = scores.totals.tolist()
     if not all(map(math.isfinite, totals)):  # as they are not where a score is NaN or +inf
         raise NonFiniteError(NOT_FINITE)
-    tokens, of_tokens = scores.likeliest, scores.highest
+    tokens, token_scores = scores.likeliest, scores.highest
     if not sampling.takes_likeliest:
         adjusted = sampling.adjust(scores.logits, texts)
         tokens = adjusted.argmax(-1) if sampling.greedy else draw(adjusted, streams).to(adjusted.device)
-        of_tokens = scores.logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
-    logprobs = [score - total for score, total in zip(of_tokens.tolist(), totals, strict=True)]
+        token_scores = scores.logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
+    logprobs = [score - total for score, total in zip(token_scores.tolist(), totals, strict=True)]
     return tokens.tolist(), logprobs
 
 
@@ -182,8 +182,8 @@ def _finish_reason(is_eos: bool, stops: bool, is_last: bool) -> FinishReason | N
     return "length" if is_last else None
 
 
-def check_something_to_do(prompts: Sequence[Sequence[int] | np.ndarray], max_new_tokens: int) -> None:
-    """Refuse what has no answer.
+def check_prompts(prompts: Sequence[Sequence[int] | np.ndarray], max_new_tokens: int) -> None:
+    """Check that every prompt has a token and that some are to be added.
 
     Raises:
         UserError: a prompt is empty, or `max_new_tokens` is less than 1 or more than can be counted.

@@ -11,12 +11,12 @@ import numpy as np
 
 from clearformer.config import resolve
 from clearformer.decoding.decode_state import context_start
-from clearformer.decoding.given import Text, Texts, ids_of, text_of, texts_of, with_specials, words_of
+from clearformer.decoding.inputs import Text, Texts, ids_of, text_of, texts_of, with_specials, words_of
 from clearformer.decoding.loop import (
     Completion,
     FinishReason,
     NewToken,
-    check_something_to_do,
+    check_prompts,
     collect,
     generate_tokens,
 )
@@ -109,15 +109,22 @@ def sample_texts(
     """`num` samples of the first prompt, then `num` of the second, ...; see `generate`."""
     if not 1 <= num <= MOST_SAMPLES:
         raise UserError(f"num: from 1 to {MOST_SAMPLES:,}; got {num}")
-    given = [prompt_of(model, tokenizer, text) for text in texts_of(prompts)]
-    each = [prompt for prompt in given for _ in range(num)]
-    writers = [Writer(tokenizer, _stops(stop)) for _ in each]
-    streams = [random_stream(seed, number) for _ in given for number in range(num)]
+    encoded = [prompt_of(model, tokenizer, text) for text in texts_of(prompts)]
+    repeated = [prompt for prompt in encoded for _ in range(num)]
+    writers = [Writer(tokenizer, _stops(stop)) for _ in repeated]
+    streams = [random_stream(seed, number) for _ in encoded for number in range(num)]
     new_tokens = _continue(
-        model, tokenizer, each, writers, sampling, streams, max_new_tokens=max_new_tokens, compiled=compiled
+        model,
+        tokenizer,
+        repeated,
+        writers,
+        sampling,
+        streams,
+        max_new_tokens=max_new_tokens,
+        compiled=compiled,
     )
-    completions = collect(new_tokens, len(each))
-    return [_sample(*parts) for parts in zip(each, completions, map(_whole_text, writers), strict=True)]
+    completions = collect(new_tokens, len(repeated))
+    return list(map(_sample, repeated, completions, map(_whole_text, writers)))
 
 
 def stream_text(
@@ -134,7 +141,7 @@ def stream_text(
     """One continuation piece by piece; see `stream`."""
     encoded = prompt_of(model, tokenizer, prompt)
     writer = Writer(tokenizer, _stops(stop))
-    check_something_to_do([encoded.tokens], max_new_tokens)
+    check_prompts([encoded.tokens], max_new_tokens)
     new_tokens = _continue(
         model,
         tokenizer,
@@ -233,9 +240,9 @@ def stream(
     )
 
 
-def _pieces(prompt: Prompt, arriving: Iterator[NewToken], writer: Writer) -> Generator[str, None, Sample]:
+def _pieces(prompt: Prompt, generated: Iterator[NewToken], writer: Writer) -> Generator[str, None, Sample]:
     new_tokens, pieces = [], []
-    for new in arriving:
+    for new in generated:
         new_tokens.append(new)
         if new.finish_reason:
             writer.finish()
@@ -245,8 +252,8 @@ def _pieces(prompt: Prompt, arriving: Iterator[NewToken], writer: Writer) -> Gen
     return _sample(prompt, collect(new_tokens, 1)[0], "".join(pieces))
 
 
-def continuer(model: Transformer) -> Decoder:
-    """A model, if it continues texts.
+def require_decoder(model: Transformer) -> Decoder:
+    """The model, if it continues texts.
 
     Raises:
         UserError: it is of another family.
@@ -264,17 +271,17 @@ def encode_prompt(run: Run, text: Text) -> Prompt:
 
 
 def prompt_of(model: Transformer, tokenizer: Tokenizer, text: Text) -> Prompt:
-    """A prompt's tokens, <bos> before them where there is one; what an empty prompt begins with is no part of it.
+    """A prompt's text, and its tokens after <bos>; without <bos> and text, the tokens are a newline's.
 
     Raises:
         TokenizerError: the text holds a character or an id that the tokeniser lacks.
         UserError: the text is empty and there is nothing to begin with.
     """
-    given = text_of(text)
+    plain = text_of(text)
     before = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
-    tokens = with_specials(ids_of(tokenizer, given), before) or _beginning(tokenizer)
+    tokens = with_specials(ids_of(tokenizer, plain), before) or _beginning(tokenizer)
     n_tokens_read = len(tokens) - context_start(len(tokens), model.config.max_seq_len)
-    return Prompt(words_of(tokenizer, given), tokens, n_tokens_read)
+    return Prompt(words_of(tokenizer, plain), tokens, n_tokens_read)
 
 
 def _beginning(tokenizer: Tokenizer) -> list[int]:
@@ -298,7 +305,7 @@ def _continue(
     compiled: bool,
 ) -> Iterator[NewToken]:
     return generate_tokens(
-        continuer(model),
+        require_decoder(model),
         [prompt.tokens for prompt in prompts],
         max_new_tokens,
         sampling,

@@ -1,4 +1,4 @@
-"""Sentences in, translations out: batched by length, in the order they came, one for each."""
+"""Sentences in, translations out, in the same order; batched by length."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
-from clearformer.decoding.given import Texts, ids_of, texts_of, with_specials
-from clearformer.decoding.mode import autocast_to
+from clearformer.decoding.inference import autocast_to
+from clearformer.decoding.inputs import Texts, ids_of, texts_of, with_specials
 from clearformer.decoding.samples import Run
 from clearformer.errors import TokenizerError, UserError
 from clearformer.model import EncoderDecoder, Transformer
@@ -111,24 +111,24 @@ def translate_texts(
         raise UserError(f"batch_tokens: at least 1; got {batch_tokens}")
     limit = model.config.max_seq_len
     sources = encode_sources(tokenizer, texts_of(sentences), eos, limit, place)
-    found = [[EMPTY]] * len(sources)
+    translations = [[EMPTY]] * len(sources)
     with autocast_to(model.embed.weight.device, dtype):
         for batch in batches([len(source) for source in sources], batch_tokens):
             hypotheses = beam_search(
                 model,
                 [[bos]] * len(batch),
-                [min(longest_of(len(sources[i]), max_new_tokens), limit) for i in batch],
+                [min(length_limit(len(sources[i]), max_new_tokens), limit) for i in batch],
                 search,
                 eos,
                 n_best,
                 [sources[i] for i in batch],
             )
-            for i, of_sentence in zip(batch, hypotheses, strict=True):
-                found[i] = [_translation(tokenizer, hypothesis, eos) for hypothesis in of_sentence]
-    return found
+            for i, best in zip(batch, hypotheses, strict=True):
+                translations[i] = [_translation(tokenizer, hypothesis, eos) for hypothesis in best]
+    return translations
 
 
-def longest_of(n_source: int, max_new_tokens: int | None) -> int:
+def length_limit(n_source: int, max_new_tokens: int | None) -> int:
     """How many tokens a translation may have: as given, or twice the source's and 50 more."""
     return 2 * n_source + LONGER_BY if max_new_tokens is None else max_new_tokens
 

@@ -7,7 +7,7 @@ from clearformer.text import StreamDecoder, Tokenizer
 
 
 class Writer:
-    """Turns tokens into text that may be shown: what could be the beginning of a stop string is held back.
+    """Turns tokens into text that may be printed: what could be the beginning of a stop string is held back.
 
     Where the text ends does not depend on how it is cut into tokens: before the stop string that is the first to
     be complete, read character by character (the longest of those that are complete at once).
@@ -44,11 +44,11 @@ class Writer:
         if self.stopped:
             return
         self._held += text
-        found = [(at + len(stop), at) for stop in self._stop if (at := self._held.find(stop)) >= 0]
-        self.stopped = bool(found)
-        certain = min(found)[1] if found else len(self._held) - self._n_undecided()
+        stops = [(at + len(stop), at) for stop in self._stop if (at := self._held.find(stop)) >= 0]
+        self.stopped = bool(stops)
+        certain = min(stops)[1] if stops else len(self._held) - self._n_undecided()
         self._ready += self._held[:certain]
-        self._held = "" if found else self._held[certain:]
+        self._held = "" if stops else self._held[certain:]
 
     def _n_undecided(self) -> int:
         """The length of the longest end of the held text with which a stop string begins."""

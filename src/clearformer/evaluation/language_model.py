@@ -139,7 +139,7 @@ def evaluate_split(
     all_windows = windows_of(len(split), context, stride)
     n_all = _n_starts(all_windows)
     n = n_all if n_windows is None else min(n_windows, n_all)
-    windows = some_of(all_windows, n)
+    windows = subset_of_windows(all_windows, n)
     loss = entropy = 0.0
     with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
         for inputs, targets in _batches(split, windows, batch_size, _vocab_size(model)):
@@ -147,7 +147,7 @@ def evaluate_split(
             n_counted = targets.shape[1]
             sums = _loss_and_entropy(logits[:, -n_counted:], torch.from_numpy(targets).to(device))
             loss, entropy = loss + sums[0], entropy + sums[1]
-    n_tokens = sum(len(some.starts) * some.n_counted for some in windows)
+    n_tokens = sum(len(each.starts) * each.n_counted for each in windows)
     text = _predicted_text(split, tokenizer if n == n_all else None)
     return Evaluation(
         loss=loss / n_tokens,
@@ -192,15 +192,15 @@ def count_windows(n_tokens: int, context: int) -> int:
     return _n_starts(windows_of(n_tokens, context, default_stride(context)))
 
 
-def some_of(windows: Sequence[Windows], n: int) -> list[Windows]:
+def subset_of_windows(windows: Sequence[Windows], n: int) -> list[Windows]:
     """`n` windows, evenly spaced over all of them; those of one shape together."""
     chosen, before = evenly_spaced(n, _n_starts(windows)), 0
-    some = []
+    subset = []
     for each in windows:
         here = chosen[(before <= chosen) & (chosen < before + len(each.starts))] - before
-        some.append(replace(each, starts=each.starts[here]))
+        subset.append(replace(each, starts=each.starts[here]))
         before += len(each.starts)
-    return some
+    return subset
 
 
 def _n_starts(windows: Sequence[Windows]) -> int:

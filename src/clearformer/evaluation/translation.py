@@ -120,7 +120,7 @@ def evaluate_translation(
     """
     check_equal_lengths(len(sources), len(references), "sentences")
     sacrebleu_metrics()  # what would fail after the translating fails before it
-    best = [found[0] for found in translate(run, sources, **settings)]
+    best = [candidates[0] for candidates in translate(run, sources, **settings)]
     plain = {key: value for key, value in settings.items() if isinstance(value, str | int | float)}
     scores = score_translations([translation.text for translation in best], references)
     return TranslationEvaluation(scores, best, plain)
@@ -167,16 +167,16 @@ def bleu(
     metric = sacrebleu_metrics().BLEU(
         lowercase=lowercase, tokenize=tokenize, force=True
     )  # of texts that end in " ." as of others
-    found = metric.corpus_score(list(hypotheses), [list(references)])
+    result = metric.corpus_score(list(hypotheses), [list(references)])
     name = "BLEU, lower-cased" if lowercase else "BLEU"
-    return Metric(name, found.score, str(metric.get_signature())), (found.sys_len, found.ref_len)
+    return Metric(name, result.score, str(metric.get_signature())), (result.sys_len, result.ref_len)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Metric:
     """chrF of all translations together."""
     metric = sacrebleu_metrics().CHRF()
-    found = metric.corpus_score(list(hypotheses), [list(references)])
-    return Metric("chrF", found.score, str(metric.get_signature()))
+    result = metric.corpus_score(list(hypotheses), [list(references)])
+    return Metric("chrF", result.score, str(metric.get_signature()))
 
 
 def sacrebleu_metrics() -> Any:

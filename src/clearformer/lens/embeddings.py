@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import evaluating
-from clearformer.decoding.given import Text, Texts, ids_of, is_one, texts_of, with_specials, words_of
+from clearformer.decoding.inputs import Text, Texts, ids_of, is_one, texts_of, with_specials, words_of
 from clearformer.decoding.samples import Run
 from clearformer.errors import UserError
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer

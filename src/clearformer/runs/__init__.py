@@ -1,1 +1,1 @@
-"""Runs on disk: found and read by their names, and evaluated."""
+"""Runs on disk: found and read by their names, trained and evaluated."""

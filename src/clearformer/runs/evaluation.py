@@ -14,7 +14,14 @@ from clearformer.training.tasks.reports import EvaluationReport, Section
 from clearformer.training.tasks.task import EvaluationData, EvaluationOptions, TrainedModel
 
 WHOLE = "train"  # the split that holds all of the data of which none are held out
-KEPT = ("field", "text_field", "label_field", "columns", "labels", "too_long")  # of the run's own settings
+INHERITED = (
+    "field",
+    "text_field",
+    "label_field",
+    "columns",
+    "labels",
+    "too_long",
+)  # of the run's own settings
 CHANGED = (
     "the run's own data have changed since it was trained: what is held out now may have been training text"
 )
@@ -118,9 +125,9 @@ def data_of_files(own: Data, files: Sequence[str]) -> Data:
     if len(files) > most:
         what = "pairs are one TSV or two files, source and target" if most == 2 else "one file"
         raise UserError(f"--data: {what}; got {len(files)}")
-    kept = {name: getattr(own, name) for name in KEPT if name in type(own).model_fields}
+    inherited = {name: getattr(own, name) for name in INHERITED if name in type(own).model_fields}
     paths = {"source": files[0], "target": files[1]} if len(files) == 2 else {"path": files[0]}
     try:
-        return resolve(type(own), kept | paths | {"val_fraction": 0.0})
+        return resolve(type(own), inherited | paths | {"val_fraction": 0.0})
     except ConfigError as error:
         raise UserError(f"--data: {error}") from None

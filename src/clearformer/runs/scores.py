@@ -1,4 +1,4 @@
-"""The scores of a run, as a value: what `run_evaluation` finds, for Python."""
+"""The scores of a run as a value: `evaluate`, the form of `evaluate_run` for Python."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def evaluate(
     accuracy. Of labelled texts: loss, accuracy and macro-F1.
 
     Args:
-        run: One that was trained, or is kept.
+        run: A run that was trained here or opened.
         data: A file that is read whole, or two, source and target; the run's own data, where not given.
         split: Of the run's own data.
         context: Of a text: tokens read at once (the model's length).
@@ -80,13 +80,11 @@ def evaluate(
         DataError, TokenizerError: the data cannot be read, or not by this run; or they have changed.
         UserError: the context or the stride is out of range, or the number of files is wrong.
     """
-    files = (
-        [] if data is None else [str(each) for each in ([data] if isinstance(data, str | PathLike) else data)]
-    )
-    choice = DataChoice(split, files, allow_changed)
+    files = [data] if isinstance(data, str | PathLike) else data or []
+    choice = DataChoice(split, [str(file) for file in files], allow_changed)
     options = EvaluationOptions(run.dtype if dtype is None else dtype, context, stride, beams)
     try:
         report = evaluate_run(run, choice, options)
-    except (RunError, UserError) as error:  # which name an option of the command line
+    except (RunError, UserError) as error:  # messages name options of the command line
         raise type(error)(str(error).removeprefix("--")) from None
     return Scores(report.values["loss"], report.values)

@@ -118,8 +118,8 @@ class TrainConfig(Spec):
     @model_validator(mode="after")
     def _sample_settings_have_an_effect(self) -> "TrainConfig":
         for name in ("sample_prompt", "sample_tokens", "sample_temperature"):
-            given = getattr(self, name)
-            if not self.objective.continues_prompts and given != type(self).model_fields[name].default:
+            value = getattr(self, name)
+            if not self.objective.continues_prompts and value != type(self).model_fields[name].default:
                 raise ConfigError(
                     f"train.{name}: only a language model continues a prompt, and train.objective.kind is "
                     f"{self.objective.kind}, whose samples are held-out texts; leave it out"
@@ -127,9 +127,9 @@ class TrainConfig(Spec):
         return self
 
 
-def presets_for(*wanted: str) -> str:
+def presets_for(*kinds: str) -> str:
     """The way out, where a family of models or a kind of data does not fit the rest of a run."""
-    return "; ".join(f"for {what} begin with the preset {PRESETS_FOR[what]}" for what in wanted)
+    return "; ".join(f"for {what} begin with the preset {PRESETS_FOR[what]}" for what in kinds)
 
 
 class RunConfig(Spec):

@@ -109,9 +109,9 @@ class Evaluator:
 
         Args:
             progress: Where the run stands.
-            model: One of the run's, which stays as it is.
+            model: A model of the run; it is copied, not changed.
             folder: The run's.
-            reporter: Told of it.
+            reporter: Receives a line about it.
         """
         if progress.best_step is None or progress.best_n_rows == self.n_rows_compared:
             return progress

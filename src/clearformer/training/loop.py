@@ -7,14 +7,14 @@ in `step.py`, evaluations in `evaluator.py`, checkpoints in `store/checkpoint_st
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
-from clearformer.device import make_deterministic, memory_errors, resolve_device, synchronize
+from clearformer.device import deterministic_kernels, memory_errors, resolve_device, synchronize
 from clearformer.errors import ClearformerError, DiskError, Interrupted, NonFiniteError
 from clearformer.model import Transformer
 from clearformer.training.config import RunConfig, TrainConfig
@@ -23,13 +23,14 @@ from clearformer.training.interrupts import Interrupts
 from clearformer.training.limits import is_due, is_finished
 from clearformer.training.nonfinite import NonFiniteValueError, weights_are_finite
 from clearformer.training.processes import Processes
+from clearformer.training.reporting.loggers import summary_writer_type
 from clearformer.training.reporting.report import Reporter
-from clearformer.training.reporting.tensorboard import open_tensorboard, write_scalars, writer_type
+from clearformer.training.reporting.run_log import RunLog
 from clearformer.training.setup import open_task, resumed_config
 from clearformer.training.step import StepResult, TrainStep
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.checkpoint_store import CheckpointStore
-from clearformer.training.store.folder import Metrics, RunFolder
+from clearformer.training.store.folder import RunFolder
 from clearformer.training.store.lock import one_writer
 from clearformer.training.store.pretrained import load_pretrained, pretrained_tokenizer
 from clearformer.training.store.state import TrainState
@@ -73,7 +74,7 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
         config: The run's configuration; when resuming, that of the run's folder but for what may change.
         folder: Where the run is kept. A new run makes the folder; a resumed one starts from its newest whole
             checkpoint, and from the beginning where it has none. This process alone writes to it until the run ends.
-        reporter: Told of everything on the way.
+        reporter: Receives everything on the way.
         resume: Whether the folder's run is resumed.
 
     Raises:
@@ -89,7 +90,7 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
     device = resolve_device(config.train.device)
     processes = Processes.join(device)
     if config.train.tensorboard:
-        writer_type()  # what would fail later fails now
+        summary_writer_type()  # a missing package is an error before the run begins
     with one_writer(folder.path) if processes.is_main else nullcontext() as hold:
         if resume:
             config = resumed_config(folder.read_config(), config)
@@ -125,17 +126,15 @@ class Training:
         task.check_measurable()
         self.config, self.folder, self.task = config, folder, task
         self.device, self.processes = device, processes
-        self.reporter = reporter if processes.is_main else Reporter()
+        self.log = RunLog(reporter if processes.is_main else Reporter())
         self.state = TrainState.build(config, device)
         self.train_step = TrainStep(config, task, self.state, device, processes)
         self.evaluator = Evaluator(config.train, task)
         self.store = CheckpointStore(folder, config.train.keep_last, processes)
-        self.progress = self.last_logged = Progress()
+        self.progress = Progress()
         self.evaluation: EvaluationResult | None = None
-        self.metrics: Metrics | None = None  # opened by `run`, in the process that writes
-        self.board: Any = None  # likewise, where TensorBoard is asked for
         self.interrupts = Interrupts()
-        self.signal_of_all = 0  # that any of several processes had received when the step ended
+        self.shared_signal = 0  # the signal that any of several processes had received when the step ended
 
     @property
     def settings(self) -> TrainConfig:
@@ -166,16 +165,16 @@ class Training:
             self.set_first_weights()
         else:
             self.progress = self.evaluator.remeasure_best(
-                progress, self.weights_to_use, self.folder, self.reporter
+                progress, self.weights_to_use, self.folder, self.log.reporter
             )
-            self.reporter.say(f"going on from step {progress.step}")
+            self.log.reporter.say(f"going on from step {progress.step}")
         if self.processes.is_main:
             self.folder.change_config(self.config)
 
     def set_first_weights(self) -> None:
         """Take the weights of an earlier run, where this one begins with them."""
         if self.settings.pretrained is not None:
-            load_pretrained(self.model, Path(self.settings.pretrained), self.reporter)
+            load_pretrained(self.model, Path(self.settings.pretrained), self.log.reporter)
             self.state.restart_average()
 
     def run(self, interrupts: Interrupts, check_hold: Callable[[], None] | None = None) -> None:
@@ -186,19 +185,23 @@ class Training:
             check_hold: Called after each step; raises where another process has taken the run over.
         """
         self.interrupts = interrupts
-        with self.store, self.deterministic_kernels(), self.open_logs():
-            self.prepare_steps()
-            with self.reporting():
+        kernels = deterministic_kernels(self.device) if self.settings.deterministic else nullcontext()
+        with self.store, kernels:
+            if self.processes.is_main:
+                self.store.metrics = self.log.open(self.config, self.folder, self.progress)
+            compiled = self.settings.compile is True and not self.finished()
+            self.train_step.prepare(self.log.reporter, compiled)
+            with self.log.reporting(self.config, self.progress):
                 while not self.finished():
                     result = self.step()
-                    line = self.log_line(result)
+                    line = self.due_line(result)
                     if check_hold:
                         check_hold()
                     if self.is_due(self.settings.eval_every) or self.is_due(self.settings.checkpoint_every):
-                        line = line or self.describe_step(result)
+                        line = line or self.log.describe(self.progress, result)
                         with self.saved_if_it_fails(line):
                             line |= self.evaluate()
-                    self.log(line)
+                    self.log.step(self.progress, line)
                     self.sample()
                     stop = self.signal_to_end()
                     if stop or self.is_due(self.settings.checkpoint_every):
@@ -206,7 +209,8 @@ class Training:
                     if stop:
                         self.raise_interrupted(stop)
                     self.store.check()
-                self.evaluate_if_stale()
+                if self.evaluation is None:  # a finished run that is resumed has none yet
+                    self.evaluate()
 
     def finished(self) -> bool:
         return is_finished(self.settings, self.progress)
@@ -217,20 +221,6 @@ class Training:
 
     # --- steps ----------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def deterministic_kernels(self) -> Iterator[None]:
-        """Use deterministic kernels inside the `with` block, where the run asks for them."""
-        restore = make_deterministic(self.device) if self.settings.deterministic else None
-        try:
-            yield
-        finally:
-            if restore:
-                restore()
-
-    def prepare_steps(self) -> None:
-        """Have all that steps need, outside the time that counts as training."""
-        self.train_step.prepare(self.reporter, compiled=self.settings.compile is True and not self.finished())
-
     def step(self) -> StepResult:
         """Take one step; its time is that of the first process."""
         start = time.perf_counter()
@@ -238,7 +228,7 @@ class Training:
         with self.nonfinite_ends_the_run(step + 1):
             result = self.train_step.take(self.progress)
         synchronize(self.device)
-        seconds, self.signal_of_all = self.processes.end_step(
+        seconds, self.shared_signal = self.processes.end_step(
             self.progress.seconds + (time.perf_counter() - start), self.interrupts.received or 0
         )
         tokens = self.progress.tokens + self.task.n_tokens(step)
@@ -247,7 +237,7 @@ class Training:
 
     def signal_to_end(self) -> int:
         """The signal by which the run ends now, 0 for none: in several processes one that all know of."""
-        return self.signal_of_all if self.processes.count > 1 else self.interrupts.received or 0
+        return self.shared_signal if self.processes.count > 1 else self.interrupts.received or 0
 
     def raise_interrupted(self, signal_number: int) -> NoReturn:
         """End the run where a signal asked for it, once all is saved."""
@@ -260,65 +250,20 @@ class Training:
 
     # --- logs -----------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def open_logs(self) -> Iterator[None]:
-        """Open metrics.jsonl, and TensorBoard where it is asked for, in the process that writes."""
-        if not self.processes.is_main:
-            yield
-            return
-        self.metrics = self.store.metrics = Metrics(self.folder.metrics_file, self.progress.step)
-        with ExitStack() as at_the_end:
-            if self.settings.tensorboard:
-                self.board = open_tensorboard(self.folder, self.progress.step)
-                at_the_end.callback(self.board.close)
-            yield
-
-    @contextmanager
-    def reporting(self) -> Iterator[None]:
-        """Tell the reporter that training begins, and that it is over, for whatever reason."""
-        self.last_logged = self.progress
-        try:
-            self.reporter.begin(self.config, self.progress)
-            yield
-        finally:
-            self.reporter.end()
-
-    def log_line(self, result: StepResult) -> dict[str, Any]:
-        """The step's line in metrics.jsonl where one is due; else an empty one."""
+    def due_line(self, result: StepResult) -> dict[str, Any]:
+        """The step's line in metrics.jsonl where `train.log_every` asks for one; else an empty one."""
         if not self.is_due(self.settings.log_every):
             return {}
-        line = self.describe_step(result)
-        self.last_logged = self.progress
+        line = self.log.describe(self.progress, result)
+        self.log.last = self.progress
         return line
-
-    def describe_step(self, result: StepResult) -> dict[str, Any]:
-        """A step's line in metrics.jsonl; the rate is that since the last one."""
-        seconds = self.progress.seconds - self.last_logged.seconds
-        tokens = self.progress.tokens - self.last_logged.tokens
-        return {
-            "step": self.progress.step,
-            "tokens": self.progress.tokens,
-            "seconds": round(self.progress.seconds, 4),
-            "loss": result.loss,
-            "lr": result.lr,
-            "grad_norm": result.grad_norm,
-            "tokens_per_second": round(tokens / max(seconds, 1e-9), 1),
-        }
-
-    def log(self, line: dict[str, Any]) -> None:
-        """Write a line of metrics, if it is not empty, and tell the reporter of the step."""
-        if line and self.metrics:
-            self.metrics.append(line)
-        if line and self.board:
-            write_scalars(self.board, line)
-        self.reporter.stepped(self.progress, line)
 
     def sample(self) -> None:
         """Report a sample of the model so far, where one is due."""
         every = self.settings.sample_every
         if every and self.progress.step % every == 0:
             with self.saved_if_it_fails():
-                self.reporter.sampled(self.task.sample(self.weights_to_use))
+                self.log.reporter.sampled(self.task.sample(self.weights_to_use))
 
     # --- evaluations ----------------------------------------------------------------------------------------
 
@@ -344,11 +289,6 @@ class Training:
         if evaluation.is_whole:
             self.evaluation = evaluation.result
         return evaluation.line
-
-    def evaluate_if_stale(self) -> None:
-        """Evaluate, unless the last evaluation was of this very state (a finished run that is resumed has none)."""
-        if self.evaluation is None:
-            self.evaluate()
 
     # --- saving ---------------------------------------------------------------------------------------------
 
@@ -378,18 +318,17 @@ class Training:
 
     @contextmanager
     def saved_if_it_fails(self, line: dict[str, Any] | None = None) -> Iterator[None]:
-        """Save the state, and the step's line of metrics, where the `with` block raises what nobody foresaw."""
+        """Save the state, and the step's line of metrics, where the `with` block raises an unforeseen error."""
         try:
             yield
         except (NonFiniteError, DiskError):  # the one has saved, the other says that nothing can be
             raise
         except Exception:
             try:
-                if line and self.metrics:
-                    self.metrics.append(line)
+                self.log.write(line or {})
                 self.save_alone()
             except ClearformerError as error:
-                logger.warning("%s", error)  # what is raised is what came first
+                logger.warning("%s", error)  # the first error is the one to raise
             raise
 
     @contextmanager
@@ -397,23 +336,23 @@ class Training:
         """Save the last good state and raise NonFiniteError where the `with` block finds a value that is not finite."""
         try:
             yield
-        except NonFiniteValueError as found:
-            self.raise_nonfinite(step, found.what)
+        except NonFiniteValueError as error:
+            self.raise_nonfinite(step, error.what)
 
     def raise_nonfinite(self, step: int, what: str) -> NoReturn:
-        """Save the last good state and end the run: the present one, if its own weights are finite."""
+        """End the run; save its present state where the weights are finite, and else name the last checkpoint."""
         where = self.train_step.find_nonfinite(self.progress.step)
         self.model.zero_grad()
         is_good = weights_are_finite(self.model)
         if is_good:
             self.save()
         self.store.wait()
-        kept = "no checkpoint was written yet"
+        saved = "no checkpoint was written yet"
         if is_good:
-            kept = f"the state before it is kept as step {self.progress.step}"
+            saved = f"the state before it is kept as step {self.progress.step}"
         elif (newest := self.store.newest_step()) is not None:
-            kept = f"the last good state is the checkpoint of step {newest}"
+            saved = f"the last good state is the checkpoint of step {newest}"
         raise NonFiniteError(
-            f"step {step}: the {what} is not finite; first in {where or 'no module by itself'}; {kept} in "
+            f"step {step}: the {what} is not finite; first in {where or 'no module by itself'}; {saved} in "
             f"{self.folder.path}. A new run with a lower train.lr or train.grad_clip_norm may help"
         ) from None

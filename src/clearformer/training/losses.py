@@ -27,7 +27,7 @@ def next_token_loss(
 def summed_loss(
     logits: Float[Tensor, "*B V"], targets: Int[Tensor, "*B"], label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
-    """The same of the targets that count, summed and not averaged: parts of a batch may hold unequally many."""
+    """The summed cross-entropy of the targets that count: parts of a batch may hold unequally many of them."""
     return F.cross_entropy(
         logits.flatten(0, -2).float(),
         targets.flatten(),
@@ -43,7 +43,7 @@ def summed_loss_of_hidden(
     targets: Int[Tensor, "*B"],
     label_smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
-    """`summed_loss` of the logits of what a model is about to unembed, where only the targets that count are."""
+    """`summed_loss` from hidden vectors: only those whose targets count are unembedded."""
     counts = targets != IGNORED
     return summed_loss_of_counted(model, hidden[counts], targets[counts], label_smoothing)
 
@@ -51,7 +51,7 @@ def summed_loss_of_hidden(
 def summed_loss_of_counted(
     model: Transformer, hidden: Float[Tensor, "N D"], targets: Int[Tensor, " N"], label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
-    """The same of targets that all count."""
+    """`summed_loss_of_hidden` where all targets count; in chunks where that is faster."""
     if not in_chunks_is_faster(model, hidden):
         return summed_loss(model.unembed(hidden), targets, label_smoothing)
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype

@@ -30,21 +30,21 @@ def first_nonfinite_module(model: nn.Module, compute_loss: Callable[[], Tensor])
     Computes the loss and its gradients with a look at every module's result and every parameter's gradient; the
     gradients of `model` are gone afterwards. None where all of them are finite.
     """
-    found: list[str] = []
+    places: list[str] = []
 
     def look_at_result(name: str) -> Callable[[nn.Module, tuple[object, ...], object], None]:
         def look(module: nn.Module, _: tuple[object, ...], result: object) -> None:
             if not all(_finite(p) for p in module.parameters(recurse=False)):
-                found.append(f"the weights of {name}")
+                places.append(f"the weights of {name}")
             elif isinstance(result, Tensor) and not _finite(result):
-                found.append(f"the output of {name}")
+                places.append(f"the output of {name}")
 
         return look
 
     def look_at_gradient(name: str) -> Callable[[Tensor], None]:
         def look(gradient: Tensor) -> None:
             if not _finite(gradient):
-                found.append(f"the gradient of {name}")
+                places.append(f"the gradient of {name}")
 
         return look
 
@@ -58,7 +58,7 @@ def first_nonfinite_module(model: nn.Module, compute_loss: Callable[[], Tensor])
         for handle in handles:
             handle.remove()
         model.zero_grad()
-    return found[0] if found else None
+    return places[0] if places else None
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -98,8 +98,8 @@ def decay_groups(parameters: Iterable[nn.Parameter], lr: float, weight_decay: fl
 class FusedAdam(Optimizer):
     """Adam by torch's fused kernel; `decoupled` weight decay makes it AdamW.
 
-    Calls the kernel itself: torch's optimiser takes 0.4 ms to get there, a small model's step 12. A run that compiles
-    nothing need not wait for the compiler: see `leave_compiler_out`.
+    Calls the kernel itself, as the way through torch's optimiser is a noticeable part of a small model's step. A run
+    that compiles nothing need not wait for the compiler: see `leave_compiler_out`.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class MuonOptimizer(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            for members in by_shape(group["params"]):
+            for members in group_by_shape(group["params"]):
                 self._step_together(members, group["lr"])
 
     def _step_together(self, parameters: list[nn.Parameter], lr: float) -> None:
@@ -209,7 +209,7 @@ class MuonOptimizer(Optimizer):
         return torch.lerp(parameter.grad, average, self.momentum)
 
 
-def by_shape(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
+def group_by_shape(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
     """Parameters that have a gradient, grouped by shape."""
     groups: dict[torch.Size, list[nn.Parameter]] = {}
     for p in parameters:
@@ -222,8 +222,8 @@ def orthogonalize(matrices: Float[Tensor, "N R C"], iterations: int) -> Float[Te
     """U V^T of each matrix's U S V^T, nearly: Newton-Schulz iterations X <- a X + (b G + c G G) X with G = X X^T.
 
     Each iteration has the coefficients that are best after those before it, singular values being between 0.001 and 1
-    (Amsel et al. 2025, The Polar Express). In bfloat16, which is accurate enough for that. Sums are taken by the
-    products' own kernels, which halves the time of 16 matrices of 192 x 192 (5.1 for 13.1 ms on two cores).
+    (Amsel et al. 2025, The Polar Express). In bfloat16, which is accurate enough for that. Sums are taken by
+    the products' own kernels (`baddbmm`), which is faster than adding by others (docs/log.md).
     """
     x = matrices.bfloat16()
     wide = x.shape[-2] <= x.shape[-1]

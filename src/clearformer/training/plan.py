@@ -39,10 +39,10 @@ COMPILE_SECONDS = 25.0
 COMPILE_SAVES = 0.25
 
 MOST_BYTES_EACH = 16
-"""That an element of a tensor takes, with room for what is made in passing."""
+"""An upper bound of the bytes for an element of a tensor, temporaries included."""
 
 MOST_BUILT_LAYERS = 12
-"""Of a stack; a deeper one is reckoned from two that are built, for every further layer is as the one before it."""
+"""Layers of a stack that are built; a deeper one is extrapolated from two, as all further layers are alike."""
 
 # --- memory -----------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
     with FakeTensorMode(), LiveBytes() as live:
         model = build(model_config)
         if device_type == "cuda":
-            _drop_no_patterns(model)
+            _skip_attention_dropout(model)
         averages = [torch.empty_like(p) for p in model.parameters()] if train.ema else []
         optimizers = train.optimizer.build(model, train.lr)
         micro_batch = _MicroBatch(model, train, device_type)
@@ -105,7 +105,7 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
         )
 
 
-def _drop_no_patterns(model: nn.Module) -> None:
+def _skip_attention_dropout(model: nn.Module) -> None:
     """Leave out attention's dropout: a CPU's kernels keep the pattern for it, and a GPU's fused kernel does not."""
     for module in model.modules():
         if isinstance(module, Attention):
@@ -121,13 +121,13 @@ class _MicroBatch:
         self.batch = FullBatch(tensors, train, on_gpu=device_type == "cuda")
 
     def run(self, live: LiveBytes) -> int:
-        """Forward and backward; returns the bytes that the first left for the second."""
+        """Forward and backward; returns the bytes that the forward pass keeps for the backward pass."""
         before = live.now
         with autocast(self.batch.tensors[0].device, self.batch.train.dtype):
             loss = self.task.full_loss(self.model, self.batch)
-        kept = live.now - before
+        activations = live.now - before
         loss.backward()
-        return kept
+        return activations
 
 
 def part_size(model: ModelConfig, train: TrainConfig) -> tuple[int, int]:

@@ -27,7 +27,6 @@ def plan_run(run: RunConfig, device: str) -> Plan:
     Raises:
         ConfigError: there is no such device, or it does not go with the run's settings.
     """
-
     model = run.model.replace(
         vocab_size=run.model.vocab_size or expected_vocabulary(run), n_classes=expected_classes(run)
     )
@@ -41,7 +40,6 @@ def plan_run(run: RunConfig, device: str) -> Plan:
 
 def expected_vocabulary(run: RunConfig) -> int:
     """The tokeniser's vocabulary before it has read any text; that of characters is a guess."""
-
     of_family = specials_of(run.model.family)
     match run.tokenizer:
         case CharTokenizerSpec() as tokenizer:
@@ -59,7 +57,6 @@ def expected_vocabulary(run: RunConfig) -> int:
 
 def expected_classes(run: RunConfig) -> int | None:
     """The labels of the data before they are read; a guess, where no settings say."""
-
     if not run.train.objective.predicts_classes or not isinstance(run.data, LabelledData):
         return None
     return run.model.n_classes or len(run.data.labels or ()) or GUESSED_CLASSES
@@ -67,16 +64,16 @@ def expected_classes(run: RunConfig) -> int | None:
 
 def notes_on(run: RunConfig) -> list[str]:
     """Notes for the user where the plan rests on a guess."""
-    told = []
+    notes = []
     if run.model.vocab_size is None and run.tokenizer.kind == "char":
-        told.append(
+        notes.append(
             f"note: how many characters the text has is not known yet; the plan takes {expected_vocabulary(run)}. "
             f"model.vocab_size=N sets another number"
         )
     n_classes = expected_classes(run)
     if n_classes is not None and run.model.n_classes is None and getattr(run.data, "labels", None) is None:
-        told.append(
+        notes.append(
             f"note: how many labels the texts have is not known yet; the plan takes {n_classes}. "
             f"model.n_classes=N sets another number"
         )
-    return told
+    return notes

@@ -97,7 +97,7 @@ class Processes:
         return clock, next((number for number, n in zip(ENDING, received, strict=True) if n), 0)
 
     def wait_for_all(self) -> None:
-        """Until every process is here."""
+        """Wait until every process is here."""
         if self.count > 1:
             dist.barrier()
 

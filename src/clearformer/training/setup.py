@@ -51,7 +51,7 @@ def open_task(
     task = task_type(config.train.objective)
     dataset = task.prepare(config, tokenizer, progress)
     config = task.fit(config, dataset)
-    config = config.replace(data=with_whole_paths(config.data))
+    config = config.replace(data=with_absolute_paths(config.data))
     config = resolve_auto(config, task.shapes_vary, device, processes)
     return task(config, dataset), config
 
@@ -69,28 +69,28 @@ def resolve_auto(
     compiled = resolve_compile(
         config.train.compile,
         device,
-        # A step that takes batches of any length costs 80 to 100 s to compile and saved 3% (docs/log.md).
+        # A step that takes batches of any length is slow to compile and gains little (docs/log.md).
         lambda: not shapes_vary and compile_pays(config.model, config.train, dtype, device),
     )
     compiled = bool(processes.broadcast(compiled))
     return config.replace(train=config.train.replace(dtype=dtype, compile=compiled))
 
 
-def resumed_config(own: RunConfig, given: RunConfig) -> RunConfig:
-    """The configuration of a resumed run: its own, and what may change as it is given.
+def resumed_config(own: RunConfig, requested: RunConfig) -> RunConfig:
+    """The configuration of a resumed run: its own, with what may change as requested.
 
     Raises:
-        ConfigError: a setting is given that is not the run's own; the first one is named. What is left open, and was
-            decided when the run began, is none.
+        ConfigError: a setting is not the run's own; the first one is named. One that the request leaves open, and the
+            run decided when it began, does not count.
     """
-    given = given.replace(data=with_whole_paths(given.data))
-    for key, of_run, other in differences(own, given):
+    requested = requested.replace(data=with_absolute_paths(requested.data))
+    for key, of_run, other in differences(own, requested):
         if key not in MAY_CHANGE and not (key in LEFT_OPEN and other == LEFT_OPEN[key]):
             raise ConfigError(
                 f"{key}: the run has {as_written(of_run)}, and {as_written(other)} is given; a resumed run stays the "
                 f"run it was, and only {', '.join(sorted(MAY_CHANGE))} may change"
             )
-    changes = {name: getattr(given.train, name) for name in TRAIN_MAY_CHANGE}
+    changes = {name: getattr(requested.train, name) for name in TRAIN_MAY_CHANGE}
     return own.replace(train=own.train.replace(**changes))
 
 
@@ -114,7 +114,7 @@ def differences(a: Spec, b: Spec, prefix: str = "") -> Iterator[tuple[str, Any, 
             yield f"{prefix}{name}", one, other
 
 
-def with_whole_paths(data: Spec) -> Spec:
-    """The same data, found from any folder."""
-    given = {name: getattr(data, name) for name in PATHS if getattr(data, name, None) is not None}
-    return data.replace(**{name: str(Path(path).expanduser().resolve()) for name, path in given.items()})
+def with_absolute_paths(data: Spec) -> Spec:
+    """The same data with absolute paths."""
+    paths = {name: getattr(data, name) for name in PATHS if getattr(data, name, None) is not None}
+    return data.replace(**{name: str(Path(path).expanduser().resolve()) for name, path in paths.items()})

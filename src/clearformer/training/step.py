@@ -49,11 +49,11 @@ class TrainStep:
         self.device, self.processes = device, processes
         self.n_parts = processes.count * config.train.grad_accum_steps
         self.model = state.model  # an attribute of its own: the compiler follows it, and not the whole state
-        self.parameters = list(state.model.parameters())  # the walk through the modules takes 0.2 ms
+        self.parameters = list(state.model.parameters())  # once: the walk through the modules takes time
         self.compute_loss: Callable[..., Tensor] = self.loss_of_batch
 
     def prepare(self, reporter: Reporter, compiled: bool) -> None:
-        """Have all that steps need, outside the time that counts as training: memory, and a compiled step if asked."""
+        """Set up memory and, if asked, compile the step, outside the time that counts as training."""
         if self.device.type == "cpu":
             keep_freed_memory()
         if compiled:
@@ -125,7 +125,7 @@ class TrainStep:
             return self.task.loss(self.model, *batch)
 
     def gradient_norm(self) -> Tensor:
-        """The norm of all gradients together."""
+        """The global norm of the gradients."""
         return nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
 
     def clip_gradients(self, norm: Tensor, largest: float) -> None:
@@ -133,7 +133,7 @@ class TrainStep:
         nn.utils.clip_grads_with_norm_(self.parameters, largest, norm)
 
     def set_learning_rates(self, progress: Progress) -> float:
-        """Move every group to its rate at the step after `progress`; returns train.lr's."""
+        """Set the learning rates for the step after `progress`; returns the scheduled `train.lr`."""
         warmup = self.settings.warmup_steps
         done = max(0.0, fraction_done(self.settings, progress, without_steps=warmup))
         factor = lr_factor(self.settings.schedule, progress.step, warmup, done)
@@ -143,7 +143,7 @@ class TrainStep:
         return self.settings.lr * factor
 
     def update_average(self, step: int) -> None:
-        """Move the average towards the weights; in the first steps more, so that they do not weigh on it."""
+        """Move the average towards the weights; faster in the first steps, so that the initial weights fade."""
         if self.state.average is not None and self.settings.ema is not None:
             decay = min(self.settings.ema, (1 + step) / (10 + step))
             move_average(self.state.average, self.model, decay)

@@ -88,6 +88,6 @@ def test_torch_without_isolated_compiling_checks_everything() -> None:
         return step
 
     with patch("torch.compile", compile_of_an_older_torch):
-        _compiled.__wrapped__(on_cpu=True, in_cpp=False, _granted=())
+        _compiled.__wrapped__(on_cpu=True, in_cpp=False, _specialized_on=())
 
     assert "guard_filter_fn" not in found

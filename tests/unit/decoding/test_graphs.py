@@ -14,7 +14,7 @@ from clearformer.decoding import Sampling, collect, decode_state, generate_token
 from clearformer.decoding.fast import graphs
 from clearformer.decoding.fast.compiling import read_tokens
 from clearformer.decoding.fast.graphs import GraphedStep, graphed_step, places_for
-from clearformer.decoding.loop import scored
+from clearformer.decoding.loop import score_tokens
 from clearformer.errors import ConfigError
 from clearformer.model import Decoder, ModelConfig
 from clearformer.model.attention import MultiHead
@@ -163,7 +163,7 @@ def test_other_weights_are_read_where_they_lie(recorder: Recorder) -> None:
 
 
 def test_what_is_found_outlasts_the_next_replay(recorder: Recorder) -> None:
-    texts = decode_state.DecodeState(made(config()), scored, compiled=True)
+    texts = decode_state.DecodeState(made(config()), score_tokens, compiled=True)
     texts.prefill([[1, 2]])
     first = texts.decode(torch.tensor([3]))
     kept = first.logits.clone()
@@ -208,7 +208,7 @@ def test_a_model_keeps_its_own_graphs_and_only_some() -> None:
         patch.setattr(decode_state, "compiled_step", lambda *_: step)
         for n in (1, 2, 4, 8, 16, 32):
             written(model, [[1, 2]] * n, compiled=True, n_new=2)
-    assert len(step.recorded) == graphs.KEPT
+    assert len(step.recorded) == graphs.MAX_GRAPHS
 
 
 @pytest.mark.parametrize(

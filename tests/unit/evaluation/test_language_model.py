@@ -15,7 +15,7 @@ from clearformer.data import Split
 from clearformer.errors import DataError, UserError
 from clearformer.evaluation import Evaluation, evaluate_split
 from clearformer.evaluation import language_model as module
-from clearformer.evaluation.language_model import count_windows, some_of, windows_of
+from clearformer.evaluation.language_model import count_windows, subset_of_windows, windows_of
 from clearformer.evaluation.masked import MaskedEvaluation
 from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.evaluation.teacher_forcing import PairLoss
@@ -151,7 +151,7 @@ def test_some_windows_are_evenly_spaced_ones_of_all(n: int, context: int, stride
     starts = [start for each in every for start in each.starts.tolist()]
 
     for n_windows in range(1, len(starts) + 1):
-        some = some_of(every, n_windows)
+        some = subset_of_windows(every, n_windows)
 
         assert [(each.length, each.n_counted) for each in some] == [
             (each.length, each.n_counted) for each in every

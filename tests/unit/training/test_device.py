@@ -12,8 +12,8 @@ from clearformer import device as module
 from clearformer.device import (
     autocast,
     bfloat16_gain,
+    deterministic_kernels,
     keep_freed_memory,
-    make_deterministic,
     memory_errors,
     resolve_compile,
     resolve_device,
@@ -280,13 +280,10 @@ def test_autocast_makes_products_of_the_type_and_leaves_weights() -> None:
     assert layer.weight.dtype == torch.float32
 
 
-def test_deterministic_kernels_are_used_until_it_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deterministic_kernels_are_used_inside_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
-    undo = make_deterministic(CPU)
-    during = torch.are_deterministic_algorithms_enabled()
-    undo()
-
-    assert during
+    with deterministic_kernels(CPU):
+        assert torch.are_deterministic_algorithms_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
 
 
@@ -294,8 +291,11 @@ def test_an_environment_that_keeps_cublas_from_being_deterministic_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
-    with pytest.raises(ConfigError, match=r"train\.deterministic: CUBLAS_WORKSPACE_CONFIG=:0:0 .* unset it"):
-        make_deterministic(torch.device("cuda"))
+    with (
+        pytest.raises(ConfigError, match=r"train\.deterministic: CUBLAS_WORKSPACE_CONFIG=:0:0 .* unset it"),
+        deterministic_kernels(torch.device("cuda")),
+    ):
+        pass
     assert not torch.are_deterministic_algorithms_enabled()
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearformer.cli.commands.plan import readable_number, readable_rate
 from clearformer.cli.options import AsJson, Config, Device, RunName, check_dtype
 from clearformer.cli.tables import table
+from clearformer.cli.units import readable_number, readable_rate
 from clearformer.errors import count
 
 if TYPE_CHECKING:
@@ -102,10 +102,10 @@ def generate(
     check_dtype(dtype)
     decoder = decoder_of(arguments or ["minigpt"]).to(resolve_device(device, "--device")).eval()
     limits = limits_of(resolve_device(device))
-    found = bench_generation(
+    comparisons = bench_generation(
         decoder, against or [], rounds, tokens, streams or [1, 16], dtype, limits, print_figure, compiled
     )
-    report("generate", found, limits, device, as_json)
+    report("generate", comparisons, limits, device, as_json)
 
 
 @app.command()
@@ -124,8 +124,8 @@ def load(
     from clearformer.run import load as load_run
 
     limits = limits_of(resolve_device("cpu"))
-    found = bench_loading(load_run(run, device="cpu"), against or [], rounds, print_figure)
-    report("load", found, limits, "cpu", as_json)
+    comparisons = bench_loading(load_run(run, device="cpu"), against or [], rounds, print_figure)
+    report("load", comparisons, limits, "cpu", as_json)
 
 
 @app.command()
@@ -212,21 +212,23 @@ def limits_of(device: Any) -> "Limits":
 
 
 def print_figure(name: str, figure: float) -> None:
-    """Print a figure as it is found, on standard error."""
+    """Print a figure as soon as it is measured, on standard error."""
     typer.echo(f"  {name}: {figure:,.4g}", err=True)
 
 
-def report(subject: str, found: "list[Comparison]", limits: "Limits", device: str, as_json: bool) -> None:
+def report(
+    subject: str, comparisons: "list[Comparison]", limits: "Limits", device: str, as_json: bool
+) -> None:
     """Print the comparisons and the machine, for a person or a program."""
     from clearformer.bench.machine import describe
     from clearformer.device import resolve_device
 
     machine = describe(resolve_device(device), limits)
     if as_json:
-        comparisons = [comparison.to_json() for comparison in found]
-        typer.echo(json.dumps({"bench": subject, "machine": machine, "comparisons": comparisons}))
+        values = [comparison.to_json() for comparison in comparisons]
+        typer.echo(json.dumps({"bench": subject, "machine": machine, "comparisons": values}))
         return
-    typer.echo("\n\n".join((machine_line(machine), *map(as_text, found))))
+    typer.echo("\n\n".join((machine_line(machine), *map(as_text, comparisons))))
 
 
 def machine_line(machine: dict[str, Any]) -> str:
@@ -253,7 +255,7 @@ def as_text(comparison: "Comparison") -> str:
         comparison.what,
         table(("", f"median {comparison.unit}", "lowest", "highest", "clearformer is"), rows),
         *(
-            f"  {name.replace('_', ' ')}: {shown_fact(name, value)}"
+            f"  {name.replace('_', ' ')}: {format_fact(name, value)}"
             for name, value in comparison.facts.items()
         ),
         *(f"  {side.name}: {side.note}" for side in comparison.sides if side.note),
@@ -262,8 +264,8 @@ def as_text(comparison: "Comparison") -> str:
     return "\n".join(lines)
 
 
-def shown_fact(name: str, value: Any) -> str:
-    """A figure for a person."""
+def format_fact(name: str, value: Any) -> str:
+    """A figure as text."""
     if value is None:
         return "unknown (this device's peak is not in the table)"
     if name.startswith("of_") or name == "mfu":

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearformer.cli.options import Average, Checkpoint, Device, Dtype, RunName
+from clearformer.cli import standard_input
+from clearformer.cli.options import Average, Checkpoint, Device, Dtype, RunName, dtype_of
 from clearformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,26 +42,25 @@ def command(
 
     One line out for one line in, the empty line included: the likeliest label, a tab, its probability.
     """
-    from clearformer.cli.commands.translate import dtype_of, lines_of, name_of
     from clearformer.evaluation.classes.scores import classify
     from clearformer.run import load
     from clearformer.runs.folders import find_run
 
     check_classifies(find_run(run).read_config(), run)
-    lines = lines_of(file)
+    lines = standard_input.lines_of(file)
     trained = load(run, checkpoint, device, average)
-    found = classify(
+    predictions = classify(
         trained,
         lines,
         too_long="truncate" if truncate else None,
         dtype=dtype_of(trained, dtype),
-        place=lambda number: f"{name_of(file)}, line {number}",
+        place=lambda number: f"{standard_input.name_of(file)}, line {number}",
     )
     if as_json:
         about = {"run": str(trained.folder.path), "step": trained.step, "average": average}
-        typer.echo(json.dumps(about | {"lines": [vars(prediction) for prediction in found]}))
+        typer.echo(json.dumps(about | {"lines": [vars(prediction) for prediction in predictions]}))
         return
-    for prediction in found:
+    for prediction in predictions:
         typer.echo(as_line(prediction))
 
 

@@ -79,28 +79,28 @@ def list_command(as_json: AsJson = False) -> None:
 @app.command("prepare")
 def prepare_command(overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Turn data into tokens in the cache, or check those that are there."""
-    shown = _prepared(overrides, check=True)
+    view = _prepared(overrides, check=True)
     if as_json:
-        typer.echo(json.dumps(shown.summary()))
+        typer.echo(json.dumps(view.summary()))
     else:
-        shown.print_summary()
+        view.print_summary()
 
 
 @app.command("inspect")
 def inspect_command(overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Show the splits, how each begins, examples with their tokens, checksums."""
-    shown = _prepared(overrides, check=False)
+    view = _prepared(overrides, check=False)
     try:
-        n_checked = shown.check()
+        n_checked = view.check()
     except ClearformerError as error:
         error.args = (f"{error}; `clearformer data prepare` with the same settings makes it again",)
         raise
     if as_json:
-        typer.echo(json.dumps(shown.summary() | shown.details() | {f"n_{shown.files}_checked": n_checked}))
+        typer.echo(json.dumps(view.summary() | view.details() | {f"n_{view.files}_checked": n_checked}))
         return
-    shown.print_summary()
-    shown.print_details()
-    typer.echo(f"\n{n_checked} {shown.files}, each with the SHA-256 it was written with")
+    view.print_summary()
+    view.print_details()
+    typer.echo(f"\n{n_checked} {view.files}, each with the SHA-256 it was written with")
 
 
 def _prepared(overrides: list[str] | None, check: bool) -> DatasetView:

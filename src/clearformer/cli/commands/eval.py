@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearformer.cli.options import AsJson, Average, Checkpoint, Device, Dtype, RunName, show_log, was_given
+from clearformer.cli.options import (
+    AsJson,
+    Average,
+    Checkpoint,
+    Device,
+    Dtype,
+    RunName,
+    dtype_of,
+    show_log,
+    was_given,
+)
 from clearformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -71,7 +81,6 @@ def command(
     model's own. Of masked tokens: loss, perplexity and accuracy. Of labelled texts: accuracy, macro-F1 and what is
     taken for what, beside a baseline of TF-IDF and logistic regression.
     """
-    from clearformer.cli.commands.translate import dtype_of
     from clearformer.cli.views.evaluation import evaluation_text
     from clearformer.evaluation.figures import check_known_format, confusion_matrix_figure
     from clearformer.run import load

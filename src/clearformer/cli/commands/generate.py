@@ -82,7 +82,7 @@ def command(
 ) -> None:
     """Continue a prompt, token by token; a single text is shown as it is made."""
     from clearformer.decoding import generate, search
-    from clearformer.decoding.samples import continuer
+    from clearformer.decoding.samples import require_decoder
     from clearformer.run import load
 
     if beams is not None:
@@ -93,7 +93,7 @@ def command(
         for text in texts:
             check_utf8(option, text)
     trained = load(run, checkpoint, device)
-    continuer(trained.model)
+    require_decoder(trained.model)
     check_known_characters(trained, prompt)
     settings = {
         "max_new_tokens": max_new_tokens,
@@ -108,16 +108,16 @@ def command(
     }
     with named_as_options(context):
         if beams is not None:
-            found = search(trained, prompt, max_new_tokens=max_new_tokens, beams=beams, num=num)
+            results = search(trained, prompt, max_new_tokens=max_new_tokens, beams=beams, num=num)
             about = {"beams": beams}
         elif num == 1 and not as_json:
             show_as_made(trained, prompt, settings)
             return
         else:
-            found = generate(trained, prompt, num=num, **settings)
+            results = generate(trained, prompt, num=num, **settings)
             about = {"seed": seed}
-    warn_of_truncation(found[0])
-    typer.echo(as_object(found, about) if as_json else as_text(found))
+    warn_of_truncation(results[0])
+    typer.echo(as_object(results, about) if as_json else as_text(results))
 
 
 def check_known_characters(run: "Run", prompt: str) -> None:

@@ -64,14 +64,14 @@ def last_metrics(folder: "RunFolder") -> dict[str, Any]:
     lines = read_metrics(folder.metrics_file)
     last = lines[-1] if lines else {}
     evaluated = next((line for line in reversed(lines) if "val_loss" in line), {})
-    found = {
+    summary = {
         "step": last.get("step", 0),
         "seconds": last.get("seconds", 0.0),
         "loss": last.get("loss"),
         "val_loss": evaluated.get("val_loss"),
         "val_share": evaluated.get("val_share"),
     }
-    for name, value in found.items():
+    for name, value in summary.items():
         if not isinstance(value, int | float | None):
             raise RunError(f"{folder.metrics_file}: {name} is no number: {value!r}")
-    return found
+    return summary

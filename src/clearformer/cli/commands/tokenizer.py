@@ -117,8 +117,8 @@ def train(
         raise UserError(f"{out} exists: choose another --out, or add --force to replace it")
     specials = {"bos": bos, "eos": eos, "unk": unk}
     options: dict[str, Any] = {name: True for name, wanted in specials.items() if wanted}
-    given = {"vocab_size": vocab_size, "lowercase": lowercase, "normalize": normalize and normalize.value}
-    options |= {name: value for name, value in given.items() if value is not None}
+    settings = {"vocab_size": vocab_size, "lowercase": lowercase, "normalize": normalize and normalize.value}
+    options |= {name: value for name, value in settings.items() if value is not None}
     spec = _spec(kind, options)
     if spec.needs_corpus and not paths:
         raise UserError(f"--kind {kind} learns from text: name at least one text file")

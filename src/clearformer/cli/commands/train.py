@@ -2,20 +2,17 @@
 
 import logging
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clearformer.cli.options import Config
-from clearformer.errors import Interrupted, RunError, RunInUseError
+from clearformer.errors import Interrupted, RunError
 
 if TYPE_CHECKING:
+    from clearformer.runs.training import RunStart
     from clearformer.training.config import RunConfig
-    from clearformer.training.loop import TrainResult
-    from clearformer.training.reporting.report import Reporter
-    from clearformer.training.store.folder import RunFolder
 
 app = typer.Typer(add_completion=False)
 
@@ -49,6 +46,7 @@ def train(
     """
     from clearformer.cli.views.results import program_as_called, result_text
     from clearformer.runs.folders import name_of
+    from clearformer.runs.training import train_run
     from clearformer.training.processes import is_main_process
     from clearformer.training.reporting.console import ConsoleReporter
     from clearformer.training.reporting.report import Reporter
@@ -57,43 +55,37 @@ def train(
     start = (resumed_start if resume else new_start)(arguments or [], config, run)
     reporter = ConsoleReporter() if is_main_process() else Reporter()
     try:
-        result = train_start(start, reporter, is_named=run is not None)
-    except Interrupted as stopped:
+        result = train_run(start, reporter, summary(start.config))
+    except Interrupted as interrupted:
         if not is_main_process():  # the first one says it
-            raise typer.Exit(stopped.exit_status) from None
+            raise typer.Exit(interrupted.exit_status) from None
         way_on = shlex.join(["train", "--resume", "--run", name_of(start.folder)])
         raise Interrupted(
-            f"{stopped}; go on by: {program_as_called()} {way_on}", stopped.signal_number
+            f"{interrupted}; go on by: {program_as_called()} {way_on}", interrupted.signal_number
         ) from None
     if is_main_process():
         typer.echo(result_text(result, start.folder))
 
 
-@dataclass
-class Start:
-    """A run to train: its configuration, its folder, and whether it is resumed there."""
-
-    settings: "RunConfig"
-    folder: "RunFolder"
-    resume: bool
-
-
-def new_start(arguments: list[str], config: Path | None, run: str | None) -> Start:
+def new_start(arguments: list[str], config: Path | None, run: str | None) -> "RunStart":
     """A new run, by the name that is given or by a free one."""
     from clearformer.presets import resolve_run, split_arguments
     from clearformer.runs.folders import name_for, new_run
+    from clearformer.runs.training import RunStart
 
     if run is not None:
         new_run(run)  # before `auto` measures the machine
     settings = resolve_run(arguments, config)
     preset, _ = split_arguments(arguments, config)
-    return Start(settings, new_run(name_for(preset, settings) if run is None else run), resume=False)
+    folder = new_run(name_for(preset, settings) if run is None else run)
+    return RunStart(settings, folder, resume=False, is_named=run is not None)
 
 
-def resumed_start(arguments: list[str], config: Path | None, run: str | None) -> Start:
+def resumed_start(arguments: list[str], config: Path | None, run: str | None) -> "RunStart":
     """An earlier run to resume; where there is none, the new run that the arguments describe."""
     from clearformer.presets import resolve_resumed
     from clearformer.runs.folders import find_run
+    from clearformer.runs.training import RunStart
 
     if run is None:
         raise RunError("--resume: say which run by --run NAME")
@@ -103,7 +95,7 @@ def resumed_start(arguments: list[str], config: Path | None, run: str | None) ->
         if not describes_a_run(arguments, config):
             raise
         return new_start(arguments, config, run)
-    return Start(resolve_resumed(folder, arguments, config), folder, resume=True)
+    return RunStart(resolve_resumed(folder, arguments, config), folder, resume=True, is_named=True)
 
 
 def describes_a_run(arguments: list[str], config: Path | None) -> bool:
@@ -111,21 +103,6 @@ def describes_a_run(arguments: list[str], config: Path | None) -> bool:
     from clearformer.training.config import MAY_CHANGE
 
     return config is not None or any(word.partition("=")[0] not in MAY_CHANGE for word in arguments)
-
-
-def train_start(start: Start, reporter: "Reporter", is_named: bool) -> "TrainResult":
-    """Train a run; where another has taken a name that nobody gave since it was chosen, by the next free one."""
-    from clearformer.runs.folders import free_name, new_run
-    from clearformer.training import loop
-
-    while True:
-        reporter.say(f"run {start.folder.path}: {summary(start.settings)}")
-        try:
-            return loop.train(start.settings, start.folder, reporter, resume=start.resume)
-        except RunInUseError:
-            if is_named:
-                raise
-            start.folder = new_run(free_name(start.folder.path.name))
 
 
 def summary(config: "RunConfig") -> str:

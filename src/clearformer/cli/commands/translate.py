@@ -1,7 +1,6 @@
 """`clearformer translate`: one line out for every line in."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -14,14 +13,13 @@ from clearformer.cli.options import (
     Device,
     Dtype,
     RunName,
-    check_dtype,
+    dtype_of,
     named_as_options,
 )
 from clearformer.errors import UserError, count, did_you_mean, shortened
 
 if TYPE_CHECKING:
     from clearformer.decoding import Translation
-    from clearformer.run import Run
 
 app = typer.Typer(add_completion=False)
 
@@ -97,8 +95,8 @@ def command(
     from clearformer.decoding.translations import BATCH_TOKENS, translate
     from clearformer.run import load
 
-    lines = lines_of(file)
-    references = None if reference is None else lines_of(reference)
+    lines = standard_input.lines_of(file)
+    references = None if reference is None else standard_input.lines_of(reference)
     if references is not None:
         check_equal_lengths(file, lines, str(reference), references)
         check_scores_at_hand()
@@ -112,22 +110,24 @@ def command(
         "max_new_tokens": max_new_tokens,
     }
     with named_as_options(context):
-        found = translate(
+        translations = translate(
             trained,
             lines,
             **settings,
             batch_tokens=batch_tokens or BATCH_TOKENS,
             dtype=dtype_of(trained, dtype),
-            place=lambda number: f"{name_of(file)}, line {number}",
+            place=lambda number: f"{standard_input.name_of(file)}, line {number}",
         )
-    scores = None if references is None else scores_of(found, references)
+    scores = None if references is None else scores_of(translations, references)
     if as_json:
         about = {"run": str(trained.folder.path), "step": trained.step, "average": average} | settings
-        typer.echo(json.dumps(about | {"scores": scores and scores.to_json(), "lines": as_objects(found)}))
+        typer.echo(
+            json.dumps(about | {"scores": scores and scores.to_json(), "lines": as_objects(translations)})
+        )
         return
-    for line in as_lines(found, n_best):
+    for line in as_lines(translations, n_best):
         typer.echo(line)
-    warn_of_cuts(found)
+    warn_of_cuts(translations)
     if scores is not None:
         typer.echo(str(scores), err=True)
 
@@ -135,27 +135,11 @@ def command(
 # --- in ---------------------------------------------------------------------------------------------------
 
 
-def lines_of(file: str) -> list[str]:
-    """The lines of a file, plain or gzip, or of standard input.
-
-    Raises:
-        DataError: it cannot be read, or a line is no UTF-8.
-    """
-    from clearformer.data.reading import read_lines
-
-    return standard_input.read_lines() if file == "-" else list(read_lines(Path(file)))
-
-
-def name_of(file: str) -> str:
-    """The name of the input in messages."""
-    return standard_input.NAME if file == "-" else file
-
-
 def check_equal_lengths(file: str, lines: list[str], reference: str, references: list[str]) -> None:
     """Raise UserError where there is not a reference for each line."""
     if len(lines) != len(references):
         raise UserError(
-            f"--reference: {reference} has {count(len(references), 'line')} and {name_of(file)} has "
+            f"--reference: {reference} has {count(len(references), 'line')} and {standard_input.name_of(file)} has "
             f"{count(len(lines), 'line')}: "
             "line n of the one must translate line n of the other"
         )
@@ -171,40 +155,30 @@ def early_stopping_of(word: str) -> bool | Literal["never"]:
     return EARLY_STOPPING[word]
 
 
-def dtype_of(run: "Run", name: str | None) -> Any:
-    """The type of the matrix products: the named one, or the run's own."""
-    import torch
-
-    if name is None:
-        return run.dtype
-    check_dtype(name)
-    return getattr(torch, name)
-
-
 # --- out --------------------------------------------------------------------------------------------------
 
 
-def as_lines(found: "list[list[Translation]]", n_best: int) -> list[str]:
+def as_lines(translations: "list[list[Translation]]", n_best: int) -> list[str]:
     """Lines to print: the best of each line, or several with the number of their line and their rank before."""
     if n_best == 1:
-        return [translations[0].text for translations in found]
+        return [best_first[0].text for best_first in translations]
     return [
         f"{number}\t{rank}\t{translation.score:.4f}\t{translation.text}"
-        for number, translations in enumerate(found, start=1)
-        for rank, translation in enumerate(translations, start=1)
+        for number, best_first in enumerate(translations, start=1)
+        for rank, translation in enumerate(best_first, start=1)
     ]
 
 
-def as_objects(found: "list[list[Translation]]") -> list[list[dict[str, Any]]]:
+def as_objects(translations: "list[list[Translation]]") -> list[list[dict[str, Any]]]:
     """All translations of every line, for JSON."""
-    return [[vars(translation) for translation in translations] for translations in found]
+    return [[vars(translation) for translation in best_first] for best_first in translations]
 
 
-def scores_of(found: "list[list[Translation]]", references: list[str]) -> Any:
+def scores_of(translations: "list[list[Translation]]", references: list[str]) -> Any:
     """BLEU and chrF of the best translation of each line."""
     from clearformer.evaluation.translation import score_translations
 
-    return score_translations([translations[0].text for translations in found], references)
+    return score_translations([best_first[0].text for best_first in translations], references)
 
 
 def check_scores_at_hand() -> None:
@@ -214,9 +188,9 @@ def check_scores_at_hand() -> None:
     sacrebleu_metrics()
 
 
-def warn_of_cuts(found: "list[list[Translation]]") -> None:
+def warn_of_cuts(translations: "list[list[Translation]]") -> None:
     """Say on standard error which translations did not come to their end."""
-    cut = [number for number, translations in enumerate(found, start=1) if translations[0].cut]
+    cut = [number for number, best_first in enumerate(translations, start=1) if best_first[0].cut]
     if cut:
         others = f" and {len(cut) - 1:,} more" if len(cut) > 1 else ""
         typer.echo(f"line {cut[0]}{others}: the translation was cut where it became too long", err=True)

@@ -1,4 +1,4 @@
-"""A model's step for one new token, compiled: what long texts are written with.
+"""A model's step for one new token, compiled; it pays for long texts.
 
 Compiling takes half a minute or more the first time, and some seconds where torch finds the result of an earlier
 process in its cache; benchmarks/RESULTS.md has what a token gains by it.
@@ -20,40 +20,42 @@ from clearformer.model.hooks import has_any_hooks
 logger = logging.getLogger(__name__)
 
 SMALL_MODEL = 2**25
-"""Bytes of weights: up to here, what is around the loops is written in C++ too, where a single text goes on.
+"""Bytes of weights up to which a single text is generated with inductor's C++ wrapper.
 
-A step of 3 MB takes 0.105 instead of 0.13 ms then, one of 20 MB 0.31 instead of 0.35; compiling twice as long. Larger
-models gain nothing by it, and 16 texts lose a tenth.
+It doubles the time of compiling. Larger models gain nothing by it, and several texts at once lose (docs/log.md).
 """
 
 LEAST_ROOM = 256
 """Positions that a cache has room for from the first compiled step on: buffers of always one size are the quickest."""
 
-Found = TypeVar("Found")
+ResultT = TypeVar("ResultT")
 
-Then = Callable[[Float[Tensor, "B V"]], Found]
-"""A function of the scores after the newest tokens; compiled with the model where that is."""
+LogitsFunction = Callable[[Float[Tensor, "B V"]], ResultT]
+"""A function of the logits after the newest tokens, which is compiled together with the model."""
 
-Step = Callable[..., Found]
+Step = Callable[..., ResultT]
 """A function as `read_tokens` is."""
 
 
 def read_tokens(
-    model: Decoder | EncoderDecoder, then: Then[Found], *arguments: Any, **settings: Any
-) -> Found:
-    """The result of the scores after new tokens; the arguments are the model's, or those of `decode`."""
+    model: Decoder | EncoderDecoder,
+    logits_function: LogitsFunction[ResultT],
+    *arguments: Any,
+    **settings: Any,
+) -> ResultT:
+    """`logits_function` of the logits after new tokens; the arguments are the model's, or those of `decode`."""
     read = model if isinstance(model, Decoder) else model.decode
-    return then(read(*arguments, **settings, last_only=True)[:, -1].float())
+    return logits_function(read(*arguments, **settings, last_only=True)[:, -1].float())
 
 
 def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
-    """`read_tokens`, compiled when it is first called; as it is written, where somebody looks inside.
+    """`read_tokens`, compiled at its first call; uncompiled where the model has hooks.
 
     Models of one configuration share it, for their weights are among what it is given. On a GPU a decoder's is
     recorded as a CUDA graph besides, one for each model.
 
     Args:
-        n_texts: How many are written at once, at first. It is of use with fewer as well.
+        n_texts: How many are generated at once, at first; fewer may follow.
     """
     if has_any_hooks(model):
         return read_tokens
@@ -68,8 +70,8 @@ def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
 
 
 @cache
-def _compiled(on_cpu: bool, in_cpp: bool, _granted: tuple[Hashable, ...]) -> Step[Any]:
-    """One compiled function for all models of which the same may be taken for granted."""
+def _compiled(on_cpu: bool, in_cpp: bool, _specialized_on: tuple[Hashable, ...]) -> Step[Any]:
+    """One compiled function for all models with the same configuration, type and device."""
     # By default what multiplies a matrix is worked out anew for each of its rows where that looks cheap, and a norm
     # before 50,000 rows is not.
     options: dict[str, Any] = {"realize_opcount_threshold": 5} if on_cpu else {}

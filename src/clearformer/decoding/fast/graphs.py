@@ -29,27 +29,27 @@ logger = logging.getLogger(__name__)
 LEAST_PLACES = 256
 """Of a graph's cache; longer texts have twice as many, and so on."""
 
-KEPT = 4
-"""Graphs of one model: as many sizes."""
+MAX_GRAPHS = 4
+"""Graphs that one model keeps, each of another size."""
 
-Found = TypeVar("Found")
+ResultT = TypeVar("ResultT")
 
-Record = Callable[[Callable[[], Found]], tuple[Callable[[], object], Found]]
-"""Takes what is to be recorded; returns what replays it, and what it gives, which every replay overwrites."""
+Record = Callable[[Callable[[], ResultT]], tuple[Callable[[], object], ResultT]]
+"""Records a function; returns what replays it, and its output, which every replay overwrites."""
 
 
-def record_graph(run: Callable[[], Found]) -> tuple[Callable[[], object], Found]:
+def record_graph(run: Callable[[], ResultT]) -> tuple[Callable[[], object], ResultT]:
     """Record what `run` does on the device as a CUDA graph."""
-    beside = torch.cuda.Stream()
-    beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):  # what is made at the first call alone is no part of the graph
+    side_stream = torch.cuda.Stream()
+    side_stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side_stream):  # warm-up: what only the first call makes is no part of the graph
         for _ in range(2):
             run()
-    torch.cuda.current_stream().wait_stream(beside)
+    torch.cuda.current_stream().wait_stream(side_stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # a checkpoint may be written meanwhile
-        found = run()
-    return graph.replay, found
+        output = run()
+    return graph.replay, output
 
 
 class GraphedStep:
@@ -65,25 +65,25 @@ class GraphedStep:
     def __call__(
         self,
         model: Decoder,
-        then: Callable[[Tensor], Any],
+        logits_function: Callable[[Tensor], Any],
         tokens: Int[Tensor, "B 1"],
         padding: Tensor | None,
         cache: Cache | None,
     ) -> Any:
         if self.record is None or cache is None or padding is not None or not can_be_recorded(cache, tokens):
-            return self.step(model, then, tokens, padding, cache)
+            return self.step(model, logits_function, tokens, padding, cache)
         recorded = next((each for each in self.recorded if each.holds(cache)), None)
         if recorded is None or cache.length >= recorded.n_places:
-            recorded = self._with_room(self.record, model, then, cache, len(tokens))
+            recorded = self._with_room(self.record, model, logits_function, cache, len(tokens))
         if recorded is None:
-            return self.step(model, then, tokens, padding, cache)
+            return self.step(model, logits_function, tokens, padding, cache)
         return recorded.read(tokens, cache)
 
     def _with_room(
         self,
         record: Record[Any],
         model: Decoder,
-        then: Callable[[Tensor], Any],
+        logits_function: Callable[[Tensor], Any],
         cache: Cache,
         n_texts: int,
     ) -> "_Recorded | None":
@@ -91,10 +91,10 @@ class GraphedStep:
         self._forget_other_weights(model)
         n_places = places_for(cache.length + 1, model.config.max_seq_len)
         for recorded in self.recorded:
-            if recorded.fits(then, n_texts, n_places):
+            if recorded.fits(logits_function, n_texts, n_places):
                 recorded.take(cache)
                 return recorded
-        recorded = _Recorded(then, cache, n_texts, n_places)
+        recorded = _Recorded(logits_function, cache, n_texts, n_places)
         recorded.take(cache)
         try:
             recorded.begin(model, self.step, record)
@@ -104,7 +104,7 @@ class GraphedStep:
             recorded.give_back()
             self.record = None
             return None
-        self.recorded = [*self.recorded, recorded][-KEPT:]
+        self.recorded = [*self.recorded, recorded][-MAX_GRAPHS:]
         return recorded
 
     def _forget_other_weights(self, model: Decoder) -> None:
@@ -129,8 +129,8 @@ def can_be_recorded(cache: Cache, tokens: Tensor) -> bool:
 
     Autocast keeps the weights that it has cast for as long as it lasts, and a graph may outlast it.
     """
-    kept = (layer.attn for layer in cache.layers)
-    keys_alone = all(isinstance(each, KeyValueCache) and each.buffers is not None for each in kept)
+    caches = (layer.attn for layer in cache.layers)
+    keys_alone = all(isinstance(each, KeyValueCache) and each.buffers is not None for each in caches)
     return keys_alone and not torch.is_autocast_enabled(tokens.device.type)
 
 
@@ -154,8 +154,10 @@ class _Recorded:
         buffers: Keys and values of each layer [R K C+1 Dh].
     """
 
-    def __init__(self, then: Callable[[Tensor], Any], cache: Cache, n_rows: int, n_places: int) -> None:
-        self.then, self.n_rows, self.n_places = then, n_rows, n_places
+    def __init__(
+        self, logits_function: Callable[[Tensor], Any], cache: Cache, n_rows: int, n_places: int
+    ) -> None:
+        self.logits_function, self.n_rows, self.n_places = logits_function, n_rows, n_places
         self.buffers = [
             tuple(each.new_zeros(n_rows, each.shape[1], n_places, each.shape[3]) for each in buffers)
             for buffers in buffers_of(cache)
@@ -167,9 +169,13 @@ class _Recorded:
         self.lent: list[tuple[Tensor, Tensor]] = []
         self.holder: Callable[[], Cache | None] = lambda: None
 
-    def fits(self, then: Callable[[Tensor], Any], n_texts: int, n_places: int) -> bool:
+    def fits(self, logits_function: Callable[[Tensor], Any], n_texts: int, n_places: int) -> bool:
         """Whether it serves so many texts of such a length, not more than half of it idle."""
-        return self.then is then and self.n_places == n_places and self.n_rows // 2 < n_texts <= self.n_rows
+        return (
+            self.logits_function is logits_function
+            and self.n_places == n_places
+            and self.n_rows // 2 < n_texts <= self.n_rows
+        )
 
     # --- whose cache it is ----------------------------------------------------------------------------------
 
@@ -222,35 +228,35 @@ class _Recorded:
             cache = model.new_cache()
             self._lend(cache, [(keys, values) for keys, values in self.buffers])
             cache.extend(last, self.real[:, :last])
-            found = step(model, self.then, self.tokens, None, cache)
+            output = step(model, self.logits_function, self.tokens, None, cache)
             for buffer in chain.from_iterable(self.buffers):
                 buffer.index_copy_(2, self.place, buffer[:, :, last:])
             self.real.index_fill_(1, self.place, True)
-            return found
+            return output
 
         holder = self.holder()
         self.place.fill_(0 if holder is None else holder.length)
-        self.replay, self.found = record(run)
+        self.replay, self.output = record(run)
         self.real.index_fill_(1, self.place, False)
 
     def read(self, tokens: Int[Tensor, "B 1"], cache: Cache) -> Any:
-        """The result of the scores after the newest tokens; they are in the cache then."""
+        """Replay the step for the newest tokens, put them into the cache, and return a copy of its output."""
         n_texts = len(tokens)
         self.tokens[:n_texts] = tokens
         self.place.fill_(cache.length)
         self.replay()
         cache.extend(1, None if cache.padding is None else self.real[:n_texts, : cache.length + 1])
-        return copied(self.found, n_texts)
+        return copied(self.output, n_texts)
 
 
 def buffers_of(cache: Cache) -> list[tuple[Tensor, Tensor]]:
     """The keys and values of each layer."""
-    kept = (layer.attn for layer in cache.layers)
-    return [each.buffers for each in kept if isinstance(each, KeyValueCache) and each.buffers is not None]
+    caches = (layer.attn for layer in cache.layers)
+    return [each.buffers for each in caches if isinstance(each, KeyValueCache) and each.buffers is not None]
 
 
-def copied(found: Any, n_rows: int) -> Any:
-    """A copy of some rows of what is found, which no replay overwrites."""
-    if isinstance(found, Tensor):
-        return found[:n_rows].clone()
-    return type(found)(*(copied(part, n_rows) for part in found))
+def copied(output: Any, n_rows: int) -> Any:
+    """A copy of the first rows of a tensor or a tuple of them, which no replay overwrites."""
+    if isinstance(output, Tensor):
+        return output[:n_rows].clone()
+    return type(output)(*(copied(field, n_rows) for field in output))

@@ -12,7 +12,7 @@ from clearformer.data import LabelledData
 from clearformer.data.labelled.batches import TooLong, in_length_order, padded, padded_length
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.decoding import Texts, autocast_to, evaluating
-from clearformer.decoding.given import ids_of, texts_of, with_specials
+from clearformer.decoding.inputs import ids_of, texts_of, with_specials
 from clearformer.errors import DataError, TokenizerError, UserError
 from clearformer.evaluation.classes.baseline import Baseline, tfidf_baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report

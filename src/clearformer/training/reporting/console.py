@@ -13,7 +13,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.reporting.report import Reporter, held_out
 from clearformer.training.store.checkpoint import Progress as RunProgress
 
-SHOWN_FROM_CHARS = 10_000_000  # shorter texts are prepared before one could read of it
+PROGRESS_FROM_CHARS = 10_000_000  # shorter texts are prepared before one could read of it
 
 
 class ConsoleReporter(Reporter):
@@ -31,19 +31,19 @@ class ConsoleReporter(Reporter):
         self.task = self.bar.add_task("", total=1.0)
         self.has_bar = self.console.is_terminal
         self.last: dict[str, Any] = {}
-        self.told_of_parts = False
+        self.explained_tilde = False
 
     def say(self, message: str) -> None:
         self.console.print(message, markup=False)
 
     def preparing(self, doing: str, done: int, total: int | None) -> None:
-        if self.console.is_terminal and done >= SHOWN_FROM_CHARS:
+        if self.console.is_terminal and done >= PROGRESS_FROM_CHARS:
             of = f" of {total / 1e6:,.0f}" if total else ""
             self.console.print(f"{doing}: {done / 1e6:,.0f}{of} million characters", end="\r", markup=False)
 
     def begin(self, config: RunConfig, progress: RunProgress) -> None:
         self.config = config
-        self.began = progress
+        self.first = progress
         self.console.print(
             f"{'step':>7} {'seconds':>8} {'loss':>8} {'held-out':>9} {'tokens/s':>9}", style="bold"
         )
@@ -58,13 +58,13 @@ class ConsoleReporter(Reporter):
                 f"{held_out(metrics):>9} {metrics['tokens_per_second']:>9,.0f}",
                 markup=False,
             )
-            if metrics["val_share"] < 1 and not self.told_of_parts:
-                self.told_of_parts = True
+            if metrics["val_share"] < 1 and not self.explained_tilde:
+                self.explained_tilde = True
                 self.console.print(
                     "        (~ is measured on a part of the held-out data, always the same part)"
                 )
         if metrics and self.has_bar:
-            done, left = self.part_done(progress)
+            done, left = self.fraction_done(progress)
             self.move_bar(done, self.describe(progress, left))
 
     def sampled(self, text: str) -> None:
@@ -85,17 +85,17 @@ class ConsoleReporter(Reporter):
     def stop_bar(self) -> None:
         self.bar.stop()
 
-    def part_done(self, progress: RunProgress) -> tuple[float, float]:
-        """The part of the run that is done, and the seconds of training that are left."""
+    def fraction_done(self, progress: RunProgress) -> tuple[float, float]:
+        """The fraction of the run that is done, and the seconds of training that are left."""
         train = self.config.train
-        lefts = []
+        estimates = []
         if train.max_seconds is not None:
-            lefts.append(train.max_seconds - progress.seconds)
-        steps_here = progress.step - self.began.step
+            estimates.append(train.max_seconds - progress.seconds)
+        steps_here = progress.step - self.first.step
         if train.max_steps is not None and steps_here:
-            rate = (progress.seconds - self.began.seconds) / steps_here
-            lefts.append((train.max_steps - progress.step) * rate)
-        left = max(0.0, min(lefts)) if lefts else 0.0
+            rate = (progress.seconds - self.first.seconds) / steps_here
+            estimates.append((train.max_steps - progress.step) * rate)
+        left = max(0.0, min(estimates)) if estimates else 0.0
         whole = progress.seconds + left
         return (progress.seconds / whole if whole else 0.0), left
 
@@ -118,13 +118,13 @@ class NotebookReporter(ConsoleReporter):
     def start_bar(self) -> None:
         from IPython.display import display  # type: ignore[import-not-found]
 
-        self.shown = display(as_html(0.0, "the first steps"), raw=True, display_id=True)
+        self.display = display(as_html(0.0, "the first steps"), raw=True, display_id=True)
 
     def move_bar(self, done: float, text: str) -> None:
-        self.shown.update(as_html(done, text), raw=True)
+        self.display.update(as_html(done, text), raw=True)
 
     def stop_bar(self) -> None:
-        self.shown.update({"text/html": "", "text/plain": ""}, raw=True)
+        self.display.update({"text/html": "", "text/plain": ""}, raw=True)
 
 
 def as_html(done: float, text: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from clearformer.errors import ConfigError
+from clearformer.errors import ConfigError, needs_extra
 from clearformer.training.config import RunConfig
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import Progress
@@ -18,7 +18,7 @@ from clearformer.training.store.checkpoint import Progress
 
 @runtime_checkable
 class Logger(Protocol):
-    """Told of a run's numbers, in the process that writes the run's folder."""
+    """Receives a run's numbers, in the process that writes the run's folder."""
 
     def start(self, config: RunConfig) -> None:
         """Training begins, or goes on."""
@@ -48,15 +48,18 @@ class JSONLines:
 
 
 class TensorBoard:
-    """Scalars in a folder that TensorBoard shows (the extra `tensorboard`)."""
+    """Scalars in a folder that TensorBoard shows (the extra `tensorboard`).
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = str(folder)
+    Args:
+        folder: The folder to write to.
+        purge_step: Hide what an earlier writer wrote from this step on, as a resumed run writes it anew.
+    """
+
+    def __init__(self, folder: str | Path, purge_step: int | None = None) -> None:
+        self.folder, self.purge_step = str(folder), purge_step
 
     def start(self, config: RunConfig) -> None:
-        from clearformer.training.reporting.tensorboard import writer_type
-
-        self.writer = writer_type()(self.folder)
+        self.writer = summary_writer_type()(self.folder, purge_step=self.purge_step)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -64,6 +67,17 @@ class TensorBoard:
 
     def finish(self, summary: Mapping[str, float]) -> None:
         self.writer.close()
+
+
+def summary_writer_type() -> type[Any]:
+    """TensorBoard's writer.
+
+    Raises:
+        MissingPackageError: TensorBoard is not installed.
+    """
+    with needs_extra("tensorboard", "train.tensorboard: a run's curves need TensorBoard"):
+        from torch.utils.tensorboard import SummaryWriter
+    return SummaryWriter
 
 
 class WandB:
@@ -100,9 +114,9 @@ def check_logger(logger: object) -> None:
 
 
 class LoggingReporter(Reporter):
-    """Hands what a run tells to another reporter and to loggers.
+    """Passes what a run reports on to another reporter and to loggers.
 
-    A logger that fails after the start is told of and left out from then on: it must not end a run of hours.
+    A logger that fails after the start is named and left out from then on: it must not end a run of hours.
     """
 
     def __init__(self, reporter: Reporter, loggers: Sequence[Logger]) -> None:
@@ -119,14 +133,14 @@ class LoggingReporter(Reporter):
         if metrics:
             values = {name: value for name, value in metrics.items() if name != "step"}
             self.summary |= values
-            self._tell("log", progress.step, values)
+            self._call("log", progress.step, values)
         self.reporter.stepped(progress, metrics)
 
     def end(self) -> None:
-        self._tell("finish", self.summary)
+        self._call("finish", self.summary)
         self.reporter.end()
 
-    def _tell(self, method: str, *arguments: Any) -> None:
+    def _call(self, method: str, *arguments: Any) -> None:
         for logger in list(self.loggers):
             try:
                 getattr(logger, method)(*arguments)

@@ -1,4 +1,4 @@
-"""Writing beside the training: a thread of its own writes while the steps go on."""
+"""Asynchronous checkpoints: a thread writes them while training goes on."""
 
 import logging
 from collections.abc import Callable
@@ -12,8 +12,8 @@ logger = logging.getLogger(__name__)
 class CheckpointWriter:
     """Writes one checkpoint after the other, beside whatever else goes on.
 
-    Inside its `with` block; the block ends when all is written. What is submitted must be of its own: nobody changes
-    it in the meantime. An error of writing is raised by the next call of any method, or at the block's end.
+    Inside its `with` block; the block ends when all is written. What is submitted must not be changed meanwhile. An
+    error of writing is raised by the next call of any method, or at the block's end.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class CheckpointWriter:
             self.wait()
 
     def wait(self) -> None:
-        """Until all is written."""
+        """Wait until all is written."""
         if self._thread is not None:
             self._thread.join()
         self._thread = None
@@ -58,4 +58,4 @@ class CheckpointWriter:
         except Exception as failure:
             if error is None:
                 raise
-            logger.warning("%s", failure)  # what ended the block is what its caller is told
+            logger.warning("%s", failure)  # the error that ended the block is the one to raise

@@ -134,13 +134,12 @@ def verify(folder: Path, *names: str) -> None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder}: damaged: {MANIFEST} is missing or no manifest ({error})") from None
     for name in names or expected:
-        wanted = expected[name]
         try:
-            found = describe(folder / name)
+            actual = describe(folder / name)
         except OSError as error:
             raise CheckpointError(f"{folder / name}: damaged: cannot be read ({error.strerror})") from None
-        if found != wanted:
-            what = "size is" if found["size"] != wanted.get("size") else "contents are"
+        if actual != expected[name]:
+            what = "size is" if actual["size"] != expected[name].get("size") else "contents are"
             raise CheckpointError(f"{folder / name}: damaged: its {what} not what the manifest says")
 
 

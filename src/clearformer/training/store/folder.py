@@ -59,15 +59,15 @@ class RunFolder:
             raise
 
     def is_left_over(self) -> bool:
-        """Whether the folder holds no more than what a process left there that was ended before its run had begun."""
+        """Whether the folder holds only the files of a run that was ended before it had begun."""
         if not self.path.is_dir():
             return False
-        of_a_beginning = (self.tokenizer_file.name, self.env_file.name)
+        initial_files = (self.tokenizer_file.name, self.env_file.name)
         if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
-            of_a_beginning += (self.checkpoints.name,)
+            initial_files += (self.checkpoints.name,)
         names = [path.name for path in self.path.iterdir()]
         return bool(names) and all(
-            name in of_a_beginning or name.startswith(UNFINISHED) or is_of_the_lock(name) for name in names
+            name in initial_files or name.startswith(UNFINISHED) or is_of_the_lock(name) for name in names
         )
 
     def check_no_run(self) -> None:
@@ -133,20 +133,20 @@ class RunFolder:
         Raises:
             RunError: the run was imported, or env.json does not tell which it was.
         """
-        began_on = self.trained_on()
-        if began_on is None:
+        original = self.trained_on()
+        if original is None:
             raise RunError(
                 f"{self.env_file}: missing or damaged, and it told which text the run began on; if that has not "
                 f'changed since, write {{"text_sha256": "{text_sha256}"}} into it'
             )
-        if began_on == text_sha256:
+        if original == text_sha256:
             return None
         data = self.read_config().data
         paths = [f"data.{key}={getattr(data, key)}" for key in PATHS if getattr(data, key, None)]
         named = " ".join(paths) or f"the built-in {data.label}"
         return (
             f"{self.config_file}: the data have changed since this run began on them: {named} had the SHA-256 "
-            f"{began_on[:12]} and now has {text_sha256[:12]}"
+            f"{original[:12]} and now has {text_sha256[:12]}"
         )
 
     def command(self) -> list[str]:
@@ -176,8 +176,8 @@ class Metrics:
     def __init__(self, path: Path, up_to_step: int) -> None:
         """Open for appending, without the lines after `up_to_step` (a run that resumes makes them again)."""
         self._path = path
-        kept = [line for line in read_metrics(path) if line["step"] <= up_to_step]
-        write_file(path, b"".join(_json_line(line) for line in kept))
+        earlier = [line for line in read_metrics(path) if line["step"] <= up_to_step]
+        write_file(path, b"".join(_json_line(line) for line in earlier))
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add one line.

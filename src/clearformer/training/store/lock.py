@@ -1,4 +1,4 @@
-"""One writer a run: who trains a run holds its folder, and everybody else who would write to it is told by whom.
+"""One writer a run: who trains a run holds its folder, and any other writer gets an error that names the holder.
 
 Where the file system has locks, the holder keeps `flock` on one file, and the system frees it when the holder ends,
 however that is. Where it has none (some network file systems, Windows), the holder makes a numbered claim file and

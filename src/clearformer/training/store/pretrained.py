@@ -48,13 +48,13 @@ def load_pretrained(model: nn.Module, run: Path, reporter: Reporter) -> None:
         raise RunError(f"train.pretrained: {run} has no checkpoint")
     weights, own = dict(checkpoint.model), model.state_dict()
     for name in sorted(own.keys() | weights.keys()):
-        here, there = _shape(own.get(name)), _shape(weights.get(name))
-        if here == there:
+        own_shape, pretrained_shape = _shape(own.get(name)), _shape(weights.get(name))
+        if own_shape == pretrained_shape:
             continue
-        is_other_head = ABSENT in (here, there) and name.startswith(HEADS)
+        is_other_head = ABSENT in (own_shape, pretrained_shape) and name.startswith(HEADS)
         if not is_other_head and not name.startswith("classifier."):
             raise ConfigError(
-                f"train.pretrained: {name} is {there} in {run} and {here} in this model; its sizes "
+                f"train.pretrained: {name} is {pretrained_shape} in {run} and {own_shape} in this model; its sizes "
                 f"must be those of {run / 'config.toml'}"
             )
         weights.pop(name, None)

@@ -236,10 +236,10 @@ def with_size(model: ModelConfig, key: str, size: int, whose: str) -> ModelConfi
     Raises:
         ConfigError: it was given another one.
     """
-    given = getattr(model, key)
-    if given is not None and given != size:
+    current = getattr(model, key)
+    if current is not None and current != size:
         raise ConfigError(
-            f"model.{key}: {given} does not fit {whose.format(size)}; leave it out, and it is taken from there"
+            f"model.{key}: {current} does not fit {whose.format(size)}; leave it out, and it is taken from there"
         )
     return model.replace(**{key: size})
 

@@ -145,8 +145,8 @@ class TranslationTask(Task):
         """Held-out sources, each with its translation by the model and the reference."""
         split = self.dataset.splits.get("val", self.dataset.splits["train"])
         sources, references = split.source_texts[:n], split.target_texts[:n]
-        found = translate(TrainedModel(model, self.tokenizer), sources, **search)
-        return "\n".join(map(_example, sources, [best.text for best, *_ in found], references))
+        translations = translate(TrainedModel(model, self.tokenizer), sources, **search)
+        return "\n".join(map(_example, sources, [best.text for best, *_ in translations], references))
 
     def figures(self, result: PairLoss) -> tuple[Section, ...]:
         line = (
@@ -173,7 +173,7 @@ def pair_figures(result: PairLoss, description: str) -> tuple[Figure, ...]:
     )
 
 
-def _example(source: str, found: str, reference: str) -> str:
-    if found == reference:
-        return f"{shortened(source)}\n  -> {shortened(found)} (as in the reference)"
-    return f"{shortened(source)}\n  -> {shortened(found)}\n     reference: {shortened(reference)}"
+def _example(source: str, translation: str, reference: str) -> str:
+    if translation == reference:
+        return f"{shortened(source)}\n  -> {shortened(translation)} (as in the reference)"
+    return f"{shortened(source)}\n  -> {shortened(translation)}\n     reference: {shortened(reference)}"

@@ -1,4 +1,4 @@
-"""A text as it may be given: a string, or its tokens as numbers, a NumPy array or a tensor."""
+"""Text arguments: strings, or token ids as lists, NumPy arrays or tensors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,29 +15,29 @@ Texts = Text | Sequence[Text]
 """One text or several; an array of ids with two dimensions [B T] is B texts."""
 
 
-def texts_of(given: Texts) -> list[str | list[int]]:
+def texts_of(value: Texts) -> list[str | list[int]]:
     """One text or several, as a list of strings and lists of ids.
 
     Raises:
         UserError: something in it is neither a string nor the ids of tokens.
     """
-    values = _plain(given)
+    values = _plain(value)
     return [values] if is_one(values) else [_one(each) for each in values]
 
 
-def is_one(given: Texts) -> bool:
+def is_one(value: Texts) -> bool:
     """Whether it is one text, and not several."""
-    values = _plain(given)
+    values = _plain(value)
     return isinstance(values, str) or bool(values and _are_ids(values))
 
 
-def text_of(given: Text) -> str | list[int]:
+def text_of(value: Text) -> str | list[int]:
     """One text, as a string or a list of ids.
 
     Raises:
         UserError: it is neither.
     """
-    return _one(_plain(given))
+    return _one(_plain(value))
 
 
 def ids_of(tokenizer: Tokenizer, text: str | list[int]) -> list[int]:
@@ -71,31 +71,31 @@ def with_specials(ids: Sequence[int], before: Sequence[int] = (), after: Sequenc
     return ids
 
 
-def _one(given: Any) -> str | list[int]:
-    value = _plain(given)
+def _one(value: Any) -> str | list[int]:
+    value = _plain(value)
     if isinstance(value, str) or _are_ids(value):
         return value
     raise _no_text(value)
 
 
-def _plain(given: Any) -> Any:
+def _plain(value: Any) -> Any:
     """A string or a list."""
-    if isinstance(given, str):
-        return str(given)
-    if not isinstance(given, np.ndarray | Tensor | Sequence) or isinstance(given, bytes):
-        raise _no_text(given)
-    return given.tolist() if isinstance(given, np.ndarray | Tensor) and given.ndim else _listed(given)
+    if isinstance(value, str):
+        return str(value)
+    if not isinstance(value, np.ndarray | Tensor | Sequence) or isinstance(value, bytes):
+        raise _no_text(value)
+    return value.tolist() if isinstance(value, np.ndarray | Tensor) and value.ndim else _listed(value)
 
 
-def _listed(given: Any) -> list[Any]:
-    if isinstance(given, np.ndarray | Tensor):
-        raise _no_text(given)
-    return [each.item() if isinstance(each, np.integer) else each for each in given]
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, np.ndarray | Tensor):
+        raise _no_text(value)
+    return [each.item() if isinstance(each, np.integer) else each for each in value]
 
 
 def _are_ids(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int for value in values)
 
 
-def _no_text(given: Any) -> UserError:
-    return UserError(f"a text is a string or the ids of its tokens; got {shown(given)}")
+def _no_text(value: Any) -> UserError:
+    return UserError(f"a text is a string or the ids of its tokens; got {shown(value)}")

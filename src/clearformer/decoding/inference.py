@@ -1,4 +1,4 @@
-"""A model in evaluation mode, or its matrix products in another type, for a while."""
+"""Contexts of inference: a model in evaluation mode, matrix products in another type."""
 
 import contextlib
 from collections.abc import Iterator

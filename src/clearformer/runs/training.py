@@ -1,0 +1,50 @@
+"""Training a run under its name, and choosing another where a free name was taken meanwhile."""
+
+from dataclasses import dataclass
+
+from clearformer.errors import RunInUseError
+from clearformer.runs.folders import free_name, new_run
+from clearformer.training.config import RunConfig
+from clearformer.training.loop import TrainResult, train
+from clearformer.training.reporting.report import Reporter
+from clearformer.training.store.folder import RunFolder
+
+
+@dataclass
+class RunStart:
+    """A run to train.
+
+    Attributes:
+        config: Its configuration.
+        folder: Its folder; another one, where the free name that was chosen is taken before training begins.
+        resume: Whether it is resumed in that folder.
+        is_named: Whether the user chose its name.
+    """
+
+    config: RunConfig
+    folder: RunFolder
+    resume: bool
+    is_named: bool
+
+
+def train_run(start: RunStart, reporter: Reporter, summary: str = "") -> TrainResult:
+    """Train a run; where another process has taken the free name that was chosen for it, by the next free one.
+
+    Args:
+        start: The run; its `folder` is the one that was trained in.
+        reporter: Receives the run's folder, and all that `training.loop.train` reports.
+        summary: Printed beside the folder.
+
+    Raises:
+        RunInUseError: another process trains the run of the name that the user chose.
+        ClearformerError: see `training.loop.train`.
+    """
+    about = f": {summary}" if summary else ""
+    while True:
+        reporter.say(f"run {start.folder.path}{about}")
+        try:
+            return train(start.config, start.folder, reporter, resume=start.resume)
+        except RunInUseError:
+            if start.is_named:
+                raise
+            start.folder = new_run(free_name(start.folder.path.name))
