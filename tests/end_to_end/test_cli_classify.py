@@ -154,9 +154,5 @@ def test_a_run_that_does_something_else(refuses: Says, file: Path, run: str, ins
 def test_names_of_classes_are_numbers_where_the_run_has_none(four_runs: Path) -> None:
     run = load("pets", device="cpu")
     config = run.config.replace(data=run.config.data.replace(labels=None))
-<<<<<<< HEAD
-    [found] = classify(type(run)(run.model, run.tokenizer, config), ["cat"])
-=======
     [found] = classify(type(run)(run.model, run.tokenizer, config, folder=run.folder, step=run.step), ["cat"])
->>>>>>> reading
     assert list(found.probabilities) == ["0", "1", "2"]
