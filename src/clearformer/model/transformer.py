@@ -53,8 +53,9 @@ class Stack(NamedTuple):
         """The residual stream after the final norm, of the tokens' vectors."""
         x = self.hook_embed(x)
         vectors = self.position.embed(mask.q_pos)
-        if vectors is not None and self.hook_pos_embed is not None:
-            x = x + self.hook_pos_embed(vectors.to(x.dtype).expand_as(x))
+        if vectors is not None:
+            vectors = vectors.to(x.dtype).expand_as(x)
+            x = x + (vectors if self.hook_pos_embed is None else self.hook_pos_embed(vectors))
         x = dropout(self.ln_embed(x), p_dropout)
         for i, block in enumerate(self.blocks):
             x = block(x, mask, self.position, cache.layers[i] if cache else None, memory)
