@@ -11,7 +11,7 @@ import torch
 import torch._dynamo.utils
 from clearformer.decoding.fast import compiling
 from clearformer.decoding import Sampling, collect, generate_tokens, random_stream
-from clearformer.model import Decoder, EncoderDecoder, ModelConfig
+from clearformer.model import Decoder, EncoderDecoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
@@ -37,9 +37,9 @@ def written(model, prompts, **options):
     return [completion.tokens for completion in collect(new_tokens, len(prompts))]
 
 torch.manual_seed(0)
-first, second = (Decoder(DECODER).double() for _ in range(2))
+first, second = (build(DECODER).double() for _ in range(2))
 eos_id = written(first, PROMPTS)[1][3]
-both = EncoderDecoder(DECODER.replace(family="encoder-decoder", max_seq_len=32)).double()
+both = build(DECODER.replace(family="encoder-decoder", max_seq_len=32)).double()
 cases = {
     "one text, longer than the positions": (first, PROMPTS[:1], {}),
     "another model of that configuration": (second, PROMPTS[:1], {}),

@@ -8,12 +8,12 @@ import sys
 
 SCRIPT = """
 import torch
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.positions import RoPE
 
 torch.manual_seed(0)
-model = Decoder(ModelConfig(vocab_size=13, d_model=12, n_layers=2, max_seq_len=8, position=RoPE(),
+model = build(ModelConfig(vocab_size=13, d_model=12, n_layers=2, max_seq_len=8, position=RoPE(),
                             attention=MultiHead(n_heads=2))).double()
 tokens = torch.randint(13, (2, 7))
 whole = torch.compile(model, backend="eager", fullgraph=True)

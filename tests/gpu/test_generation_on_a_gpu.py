@@ -36,7 +36,7 @@ every_form = pytest.mark.parametrize("form", FORMS)
 
 
 def decoder(form: str, **changes: Any) -> Decoder:
-    return Decoder(ModelConfig(**(SIZES | FORMS[form] | changes))).eval()
+    return build(ModelConfig(**(SIZES | FORMS[form] | changes))).eval()
 
 
 def continuing(

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearformer.data.text.batches import IGNORED
-from clearformer.model import Decoder, ModelConfig, build
+from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.fast.products import Linear, joint_linear, matrix_vector
 from clearformer.model.fast.random_bits import dropout
@@ -117,7 +117,7 @@ def test_padding_that_may_read_nothing_spoils_nothing(
     form: str, position: Any, dtype: torch.dtype, device: torch.device
 ) -> None:
     """A row of scores that are all masked must stay a number: what comes of it is multiplied by 0, and read."""
-    model = stirred(Decoder(ModelConfig(**WIDE, attention=FORMS[form], position=position))).to(device)
+    model = stirred(build(ModelConfig(**WIDE, attention=FORMS[form], position=position))).to(device)
     tokens = torch.randint(61, (2, 96), device=device)
     padding = torch.arange(96, device=device) >= torch.tensor([[50], [0]], device=device)
     enabled = dtype != torch.float32
@@ -136,7 +136,7 @@ def test_padding_that_may_read_nothing_spoils_nothing(
 @crossed(form=list(FORMS), position=ORDERS)
 def test_the_fused_kernel_is_the_formula(form: str, position: Any, device: torch.device) -> None:
     """Who looks at the pattern gets the formula; nothing else may change."""
-    model = stirred(Decoder(ModelConfig(**WIDE, attention=FORMS[form], position=position))).to(device)
+    model = stirred(build(ModelConfig(**WIDE, attention=FORMS[form], position=position))).to(device)
     tokens = torch.randint(61, (2, 96), device=device)
     seen = []
     patterns = [f"blocks.{layer}.attn.hook_pattern" for layer in range(2)]
@@ -168,7 +168,7 @@ def test_run_with_cache_sees_what_it_does_on_a_cpu(any_decoder: ModelConfig, dev
 
 
 def test_what_is_put_in_an_activation_s_place_takes_effect(device: torch.device) -> None:
-    model = stirred(Decoder(ModelConfig(**WIDE))).to(device)
+    model = stirred(build(ModelConfig(**WIDE))).to(device)
     tokens = torch.randint(61, (2, 9), device=device)
 
     places = ("blocks.0.hook_resid_post", "blocks.1.hook_attn_out")
@@ -209,7 +209,7 @@ def test_the_loss_in_chunks_is_the_formula(
 
 
 def test_a_large_vocabulary_s_loss_is_the_formula(device: torch.device) -> None:
-    model = stirred(Decoder(ModelConfig(vocab_size=3000, d_model=24))).to(device)
+    model = stirred(build(ModelConfig(vocab_size=3000, d_model=24))).to(device)
     hidden, targets = torch.randn(2, 9, 24, device=device), torch.randint(3000, (2, 9), device=device)
     targets[0, 3:] = IGNORED
     same(summed_loss(model.unembed(hidden), targets), summed_loss_of_hidden(model, hidden, targets))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearformer.model import Encoder, EncoderDecoder, EncoderOutput, ModelConfig
+from clearformer.model import EncoderOutput, ModelConfig, build
 from clearformer.model.attention import Attention, MultiHead
 from clearformer.model.block import Block
 from clearformer.model.feedforward import GELU, FeedForward, ReLU
@@ -152,7 +152,7 @@ def test_an_encoder_is_torchs_transformer_encoder(
     tolerance: float,
 ) -> None:
     theirs = torchs_transformer(placement, final_norm, dtype).encoder
-    ours = Encoder(whole_config("encoder", placement, final_norm)).to(dtype)
+    ours = build(whole_config("encoder", placement, final_norm)).to(dtype)
     ours.embed.weight.normal_()
     copy_stack(theirs, ours.blocks, ours.ln_final)
     tokens, real = torch.randint(V, (B, S)), padding_of(PADDED[padded], S)
@@ -177,7 +177,7 @@ def test_an_encoder_decoder_is_torchs_transformer(
 ) -> None:
     """Targets are padded on the right alone: torch gives a row that may read nothing no numbers."""
     theirs = torchs_transformer(placement, final_norm, dtype)
-    ours = EncoderDecoder(whole_config("encoder-decoder", placement, final_norm)).to(dtype)
+    ours = build(whole_config("encoder-decoder", placement, final_norm)).to(dtype)
     ours.embed.weight.normal_()
     copy_stack(theirs.encoder, ours.encoder_blocks, ours.encoder_ln_final)
     copy_stack(theirs.decoder, ours.decoder_blocks, ours.decoder_ln_final)

@@ -301,7 +301,7 @@ def test_pattern_rows_sum_to_one_and_hide_what_may_not_be_read(case: ModelConfig
 @torch.no_grad()
 def test_the_token_a_window_back_is_not_read(window: int) -> None:
     attention = MultiHead(n_heads=2, window=window)
-    model = Decoder(config(attention=attention, n_layers=1, position=NoPositions())).double()
+    model = build(config(attention=attention, n_layers=1, position=NoPositions())).double()
     tokens, place = text(T), T - 1
     logits = model(tokens)
     for back in range(T):

@@ -16,7 +16,7 @@ from clearformer.bench.rounds import Absent
 from clearformer.errors import ConfigError, UserError
 from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.writing import SpecialIds, write_model
-from clearformer.model import Decoder
+from clearformer.model import Decoder, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import GELU
@@ -93,7 +93,7 @@ def in_transformers(model: Decoder) -> tuple[nn.Module, str]:
         fitted, note, weights = match_architecture(model.config), "", weights_of(model)
     except ConfigError as error:
         config = like_gpt2(model.config)
-        fitted, weights = match_architecture(config), weights_of(Decoder(config))
+        fitted, weights = match_architecture(config), weights_of(build(config))
         note = f"a GPT-2 of the same sizes, for transformers has no such model ({error})"
     from transformers import AutoModelForCausalLM
 

@@ -1,7 +1,7 @@
 """The model, in pure torch: it knows nothing of text, data, training or files."""
 
 from clearformer.model.block import EncoderOutput
-from clearformer.model.build import build, build_on_meta, build_undrawn
+from clearformer.model.build import build, build_on_meta, build_undrawn, initialise
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
 from clearformer.model.transformer import Decoder, Encoder, EncoderDecoder, Transformer
@@ -17,4 +17,5 @@ __all__ = [
     "build",
     "build_on_meta",
     "build_undrawn",
+    "initialise",
 ]

@@ -18,23 +18,28 @@ FAMILIES: dict[str, type[Transformer]] = {
 
 
 def build(config: ModelConfig) -> Any:
-    """A model of the given configuration, its weights drawn from torch's global generator."""
-    return FAMILIES[config.family](config)
+    """A model of the given configuration, its weights drawn from a seed that torch's global generator gives."""
+    model = build_undrawn(config)
+    initialise(model, seed=int(torch.randint(2**63 - 1, (), device="cpu")))
+    return model
+
+
+def initialise(model: Transformer, seed: int) -> None:
+    """Set the first weights of a model that has memory for them, the same bits on any device."""
+    config = model.config
+    config.init.apply(model, max(config.n_layers, config.n_decoder_layers or 0), seed)
 
 
 def build_on_meta(config: ModelConfig) -> Any:
     """A model with the shapes of its weights but none of their memory."""
     with torch.device("meta"):
-        return build(config)
+        return build_undrawn(config)
 
 
 def build_undrawn(config: ModelConfig) -> Any:
-    """A model with memory for its matrices and no numbers in it, for weights that are there already.
-
-    Drawing weights only to overwrite them takes half of the time of opening a model.
-    """
+    """A model with memory for its matrices and no numbers in it, for weights that are there already."""
     with _NothingIsDrawn():
-        return build(config)
+        return FAMILIES[config.family](config)
 
 
 class _NothingIsDrawn(TorchFunctionMode):

@@ -1,15 +1,20 @@
-"""How weights begin: the lecture's Gaussian, Xavier, GPT-2's.
+"""First weights: the lecture's Gaussian, Xavier, GPT-2's.
+
+Each parameter has random numbers of its own, drawn on the CPU from a seed and its name: so a model begins with the same
+bits wherever its parameters lie, in whatever order they are set, and also where a process sets only some of them.
 
 Biases begin at 0 and norms at 1 in every kind. The *outputs* are the matrices that write to the residual
 stream, W_O and W_out (a block without W_O writes by W_V, which is no output in this sense).
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from hashlib import blake2b
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, PositiveFloat
-from torch import nn
+from torch import Generator, Tensor, nn
 
 from clearformer.config import Spec
 from clearformer.model.positions import LearnedPositions, RelativeBiases
@@ -34,31 +39,50 @@ class InitBase(Spec, ABC):
         """Standard deviation of the token embeddings."""
 
     @abstractmethod
-    def fill(self, weight: torch.Tensor, is_output: bool, n_layers: int) -> None:
-        """Set one matrix [out in]."""
-
-    def apply(self, model: nn.Module, n_layers: int) -> None:
-        """Set every parameter of a model."""
-        for name, module in model.named_modules():
-            self._set_module(name.rpartition(".")[2], module, n_layers)
+    def fill(self, weight: Tensor, is_output: bool, n_layers: int, numbers: Generator) -> None:
+        """Set one matrix [out in] from a generator's numbers."""
 
     @torch.no_grad()
-    def _set_module(self, name: str, module: nn.Module, n_layers: int) -> None:
+    def apply(self, model: nn.Module, n_layers: int, seed: int) -> None:
+        """Set every parameter of a model, on whatever device it lies."""
+        for path, module in model.named_modules():
+            self._set_module(path, module, n_layers, seed)
+
+    def _set_module(self, path: str, module: nn.Module, n_layers: int, seed: int) -> None:
+        name, numbers = path.rpartition(".")[2], generator_of(seed, path)
         if isinstance(module, nn.Linear):
-            self.fill(module.weight, name in OUTPUTS, n_layers)
             if self.zero_outputs and name in (*OUTPUTS, *HEADS):
                 module.weight.zero_()
+            else:
+                draw(module.weight, lambda w: self.fill(w, name in OUTPUTS, n_layers, numbers))
         elif isinstance(module, nn.Embedding):
-            module.weight.normal_(0, self.embedding_std(module.embedding_dim))
+            std = self.embedding_std(module.embedding_dim)
+            draw(module.weight, lambda w: w.normal_(0, std, generator=numbers))
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
             module.reset_parameters()
         elif isinstance(module, RelativeBiases):
             module.weight.zero_()  # all distances are alike at first
         elif isinstance(module, LearnedPositions):
-            module.weight.normal_(0, self.embedding_std(module.weight.shape[1]))
+            std = self.embedding_std(module.weight.shape[1])
+            draw(module.weight, lambda w: w.normal_(0, std, generator=numbers))
         for own, parameter in module.named_parameters(recurse=False):
             if own in BIASES:
                 parameter.zero_()
+
+
+def generator_of(seed: int, path: str) -> Generator:
+    """The random numbers of one module of a model."""
+    digest = blake2b(f"{seed}/{path}".encode(), digest_size=8).digest()
+    return Generator(device="cpu").manual_seed(int.from_bytes(digest, "little"))
+
+
+def draw(parameter: Tensor, fill: Callable[[Tensor], object]) -> None:
+    """Fill a tensor on the CPU and copy it to where the parameter lies; one without memory stays as it is."""
+    if parameter.is_meta:
+        return
+    values = torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")
+    fill(values)
+    parameter.copy_(values)
 
 
 class Gaussian(InitBase):
@@ -69,8 +93,8 @@ class Gaussian(InitBase):
     def embedding_std(self, d_model: int) -> float:
         return 1.0
 
-    def fill(self, weight: torch.Tensor, is_output: bool, n_layers: int) -> None:
-        weight.normal_(0, weight.shape[1] ** -0.5)
+    def fill(self, weight: Tensor, is_output: bool, n_layers: int, numbers: Generator) -> None:
+        weight.normal_(0, weight.shape[1] ** -0.5, generator=numbers)
 
 
 class Xavier(InitBase):
@@ -81,8 +105,8 @@ class Xavier(InitBase):
     def embedding_std(self, d_model: int) -> float:
         return d_model**-0.5
 
-    def fill(self, weight: torch.Tensor, is_output: bool, n_layers: int) -> None:
-        nn.init.xavier_uniform_(weight)
+    def fill(self, weight: Tensor, is_output: bool, n_layers: int, numbers: Generator) -> None:
+        nn.init.xavier_uniform_(weight, generator=numbers)
 
 
 class GPT2(InitBase):
@@ -94,8 +118,8 @@ class GPT2(InitBase):
     def embedding_std(self, d_model: int) -> float:
         return self.std
 
-    def fill(self, weight: torch.Tensor, is_output: bool, n_layers: int) -> None:
-        weight.normal_(0, self.std / (2 * n_layers) ** 0.5 if is_output else self.std)
+    def fill(self, weight: Tensor, is_output: bool, n_layers: int, numbers: Generator) -> None:
+        weight.normal_(0, self.std / (2 * n_layers) ** 0.5 if is_output else self.std, generator=numbers)
 
 
 Init = Annotated[Gaussian | Xavier | GPT2, Field(discriminator="kind")]

@@ -204,7 +204,6 @@ class Decoder(Transformer):
         super().__init__(config)
         self.add_stack("", config.n_layers, causal=True)
         self.add_head()
-        config.init.apply(self, config.n_layers)
 
     def hidden(
         self,
@@ -248,7 +247,6 @@ class Encoder(Transformer):
             self.pooler = fast.Linear(config.d_model, config.d_model) if config.pooling == "first" else None
             self.classifier = fast.Linear(config.d_model, config.n_classes)
             self.hook_pooled = HookPoint()
-        config.init.apply(self, config.n_layers)
 
     def forward(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B *_"]:
         """Scores of every token at each position [B T V]; of a model with classes, of every class [B C]."""
@@ -336,7 +334,6 @@ class EncoderDecoder(Transformer):
         self.add_stack("encoder_", config.n_layers, causal=False)
         self.add_stack("decoder_", config.decoder_layers, causal=True, cross=True)
         self.add_head()
-        config.init.apply(self, max(config.n_layers, config.decoder_layers))
 
     def hidden(
         self,

@@ -24,7 +24,7 @@ from clearformer.cost.rates import Rate, measured_rate
 from clearformer.device import autocast
 from clearformer.errors import ConfigError
 from clearformer.model.attention import Attention
-from clearformer.model.build import build, build_on_meta
+from clearformer.model.build import build_on_meta, build_undrawn
 from clearformer.model.config import ModelConfig
 from clearformer.training.config import TrainConfig
 from clearformer.training.tasks import task_type
@@ -82,7 +82,7 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
     from torch._subclasses.fake_tensor import FakeTensorMode  # takes half a second to import
 
     with FakeTensorMode(), LiveBytes() as live:
-        model = build(model_config)
+        model = build_undrawn(model_config)
         if device_type == "cuda":
             _skip_attention_dropout(model)
         averages = [torch.empty_like(p) for p in model.parameters()] if train.ema else []

@@ -9,7 +9,7 @@ import torch
 from clearformer.bench import peers
 from clearformer.bench.peers import absence, asked_for, in_transformers
 from clearformer.errors import UserError
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import Decoder, ModelConfig, build
 from clearformer.presets import preset
 
 KNOWN = ("nanogpt", "transformers", "litgpt")
@@ -58,7 +58,7 @@ def test_who_is_absent_and_how_to_have_it() -> None:
 
 def model_of(name: str, **settings: object) -> Decoder:
     config = preset(name).model.replace(vocab_size=19, d_model=16, n_layers=2, max_seq_len=11, **settings)
-    return Decoder(config).eval()
+    return build(config).eval()
 
 
 def test_a_model_that_transformers_has_keeps_its_weights() -> None:

@@ -15,7 +15,7 @@ from clearformer.bench.rounds import Comparison
 from clearformer.bench.tokenizing import bench_tokenizing
 from clearformer.bench.training import bench_training, is_nanogpt, nanogpt_settings
 from clearformer.errors import UserError
-from clearformer.model import Decoder
+from clearformer.model import Decoder, build
 from clearformer.model.feedforward import GELU
 from clearformer.presets import preset, resolve_run
 from clearformer.training.config import RunConfig
@@ -113,7 +113,7 @@ def test_translation_is_refused() -> None:
 
 def decoder(name: str, **settings: Any) -> Decoder:
     config = preset(name).model.replace(vocab_size=19, d_model=16, n_layers=2, max_seq_len=24, **settings)
-    return Decoder(config).eval()
+    return build(config).eval()
 
 
 def test_generation_beside_llama_cpp_gives_the_same_tokens() -> None:

@@ -20,7 +20,7 @@ from clearformer.cost import (
     measured_parameters,
 )
 from clearformer.errors import ConfigError
-from clearformer.model import ModelConfig, build, build_on_meta
+from clearformer.model import ModelConfig, build_on_meta, build_undrawn
 from clearformer.model.attention import Dot, Last, Linear, Mean, MultiHead, Shared
 from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
@@ -375,7 +375,7 @@ BATCH_SIZE = 7
 def activations_by_count(config: ModelConfig) -> int:
     """Bytes that a forward pass and its loss leave behind."""
     with FakeTensorMode(), LiveBytes() as live:
-        model = build(config)
+        model = build_undrawn(config)
         tokens = torch.zeros(BATCH_SIZE, SEQ_LEN, dtype=torch.long)
         before = live.now
         loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
@@ -466,7 +466,7 @@ def test_live_bytes_follow_tensors_from_birth_to_death() -> None:
 def test_live_bytes_are_the_same_for_tensors_that_have_no_memory() -> None:
     def step() -> tuple[int, int]:
         with LiveBytes() as live:
-            model = build(ModelConfig(**SMALL))
+            model = build_undrawn(ModelConfig(**SMALL))
             tokens = torch.zeros(2, 3, dtype=torch.long)
             model(tokens).logsumexp(-1).sum().backward()
             return live.now, live.peak

@@ -17,7 +17,7 @@ from clearformer.decoding.beam import (
     search_settings,
 )
 from clearformer.errors import ConfigError, NonFiniteError, UserError
-from clearformer.model import Decoder, EncoderDecoder, ModelConfig
+from clearformer.model import Decoder, EncoderDecoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
 
@@ -42,12 +42,12 @@ def config(family: str, vocab_size: int = V) -> ModelConfig:
 
 @pytest.fixture
 def decoder() -> Decoder:
-    return Decoder(config("decoder")).double()
+    return build(config("decoder")).double()
 
 
 @pytest.fixture
 def translator() -> EncoderDecoder:
-    return EncoderDecoder(config("encoder-decoder")).double()
+    return build(config("encoder-decoder")).double()
 
 
 def every_text(model: Decoder, prompt: list[int], n_new: int, penalty: LengthPenalty) -> list[Hypothesis]:

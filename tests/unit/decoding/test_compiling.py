@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from clearformer.decoding.fast.compiling import _compiled, _or_plain, compiled_step, read_tokens
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
@@ -29,7 +29,7 @@ CONFIG = ModelConfig(
 
 
 def test_who_looks_inside_gets_the_plain_step() -> None:
-    model = Decoder(CONFIG)
+    model = build(CONFIG)
 
     with model.hooked({"blocks.0.hook_resid_post": lambda _, __: None}):
         step = compiled_step(model, 1)
@@ -39,20 +39,20 @@ def test_who_looks_inside_gets_the_plain_step() -> None:
 
 
 def test_models_of_one_configuration_share_a_step() -> None:
-    assert compiled_step(Decoder(CONFIG), 2) is compiled_step(Decoder(CONFIG), 3)
+    assert compiled_step(build(CONFIG), 2) is compiled_step(build(CONFIG), 3)
 
 
 def test_another_type_or_configuration_has_a_step_of_its_own() -> None:
     steps = {
         compiled_step(model, 1)
-        for model in (Decoder(CONFIG), Decoder(CONFIG).double(), Decoder(CONFIG.replace(n_layers=2)))
+        for model in (build(CONFIG), build(CONFIG).double(), build(CONFIG.replace(n_layers=2)))
     }
 
     assert len(steps) == 3
 
 
 def test_a_small_model_s_single_text_has_a_step_of_its_own() -> None:
-    model = Decoder(CONFIG)
+    model = build(CONFIG)
 
     assert compiled_step(model, 1) is not compiled_step(model, 2)
     with patch("clearformer.decoding.fast.compiling.SMALL_MODEL", 0):

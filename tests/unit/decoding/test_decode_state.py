@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearformer.decoding.decode_state import DecodeState, context_start, left_padded
 from clearformer.errors import UserError
-from clearformer.model import Decoder, EncoderDecoder, ModelConfig
+from clearformer.model import Decoder, EncoderDecoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
 
@@ -31,12 +31,12 @@ def config(family: str) -> ModelConfig:
 
 @pytest.fixture
 def decoder() -> Decoder:
-    return Decoder(config("decoder")).double().eval()
+    return build(config("decoder")).double().eval()
 
 
 @pytest.fixture
 def translator() -> EncoderDecoder:
-    return EncoderDecoder(config("encoder-decoder")).double().eval()
+    return build(config("encoder-decoder")).double().eval()
 
 
 def as_they_are(logits: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from clearformer.decoding.fast.compiling import read_tokens
 from clearformer.decoding.fast.graphs import GraphedStep, graphed_step, places_for
 from clearformer.decoding.loop import score_tokens
 from clearformer.errors import ConfigError
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
@@ -81,7 +81,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 def made(settings: ModelConfig) -> Decoder:
-    return Decoder(settings).double().eval()
+    return build(settings).double().eval()
 
 
 def continuing(model: Decoder, prompts: list[list[int]], n_new: int = 12, **options: Any) -> Any:
@@ -192,7 +192,7 @@ def test_where_recording_fails_the_plain_step_goes_on(caplog: pytest.LogCaptureF
 
 
 def test_under_autocast_nothing_is_recorded(recorder: Recorder) -> None:
-    model = Decoder(config()).eval()
+    model = build(config()).eval()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         written(model, UNEQUAL, compiled=True)
     assert recorder.n_recorded == 0

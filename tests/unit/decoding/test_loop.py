@@ -15,7 +15,7 @@ from clearformer.decoding.loop import (
 )
 from clearformer.decoding.samplers import Sampling, random_stream
 from clearformer.errors import NonFiniteError, UserError
-from clearformer.model import Decoder, EncoderDecoder, ModelConfig
+from clearformer.model import Decoder, EncoderDecoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
 
@@ -36,7 +36,7 @@ def model() -> Decoder:
         tie_embeddings=False,
         init=Gaussian(),
     )
-    return Decoder(config).double()
+    return build(config).double()
 
 
 def complete(
@@ -180,7 +180,7 @@ def test_samples_of_one_prompt_read_it_once(model: Decoder) -> None:
 
 
 def test_an_encoder_decoder_is_sampled_of_each_source_by_itself(model: Decoder) -> None:
-    translator = EncoderDecoder(model.config.replace(family="encoder-decoder")).double()
+    translator = build(model.config.replace(family="encoder-decoder")).double()
     sources, beginnings = [[5, 6, 7, 8, 9], [4, 2], [7, 3, 1]], [[1], [1], [1, 2]]
 
     together = complete(translator, beginnings, n_new=2 * M, eos_id=3, sources=sources)

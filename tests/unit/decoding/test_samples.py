@@ -9,7 +9,7 @@ import torch
 
 from clearformer.decoding import Sample, encode_prompt, generate, stream
 from clearformer.errors import ConfigError, TokenizerError, UserError
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
 from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, Tokenizer
@@ -33,7 +33,7 @@ def run_of(tokenizer: Tokenizer) -> Run:
         tie_embeddings=False,
         init=Gaussian(),
     )
-    return Run(Decoder(config).double(), tokenizer)
+    return Run(build(config).double(), tokenizer)
 
 
 @pytest.fixture

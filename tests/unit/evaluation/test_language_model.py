@@ -19,7 +19,7 @@ from clearformer.evaluation.language_model import count_windows, subset_of_windo
 from clearformer.evaluation.masked import MaskedEvaluation
 from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.evaluation.teacher_forcing import PairLoss
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
 from clearformer.text import (
@@ -62,7 +62,7 @@ def model_of(**changes: Any) -> Decoder:
         "attention": MultiHead(n_heads=2),
         "init": Gaussian(),
     }
-    return Decoder(ModelConfig(**(settings | changes)))
+    return build(ModelConfig(**(settings | changes)))
 
 
 def split_of(n: int, vocab_size: int = V) -> Split:

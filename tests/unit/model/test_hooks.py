@@ -58,7 +58,7 @@ BY_POSITIONS: dict[str, tuple[Any, dict[str, tuple[int, ...]]]] = {
 def model(**changes: Any) -> Decoder:
     settings: dict[str, Any] = {"vocab_size": V, "d_model": D, "n_layers": 1, "max_seq_len": 11}
     settings |= {"attention": MultiHead(n_heads=H, n_kv_heads=K, d_head=DH), "ffn": GELU(d_ff=FF)}
-    return Decoder(ModelConfig(**(settings | changes)))
+    return build(ModelConfig(**(settings | changes)))
 
 
 def of_family(family: str, **changes: Any) -> Transformer:

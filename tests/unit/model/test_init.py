@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearformer.model import Decoder, ModelConfig, Transformer, build
+from clearformer.model import Decoder, ModelConfig, Transformer, build, initialise
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import ReLU
 from clearformer.model.init import GPT2, Gaussian, Xavier
@@ -28,7 +28,7 @@ EVERY_KIND = [Gaussian(), Xavier(), GPT2(), GPT2(zero_outputs=True)]
 def model(init: Any, **changes: Any) -> Decoder:
     settings: dict[str, Any] = {"vocab_size": V, "d_model": D, "n_layers": N, "tie_embeddings": False}
     settings |= {"attention": MultiHead(n_heads=4, n_kv_heads=2, qkv_bias=True), "ffn": ReLU(d_ff=FF)}
-    return Decoder(ModelConfig(init=init, **(settings | changes)))
+    return build(ModelConfig(init=init, **(settings | changes)))
 
 
 def matrices(decoder: Decoder, name: str) -> Tensor:
@@ -132,7 +132,29 @@ def test_a_model_made_without_memory_is_filled_like_any_other(init: Any, family:
         parameter.data.fill_(torch.nan)
 
     for each in (expected, decoder):
-        torch.manual_seed(5)
-        init.apply(each, N)
+        initialise(each, seed=5)
 
     torch.testing.assert_close(decoder.state_dict(), expected.state_dict(), rtol=0, atol=0)
+
+
+def test_a_parameter_s_numbers_follow_from_the_seed_and_its_name_alone() -> None:
+    deep, shallow, other = (model(Gaussian(), n_layers=n) for n in (3, 2, 2))
+    initialise(deep, seed=5)
+    initialise(shallow, seed=5)
+    initialise(other, seed=6)
+
+    for name, weight in shallow.state_dict().items():
+        assert torch.equal(weight, deep.state_dict()[name]), name
+    assert not torch.equal(shallow.embed.weight, other.embed.weight)
+    assert not torch.equal(shallow.get_parameter("head.weight"), shallow.embed.weight)
+
+
+def test_a_model_s_seed_is_drawn_from_the_global_generator() -> None:
+    first, second, third = (built(seed) for seed in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+
+
+def built(seed: int) -> Tensor:
+    torch.manual_seed(seed)
+    return model(GPT2()).embed.weight

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clearformer.errors import UserError
-from clearformer.model import Decoder, EncoderDecoder, EncoderOutput, ModelConfig
+from clearformer.model import EncoderOutput, ModelConfig, build
 from clearformer.model.attention import Linear, MultiHead
 from clearformer.model.cache import BlockCache, Cache, KeyValueCache, LinearCache, MemoryCache
 
@@ -157,7 +157,7 @@ def test_padding_of_chunks_is_joined() -> None:
 @pytest.mark.parametrize("attention", [MultiHead(n_heads=2), Linear(n_heads=2)])
 @torch.no_grad()
 def test_a_text_that_grew_too_long_leaves_the_cache_as_it_was(attention: Any) -> None:
-    model = Decoder(ModelConfig(vocab_size=V, d_model=14, max_seq_len=7, attention=attention))
+    model = build(ModelConfig(vocab_size=V, d_model=14, max_seq_len=7, attention=attention))
     tokens, cache = torch.randint(V, (B, 7)), model.new_cache()
     model(tokens[:, :6], cache=cache)
 
@@ -171,7 +171,7 @@ def test_a_text_that_grew_too_long_leaves_the_cache_as_it_was(attention: Any) ->
 @torch.no_grad()
 def test_cross_attention_turns_the_source_into_keys_once_for_all_steps() -> None:
     config = ModelConfig(family="encoder-decoder", vocab_size=V, d_model=14, attention=MultiHead(n_heads=2))
-    model = EncoderDecoder(config)
+    model = build(config)
     memory, cache, calls = model.encode(torch.randint(V, (B, 5))), model.new_cache(), []
     for block in model.decoder_blocks:
         block.get_submodule("cross_attn.W_K").register_forward_hook(lambda *_: calls.append(1))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from clearformer.errors import ConfigError
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.positions import (
     ALiBi,
@@ -219,7 +219,7 @@ def test_the_last_position_of_the_longest_text_has_its_place(
     config = ModelConfig(
         vocab_size=13, d_model=H * DH, attention=MultiHead(n_heads=H), position=spec, max_seq_len=MAX_T
     )
-    assert Decoder(config)(torch.randint(13, (2, MAX_T))).isfinite().all()
+    assert build(config)(torch.randint(13, (2, MAX_T))).isfinite().all()
 
 
 def tables(positions: nn.Module) -> dict[str, torch.Tensor]:

@@ -92,14 +92,14 @@ def test_gpt3_has_175_billion_parameters_and_twelve_layers_of_768_have_85_millio
 @pytest.mark.parametrize("position", [Sinusoidal(), Learned(), RoPE(), ALiBi()])
 def test_a_model_on_the_meta_device_takes_no_memory(position: Any) -> None:
     with torch.device("meta"):
-        model = Decoder(gpt3(position=position, n_layers=2))
+        model = build(gpt3(position=position, n_layers=2))
         logits = model(torch.zeros(1, 3, dtype=torch.long))
     assert all(tensor.is_meta for tensor in (logits, *model.parameters(), *model.buffers()))
 
 
 def parameters(config: ModelConfig) -> int:
     with torch.device("meta"):  # no weight is held: GPT-3's would fill 700 GB
-        return sum(p.numel() for p in Decoder(config).parameters())
+        return sum(p.numel() for p in build(config).parameters())
 
 
 def test_a_model_needs_a_vocabulary() -> None:
