@@ -15,7 +15,7 @@ from torch import Tensor
 
 import clearformer
 from clearformer.errors import UserError
-from clearformer.model import Decoder, ModelConfig
+from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model import linear_attention as linear_attention_module
 from clearformer.model.attention import Attention, Linear, MultiHead
 from clearformer.model.block import Block

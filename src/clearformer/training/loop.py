@@ -189,8 +189,7 @@ class Training:
         with self.store, kernels:
             if self.processes.is_main:
                 self.store.metrics = self.log.open(self.config, self.folder, self.progress)
-            compiled = self.settings.compile is True and not self.finished()
-            self.train_step.prepare(self.log.reporter, compiled)
+            self.prepare_steps()
             with self.log.reporting(self.config, self.progress):
                 while not self.finished():
                     result = self.step()
@@ -211,6 +210,11 @@ class Training:
                     self.store.check()
                 if self.evaluation is None:  # a finished run that is resumed has none yet
                     self.evaluate()
+
+    def prepare_steps(self) -> None:
+        """Have all that steps need, outside the time that counts as training."""
+        compiled = self.settings.compile is True and not self.finished()
+        self.train_step.prepare(self.log.reporter, compiled)
 
     def finished(self) -> bool:
         return is_finished(self.settings, self.progress)

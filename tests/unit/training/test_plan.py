@@ -222,6 +222,7 @@ def test_time_is_flops_over_the_rate_that_is_reached() -> None:
     planned = plan(MODEL, settings(), RATE)
     assert planned.tokens_per_step == 6 * 31
     flops = planned.flops_per_token
+    assert flops.by_formula is not None
     assert flops.forward + flops.backward == pytest.approx(flops.by_formula)
     expected = flops.by_formula * planned.tokens_per_step / (1e9 * 0.5)
     assert planned.seconds_per_step == pytest.approx(expected)
@@ -249,7 +250,9 @@ def test_without_a_rate_no_time_is_estimated() -> None:
 def test_components_add_up() -> None:
     planned = plan(MODEL, settings())
     assert sum(planned.parameters.by_component.values()) == planned.parameters.total
-    assert planned.parameters.total == planned.parameters.by_formula > planned.parameters.matrices
+    assert planned.parameters.matrices is not None
+    assert planned.parameters.total == planned.parameters.by_formula
+    assert planned.parameters.total > planned.parameters.matrices
     assert sum(planned.flops_per_token.by_component.values()) == pytest.approx(
         planned.flops_per_token.forward
     )
