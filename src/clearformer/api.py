@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from clearformer.config import Spec, explicit, nested, read_toml, resolve
+from clearformer.config import Spec, read_toml, resolve, sections_of, whole
 from clearformer.decoding import Text, generate, search, stream, translate
 from clearformer.decoding.inputs import ids_of, text_of, words_of
 from clearformer.errors import ConfigError, Interrupted, RunError, UserError, shown
@@ -197,9 +197,9 @@ def _begin_with(config: Config) -> tuple[str | None, list[dict[str, Any]]]:
     if config is None:
         return None, []
     if isinstance(config, RunConfig):
-        return None, [explicit(config)]
+        return None, [whole(config)]
     if isinstance(config, Mapping):
-        return None, [nested(config)]
+        return None, [sections_of(config)]
     if isinstance(config, str) and not config.endswith(".toml"):
         return config, []
     if isinstance(config, str | PathLike):
@@ -210,11 +210,11 @@ def _begin_with(config: Config) -> tuple[str | None, list[dict[str, Any]]]:
 
 
 def _settings(**arguments: Any) -> dict[str, Any]:
-    """The arguments that are not None, with specs as settings too, so that others can be laid over them."""
-    sections = {name: value for name, value in arguments.items() if value is not None}
-    return nested(
-        {name: explicit(value) if isinstance(value, Spec) else value for name, value in sections.items()}
-    )
+    """The arguments that are not None, as settings.
+
+    A spec stands for all of its settings: nothing of the section that it is laid over stays.
+    """
+    return sections_of({name: value for name, value in arguments.items() if value is not None})
 
 
 def build(config: ModelConfig) -> Transformer:
