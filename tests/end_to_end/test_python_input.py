@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import clearformer as cf
-from clearformer.errors import ConfigError
+from clearformer.errors import ClearformerError, ConfigError, RunError, UserError
 from clearformer.presets import PRESETS
+from clearformer.text import ByteTokenizerSpec
 from clearformer.training.config import TrainConfig
 
 SECTIONS = ("data", "model", "tokenizer", "train")
@@ -71,3 +73,143 @@ def test_a_run_goes_on_by_a_configuration_only_where_it_is_its_own() -> None:
 
 def test_a_path_may_be_a_path() -> None:
     assert cf.preset("quick", data={"path": Path("my.txt")}) == cf.preset("quick", data={"path": "my.txt"})
+
+
+# --- a model of one's own ---------------------------------------------------------------------------------
+
+
+def byte_model(**settings: Any) -> Any:
+    return cf.build(cf.ModelConfig(**({"vocab_size": 256, "position": "rope"} | SMALL | settings)))
+
+
+def byte_run(config: Any = None, **settings: Any) -> cf.Run:
+    return cf.Run(byte_model(), ByteTokenizerSpec().train(()), config, **settings)
+
+
+def test_the_settings_of_a_run_are_its_model_s(tmp_path: Path) -> None:
+    given = cf.preset("quick", model=byte_model().config.replace(vocab_size=None), tokenizer="byte")
+    run = byte_run(given)
+
+    assert run.config == given.replace(model=run.model.config)
+    kept = cf.load(run.save(tmp_path / "kept").folder.path, device="cpu")
+    tokens = torch.arange(8)[None]
+    assert torch.equal(kept.model(tokens), run.model.eval()(tokens))
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ({"a": 1}, r"^a run's config is a RunConfig, such as cf\.preset\(\.\.\.\); got \{'a': 1\}$"),
+        (
+            cf.preset("quick"),
+            r"^config\.model\.d_model is 192, and the model's is 16: give its own by config\.",
+        ),
+        (cf.preset("quick", model=SMALL), r"^config\.model\."),
+    ],
+)
+def test_settings_of_another_model_are_refused(config: Any, line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        byte_run(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"step": "a"}, "^step takes a whole number of 0 or more; got 'a'$"),
+        ({"step": -1}, "^step takes a whole number of 0 or more; got -1$"),
+        ({"step": True}, "^step takes a whole number"),
+        ({"folder": "x"}, "^folder: a run's RunFolder is wanted .*; got 'x'$"),
+        ({"labels": ("a", "b")}, "^labels: the model has no classes"),
+    ],
+)
+def test_what_is_said_of_a_run_is_checked(settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        byte_run(**settings)
+
+
+@pytest.mark.parametrize(
+    ("labels", "line"),
+    [
+        (("a", "b"), r"^labels: 2 names, and the model has 3 classes \(n_classes\)$"),
+        ("abc", "^labels takes the names of the classes; got 'abc'$"),
+        (("a", "b", 3), "^labels takes the names"),
+    ],
+)
+def test_labels_are_one_for_each_class(labels: Any, line: str) -> None:
+    model = byte_model(family="encoder", n_classes=3)
+    tokenizer = ByteTokenizerSpec().train(())
+    whole = cf.Run(model, tokenizer, labels=("a", "b", "c"))
+    assert whole.config.data.labels == ("a", "b", "c")  # type: ignore[union-attr]
+    with pytest.raises(UserError, match=line):
+        cf.Run(model, tokenizer, labels=labels)
+    with pytest.raises(UserError, match=r"^labels: a config is given"):
+        cf.Run(model, tokenizer, whole.config, labels=("a", "b", "c"))
+
+
+def test_a_run_that_is_kept_nowhere_is_exported_as_it_is(tmp_path: Path) -> None:
+    shape: dict[str, Any] = {"position": "learned", "ffn": {"kind": "gelu", "approximate": "tanh"}}
+    shape |= {"attention": {"n_heads": 2, "qkv_bias": True, "output_bias": True}}
+    run = cf.Run(byte_model(**shape), ByteTokenizerSpec().train(()))
+    run.export(tmp_path / "theirs")
+    tokens = torch.arange(8)[None]
+    back = cf.from_hf(tmp_path / "theirs", "back")
+    torch.testing.assert_close(back.model(tokens), run.model.eval()(tokens))
+
+
+def test_a_file_of_llama_cpp_is_known_by_its_suffix_in_any_case(tmp_path: Path) -> None:
+    with pytest.raises(ClearformerError):  # no kind of its own
+        byte_run().export(tmp_path / "x.GGUF")
+    assert not (tmp_path / "x.GGUF").is_dir()
+
+
+# --- where runs are ---------------------------------------------------------------------------------------
+
+
+def test_a_run_stays_itself_where_the_current_directory_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CLEARFORMER_RUNS")
+    run = trained(run="a")
+    loaded, kept = cf.load("a", device="cpu"), run.save("./b")
+    assert (run.name, loaded.name, kept.name) == ("a", "a", "b")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for each, name in ((run, "runs/a"), (loaded, "runs/a"), (kept, "b")):
+        assert each.folder.path == tmp_path / name
+        assert each.folder.read_config() == run.config
+        assert cf.load(each.name, device="cpu").config == run.config
+    assert run.val_loss is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda _: cf.train(run=Path("x")), r"^run: .*Path\('x'\) is no name for a run"),  # type: ignore[arg-type]
+        (lambda _: cf.train(run=5), "^run: 5 is no name for a run"),  # type: ignore[arg-type]
+        (lambda _: cf.train(run=5, resume=True), "^a run is given by its name or its folder; got 5$"),  # type: ignore[arg-type]
+        (lambda _: cf.load(5), "^a run is given by its name or its folder; got 5$"),  # type: ignore[arg-type]
+        (lambda _: cf.load(None), "^a run is given by its name or its folder; got None$"),  # type: ignore[arg-type]
+        (lambda _: cf.load(""), "^there is no run ''"),
+        (lambda run: run.save(None), "^a run is kept under a name or in a folder; got None$"),
+        (lambda run: run.export(None), "^a path is wanted; got None$"),
+        (lambda run: run.export(""), "^a path is wanted, and nothing is given"),
+        (lambda _: cf.from_hf(""), "^a path is wanted, and nothing is given"),
+        (lambda _: cf.preset(5), "^a preset is given by its name; got 5; there are quick,"),  # type: ignore[arg-type]
+        (lambda _: cf.preset(["quick"]), "^a preset is given by its name; got"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_name_and_no_path_is_told(call: Any, line: str) -> None:
+    with pytest.raises(UserError, match=line) as raised:
+        call(byte_run())
+    assert "\n" not in str(raised.value)
+
+
+def test_a_run_is_opened_by_what_torch_and_python_have(tmp_path: Path) -> None:
+    byte_run(step=3).save("a")
+    assert cf.load("a", device=torch.device("cpu")).step == 3
+    assert cf.load("a", checkpoint=3, device="cpu").step == 3
+    with pytest.raises(ConfigError, match=r"^device: 5 is no device; this machine has "):
+        cf.load("a", device=5)  # type: ignore[arg-type]
+    for average in ("a", 2.0):
+        with pytest.raises(RunError, match=r"a whole number of checkpoints; got "):
+            cf.load("a", device="cpu", average=average)  # type: ignore[arg-type]
