@@ -5,7 +5,7 @@ and `{"train.lr": 3e-4}` is short for `{"train": {"lr": 3e-4}}`. What is wrong w
 line.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -17,6 +17,7 @@ from jaxtyping import Int
 from clearformer.config import Spec, read_toml, resolve, sections_of, whole
 from clearformer.decoding import Text, generate, search, stream, translate
 from clearformer.decoding.inputs import ids_of, text_of, words_of
+from clearformer.device import kept_random_state
 from clearformer.errors import ConfigError, Interrupted, RunError, UserError, shown
 from clearformer.evaluation.classes.scores import classify
 from clearformer.files import user_path
@@ -36,7 +37,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.plan import Plan
 from clearformer.training.processes import is_main_process
 from clearformer.training.reporting.console import reporter_here
-from clearformer.training.reporting.loggers import Logger, LoggingReporter, check_logger
+from clearformer.training.reporting.loggers import Logger, LoggingReporter, checked_loggers
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.folder import RunFolder
 
@@ -79,7 +80,7 @@ def train(
     train: Section = None,
     resume: bool = False,
     quiet: bool = False,
-    loggers: Sequence[Logger] = (),
+    loggers: Iterable[Logger] = (),
     **overrides: Any,
 ) -> Run:
     """Train a model, and keep everything in the folder of a run: `clearformer train` in Python.
@@ -107,18 +108,19 @@ def train(
         DataError, TokenizerError: the data cannot be used.
         RunError: the name is taken, or there is no such run to go on with.
         Interrupted: a signal came; everything so far is kept.
+        ClearformerError: a logger cannot start; nothing is made.
         NonFiniteError, DiskError, DeviceError, CheckpointError, RunInUseError: see `training.loop.train`.
     """
-    for logger in loggers:
-        check_logger(logger)
+    chosen = checked_loggers(loggers)
     settings = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
-    start = _resumed(run, config, settings) if resume else _new(run, config, settings)
-    reporter = Reporter() if quiet or not is_main_process() else reporter_here()
-    try:
-        result = train_run(start, LoggingReporter(reporter, loggers))
-    except Interrupted as interrupted:
-        way_on = f"cf.train(run={name_of(start.folder)!r}, resume=True)"
-        raise Interrupted(f"{interrupted}; go on by: {way_on}", interrupted.signal_number) from None
+    with kept_random_state():
+        start = _resumed(run, config, settings) if resume else _new(run, config, settings)
+        reporter = Reporter() if quiet or not is_main_process() else reporter_here()
+        try:
+            result = train_run(start, LoggingReporter(reporter, chosen))
+        except Interrupted as interrupted:
+            way_on = f"cf.train(run={name_of(start.folder)!r}, resume=True)"
+            raise Interrupted(f"{interrupted}; go on by: {way_on}", interrupted.signal_number) from None
     trained_config = start.folder.read_config()  # in which nothing is left open
     return Run(
         result.model.eval(),
@@ -134,7 +136,8 @@ def _new(run: str | None, config: Config, settings: Mapping[str, Any]) -> RunSta
         _new_folder(run)  # before `auto` measures the machine
     name, resolved_config = resolved(config, settings)
     folder = _new_folder(run) if run is not None else new_run(name_for(name, resolved_config))
-    return RunStart(resolved_config, folder, resume=False, is_named=run is not None)
+    preset = None if isinstance(config, RunConfig) else name
+    return RunStart(resolved_config, folder, resume=False, is_named=run is not None, preset=preset)
 
 
 def _resumed(run: str | None, config: Config, settings: Mapping[str, Any]) -> RunStart:

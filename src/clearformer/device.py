@@ -227,6 +227,22 @@ def seed_kernels(device: torch.device, seed: int) -> None:
 
 
 @contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Leave torch's global generators as they were before the `with` block: the processor's and the devices' in use."""
+    of_cpu = torch.get_rng_state()
+    of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    of_mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    try:
+        yield
+    finally:
+        torch.set_rng_state(of_cpu)
+        if of_gpus is not None:
+            torch.cuda.set_rng_state_all(of_gpus)
+        if of_mps is not None:
+            torch.mps.set_rng_state(of_mps)
+
+
+@contextmanager
 def deterministic_kernels(device: torch.device) -> Iterator[None]:
     """Use deterministic kernels only inside the `with` block.
 

@@ -449,7 +449,9 @@ def resumed_settings(folder: RunFolder, name: str | None, given: list[dict[str, 
 
 
 def preset_of(folder: RunFolder) -> str | None:
-    """The preset by which a run began, as far as the command in its env.json says."""
+    """The preset by which a run began, as far as its env.json says: by name, or in an older one by the command."""
+    if (recorded := folder.preset()) is not None:
+        return recorded if recorded in PRESETS else None
     return next((word for word in folder.command()[1:] if word in PRESETS), None)
 
 

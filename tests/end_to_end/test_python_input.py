@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import clearformer as cf
+from clearformer import presets
 from clearformer.errors import ClearformerError, ConfigError, RunError, UserError
-from clearformer.presets import PRESETS
+from clearformer.presets import PRESETS, preset_of
 from clearformer.text import ByteTokenizerSpec
 from clearformer.training.config import TrainConfig
 
@@ -213,3 +214,91 @@ def test_a_run_is_opened_by_what_torch_and_python_have(tmp_path: Path) -> None:
     for average in ("a", 2.0):
         with pytest.raises(RunError, match=r"a whole number of checkpoints; got "):
             cf.load("a", device="cpu", average=average)  # type: ignore[arg-type]
+
+
+# --- training ---------------------------------------------------------------------------------------------
+
+
+def test_a_run_tells_the_preset_that_it_began_with_and_goes_on_by_the_same_call() -> None:
+    begun = trained(run="a")
+    assert preset_of(begun.folder) == "quick"
+    again = cf.train(
+        "quick", run="a", data={"path": "my.txt"}, model=SMALL, train=TRAIN, resume=True, quiet=True
+    )
+    assert again.config == begun.config
+    assert preset_of(cf.train(begun.config, run="b", quiet=True).folder) is None
+
+
+def test_auto_goes_on_by_the_call_that_began_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presets, "auto_for", lambda config: config)  # nothing is measured
+
+    def call(**how: Any) -> cf.Run:
+        return cf.train(
+            "auto", run="au", data={"path": "my.txt"}, model=SMALL, train=TRAIN, quiet=True, **how
+        )
+
+    begun = call()
+    assert call(resume=True).config == begun.config
+    trained(run="other")
+    with pytest.raises(ConfigError, match="was begun by another preset"):
+        cf.train("auto", run="other", resume=True, quiet=True)
+
+
+def test_training_leaves_torch_s_generator_as_it_was() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    trained()
+    assert torch.equal(torch.rand(3), expected)
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def start(self, config: cf.RunConfig) -> None:
+        self.told.append("start")
+
+    def log(self, step: int, values: Any) -> None:
+        self.told.append("log")
+
+    def finish(self, summary: Any) -> None:
+        self.told.append("finish")
+
+
+class Broken(Kept):
+    def start(self, config: cf.RunConfig) -> None:
+        raise OSError("no network\nat all")
+
+
+def test_loggers_may_come_from_a_generator() -> None:
+    kept = [Kept(), Kept()]
+    trained(loggers=(each for each in kept))
+    assert [each.told for each in kept] == [["start", "log", "finish"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("loggers", "line"),
+    [
+        (None, "^loggers takes a list of loggers; got None$"),
+        (5, "^loggers takes a list of loggers; got 5$"),
+        (print, "^loggers takes a list of loggers; got <built-in function print>$"),
+        (Kept(), "^loggers takes a list of loggers; got <"),
+        ([Kept], r"^loggers: Kept is a class: give a logger made of it, such as Kept\(\.\.\.\)$"),
+    ],
+)
+def test_what_is_no_list_of_loggers_is_told(loggers: Any, line: str, runs: Path) -> None:
+    with pytest.raises(ConfigError, match=line):
+        trained(loggers=loggers)
+    assert not runs.exists()
+
+
+def test_a_logger_that_cannot_start_ends_the_run_before_its_folder_is_made(runs: Path) -> None:
+    kept = Kept()
+    with pytest.raises(ClearformerError) as raised:
+        trained(run="a", loggers=[kept, Broken()])
+    assert str(raised.value) == "loggers: Broken cannot start: OSError: no network at all"
+    assert kept.told == ["start", "finish"]
+    assert not (runs / "a" / "config.toml").exists()
+    assert not list(runs.glob("*/checkpoints"))
+    assert trained(run="a").name == "a"
