@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from clearformer.config import Spec, read_toml, resolve, sections_of, whole
+from clearformer.config import Spec, nested, read_toml, resolve, sections_of, slot_variants, whole
 from clearformer.decoding import Text, generate, search, stream, translate
 from clearformer.decoding.inputs import ids_of, text_of, words_of
 from clearformer.device import kept_random_state
@@ -24,11 +24,11 @@ from clearformer.files import user_path
 from clearformer.interop import to_hf
 from clearformer.model import ModelConfig, Transformer
 from clearformer.model import build as build_model
-from clearformer.presets import default_preset, resolve_changes, resolve_settings, resumed_settings
+from clearformer.presets import PRESETS, default_preset, resolve_changes, resolve_settings, resumed_settings
 from clearformer.presets import preset as preset_of_name
 from clearformer.results import Result
 from clearformer.run import Run, from_hf, load
-from clearformer.runs.folders import find_run, name_for, name_of, new_run
+from clearformer.runs.folders import find_run, is_run, name_for, name_of, new_run
 from clearformer.runs.scores import evaluate
 from clearformer.runs.training import RunStart, train_run
 from clearformer.text import Tokenizer, load_tokenizer
@@ -220,20 +220,37 @@ def _settings(**arguments: Any) -> dict[str, Any]:
     return sections_of({name: value for name, value in arguments.items() if value is not None})
 
 
-def build(config: ModelConfig) -> Transformer:
+def build(config: ModelConfig | Mapping[str, Any]) -> Transformer:
     """A model: `model(tokens) -> logits` [B T V] of tokens [B T]; its weights drawn from torch's global generator.
 
     An `nn.Module` with `run_with_cache(tokens)` and `hooked(...)`; a Decoder, an Encoder or an EncoderDecoder by
     `config.family`.
 
+    Args:
+        config: The model's settings, as a ModelConfig or by their names.
+
     Raises:
-        ConfigError: `vocab_size` is not given: only a run takes it from its tokeniser.
+        ConfigError: they are no settings of a model, or `vocab_size` is not given: only a run takes it from its
+            tokeniser.
     """
+    if isinstance(config, Mapping):
+        config = resolve(ModelConfig, nested(config))
+    if not isinstance(config, ModelConfig):
+        raise ConfigError(_no_model(config))
     if config.vocab_size is None:
         raise ConfigError(
             "vocab_size is missing: a model by itself needs it, such as ModelConfig(vocab_size=256)"
         )
     return build_model(config)
+
+
+def _no_model(config: Any) -> str:
+    wanted = "a model is built of a ModelConfig or of settings by their names"
+    if isinstance(config, RunConfig):
+        return f"{wanted}; got the configuration of a run: give the .model of it"
+    if isinstance(config, str) and config in PRESETS:
+        return f"{wanted}; got a preset's name: give cf.preset({config!r}), and the .model of it"
+    return f"{wanted}; got {shown(config)}"
 
 
 def plan(
@@ -294,7 +311,7 @@ class Tokens(Result):
 
 
 def tokenize(
-    text: Text, tokenizer: Run | Tokenizer | Spec | str | PathLike[str] = "byte", **settings: Any
+    text: Text, tokenizer: Run | RunConfig | Tokenizer | Spec | str | PathLike[str] = "byte", **settings: Any
 ) -> Tokens:
     """Cut a text into tokens.
 
@@ -304,7 +321,7 @@ def tokenize(
     Args:
         text: A text, or ids, which are shown with their labels.
         tokenizer: A run's or a tokeniser itself; a `tokenizer.json`; or a kind (`char`, `byte`, `bpe`, ...) or its
-            spec, which is then trained on the text.
+            spec, or a configuration that has one, which is then trained on the text.
         **settings: Of the kind, such as `vocab_size`.
 
     Raises:
@@ -327,10 +344,26 @@ def _tokenizer(tokenizer: Any, settings: Mapping[str, Any], text: str | Sequence
         return tokenizer.tokenizer if isinstance(tokenizer, Run) else tokenizer
     if isinstance(tokenizer, PathLike) or (isinstance(tokenizer, str) and tokenizer.endswith(".json")):
         return load_tokenizer(user_path(Path(tokenizer)))
-    if isinstance(tokenizer, Spec):
-        spec: Any = tokenizer.replace(**settings)
-    else:
-        spec = resolve(RunConfig, {"tokenizer": {"kind": tokenizer, **settings}}).tokenizer
+    spec = _tokenizer_spec(tokenizer, settings)
     if not isinstance(text, str):
         raise UserError("ids are tokens already; give the run or the tokenizer that they are of")
     return spec.train([text])
+
+
+def _tokenizer_spec(tokenizer: Any, settings: Mapping[str, Any]) -> Any:
+    """The spec of a kind of tokeniser, with settings laid over it."""
+    if isinstance(tokenizer, RunConfig):
+        tokenizer = tokenizer.tokenizer
+    kinds = slot_variants(RunConfig.model_fields["tokenizer"])
+    if isinstance(tokenizer, Spec) and isinstance(tokenizer, tuple(kinds.values())):
+        return tokenizer.replace(**settings)
+    if not isinstance(tokenizer, str):
+        raise ConfigError(
+            f"a tokenizer is a kind ({', '.join(kinds)}) or its spec, a run's, or a tokenizer.json; got "
+            f"{type(tokenizer).__name__ if isinstance(tokenizer, Spec) else shown(tokenizer)}"
+        )
+    if tokenizer not in kinds and is_run(tokenizer):
+        raise ConfigError(
+            f"{shown(tokenizer)} is a run: give cf.load({tokenizer!r}), whose tokenizer cuts the text"
+        )
+    return resolve(RunConfig, {"tokenizer": {"kind": tokenizer, **settings}}).tokenizer

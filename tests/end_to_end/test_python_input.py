@@ -302,3 +302,52 @@ def test_a_logger_that_cannot_start_ends_the_run_before_its_folder_is_made(runs:
     assert not (runs / "a" / "config.toml").exists()
     assert not list(runs.glob("*/checkpoints"))
     assert trained(run="a").name == "a"
+
+
+# --- models and tokens by themselves ----------------------------------------------------------------------
+
+
+def test_a_model_is_built_of_settings_by_their_names() -> None:
+    assert cf.build({"vocab_size": 5, "attention.n_heads": 2, **SMALL}).config == cf.ModelConfig(
+        vocab_size=5, **SMALL
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ("quick", r"got a preset's name: give cf\.preset\('quick'\), and the \.model of it$"),
+        (cf.preset("quick"), r"got the configuration of a run: give the \.model of it$"),
+        (5, "^a model is built of a ModelConfig or of settings by their names; got 5$"),
+        ({3: 4}, "^a setting's name is text; got 3$"),
+        ({"d_modell": 4}, "did you mean 'd_model'"),
+    ],
+)
+def test_what_no_model_is_built_of_is_told(config: Any, line: str) -> None:
+    with pytest.raises(ConfigError, match=line) as raised:
+        cf.build(config)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_text_is_cut_as_a_configuration_says() -> None:
+    config = cf.preset("quick", tokenizer={"kind": "bpe", "vocab_size": 258})
+    cut = cf.tokenize("low lower", config)
+    assert cut.tokenizer.kind == "bpe"
+    assert cut.ids.tolist() == cf.tokenize("low lower", "bpe", vocab_size=258).ids.tolist()
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "line"),
+    [
+        (cf.ModelConfig(), r"^a tokenizer is a kind \(char, .*\) or its spec.*; got ModelConfig$"),
+        (5, "^a tokenizer is a kind .*; got 5$"),
+        (None, "^a tokenizer is a kind .*; got None$"),
+        ("dec", r"^'dec' is a run: give cf\.load\('dec'\), whose tokenizer cuts the text$"),
+        ("nothing", r"^tokenizer\.kind is one of "),
+    ],
+)
+def test_what_cuts_no_text_is_told(tokenizer: Any, line: str) -> None:
+    byte_run().save("dec")
+    with pytest.raises(ConfigError, match=line) as raised:
+        cf.tokenize("a", tokenizer)
+    assert "\n" not in str(raised.value)

@@ -109,6 +109,15 @@ def find_run(name_or_path: str | Path) -> RunFolder:
     raise RunError(f"there is no run {name!r}: no config.toml in {runs_folder() / name}{hint}")
 
 
+def is_run(name_or_path: str) -> bool:
+    """Whether there is a run of that name or in that folder."""
+    try:
+        find_run(name_or_path)
+    except RunError:
+        return False
+    return True
+
+
 def folder_of(run: RunLike) -> RunFolder | None:
     """Where a run is kept; None for a model that is kept nowhere."""
     try:
