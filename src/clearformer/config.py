@@ -338,7 +338,7 @@ def _check_key(key: Any) -> None:
 
 
 def _section(key: str, name: str, value: Any) -> Mapping[str, Any]:
-    """What stands for a section or slot of which `key` is to be set as well."""
+    """The settings of a section or slot of which `key` is to be set as well."""
     if isinstance(value, Spec):
         return whole(value)
     if isinstance(value, str):

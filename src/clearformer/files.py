@@ -34,7 +34,10 @@ def user_path(name: str | os.PathLike[str]) -> Path:
 
 def short_path(path: Path) -> Path:
     """A path for a message: from the current directory, where it lies below it."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:  # the current directory is gone
+        return path
     return path.relative_to(here) if path != here and path.is_relative_to(here) else path
 
 
