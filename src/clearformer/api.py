@@ -5,7 +5,7 @@ and `{"train.lr": 3e-4}` is short for `{"train": {"lr": 3e-4}}`. What is wrong w
 line.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -14,20 +14,21 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from clearformer.config import Spec, explicit, nested, read_toml, resolve
+from clearformer.config import Spec, nested, read_toml, resolve, sections_of, slot_variants, whole
 from clearformer.decoding import Text, generate, search, stream, translate
 from clearformer.decoding.inputs import ids_of, text_of, words_of
+from clearformer.device import kept_random_state
 from clearformer.errors import ConfigError, Interrupted, RunError, UserError, shown
 from clearformer.evaluation.classes.scores import classify
 from clearformer.files import user_path
 from clearformer.interop import to_hf
 from clearformer.model import ModelConfig, Transformer
 from clearformer.model import build as build_model
-from clearformer.presets import default_preset, resolve_changes, resolve_settings, resumed_settings
+from clearformer.presets import PRESETS, default_preset, resolve_changes, resolve_settings, resumed_settings
 from clearformer.presets import preset as preset_of_name
 from clearformer.results import Result
 from clearformer.run import Run, from_hf, load
-from clearformer.runs.folders import find_run, name_for, name_of, new_run
+from clearformer.runs.folders import find_run, is_run, name_for, name_of, new_run
 from clearformer.runs.scores import evaluate
 from clearformer.runs.training import RunStart, train_run
 from clearformer.text import Tokenizer, load_tokenizer
@@ -36,7 +37,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.plan import Plan
 from clearformer.training.processes import is_main_process
 from clearformer.training.reporting.console import reporter_here
-from clearformer.training.reporting.loggers import Logger, LoggingReporter, check_logger
+from clearformer.training.reporting.loggers import Logger, LoggingReporter, checked_loggers
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.folder import RunFolder
 
@@ -79,7 +80,7 @@ def train(
     train: Section = None,
     resume: bool = False,
     quiet: bool = False,
-    loggers: Sequence[Logger] = (),
+    loggers: Iterable[Logger] = (),
     **overrides: Any,
 ) -> Run:
     """Train a model, and keep everything in the folder of a run: `clearformer train` in Python.
@@ -107,18 +108,19 @@ def train(
         DataError, TokenizerError: the data cannot be used.
         RunError: the name is taken, or there is no such run to go on with.
         Interrupted: a signal came; everything so far is kept.
+        ClearformerError: a logger cannot start; nothing is made.
         NonFiniteError, DiskError, DeviceError, CheckpointError, RunInUseError: see `training.loop.train`.
     """
-    for logger in loggers:
-        check_logger(logger)
+    chosen = checked_loggers(loggers)
     settings = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
-    start = _resumed(run, config, settings) if resume else _new(run, config, settings)
-    reporter = Reporter() if quiet or not is_main_process() else reporter_here()
-    try:
-        result = train_run(start, LoggingReporter(reporter, loggers))
-    except Interrupted as interrupted:
-        way_on = f"cf.train(run={name_of(start.folder)!r}, resume=True)"
-        raise Interrupted(f"{interrupted}; go on by: {way_on}", interrupted.signal_number) from None
+    with kept_random_state():
+        start = _resumed(run, config, settings) if resume else _new(run, config, settings)
+        reporter = Reporter() if quiet or not is_main_process() else reporter_here()
+        try:
+            result = train_run(start, LoggingReporter(reporter, chosen))
+        except Interrupted as interrupted:
+            way_on = f"cf.train(run={name_of(start.folder)!r}, resume=True)"
+            raise Interrupted(f"{interrupted}; go on by: {way_on}", interrupted.signal_number) from None
     trained_config = start.folder.read_config()  # in which nothing is left open
     return Run(
         result.model.eval(),
@@ -134,7 +136,8 @@ def _new(run: str | None, config: Config, settings: Mapping[str, Any]) -> RunSta
         _new_folder(run)  # before `auto` measures the machine
     name, resolved_config = resolved(config, settings)
     folder = _new_folder(run) if run is not None else new_run(name_for(name, resolved_config))
-    return RunStart(resolved_config, folder, resume=False, is_named=run is not None)
+    preset = None if isinstance(config, RunConfig) else name
+    return RunStart(resolved_config, folder, resume=False, is_named=run is not None, preset=preset)
 
 
 def _resumed(run: str | None, config: Config, settings: Mapping[str, Any]) -> RunStart:
@@ -197,9 +200,9 @@ def _begin_with(config: Config) -> tuple[str | None, list[dict[str, Any]]]:
     if config is None:
         return None, []
     if isinstance(config, RunConfig):
-        return None, [explicit(config)]
+        return None, [whole(config)]
     if isinstance(config, Mapping):
-        return None, [nested(config)]
+        return None, [sections_of(config)]
     if isinstance(config, str) and not config.endswith(".toml"):
         return config, []
     if isinstance(config, str | PathLike):
@@ -210,27 +213,44 @@ def _begin_with(config: Config) -> tuple[str | None, list[dict[str, Any]]]:
 
 
 def _settings(**arguments: Any) -> dict[str, Any]:
-    """The arguments that are not None, with specs as settings too, so that others can be laid over them."""
-    sections = {name: value for name, value in arguments.items() if value is not None}
-    return nested(
-        {name: explicit(value) if isinstance(value, Spec) else value for name, value in sections.items()}
-    )
+    """The arguments that are not None, as settings.
+
+    A spec stands for all of its settings: nothing of the section that it is laid over stays.
+    """
+    return sections_of({name: value for name, value in arguments.items() if value is not None})
 
 
-def build(config: ModelConfig) -> Transformer:
+def build(config: ModelConfig | Mapping[str, Any]) -> Transformer:
     """A model: `model(tokens) -> logits` [B T V] of tokens [B T]; its weights drawn from torch's global generator.
 
     An `nn.Module` with `run_with_cache(tokens)` and `hooked(...)`; a Decoder, an Encoder or an EncoderDecoder by
     `config.family`.
 
+    Args:
+        config: The model's settings, as a ModelConfig or by their names.
+
     Raises:
-        ConfigError: `vocab_size` is not given: only a run takes it from its tokeniser.
+        ConfigError: they are no settings of a model, or `vocab_size` is not given: only a run takes it from its
+            tokeniser.
     """
+    if isinstance(config, Mapping):
+        config = resolve(ModelConfig, nested(config))
+    if not isinstance(config, ModelConfig):
+        raise ConfigError(_no_model(config))
     if config.vocab_size is None:
         raise ConfigError(
             "vocab_size is missing: a model by itself needs it, such as ModelConfig(vocab_size=256)"
         )
     return build_model(config)
+
+
+def _no_model(config: Any) -> str:
+    wanted = "a model is built of a ModelConfig or of settings by their names"
+    if isinstance(config, RunConfig):
+        return f"{wanted}; got the configuration of a run: give the .model of it"
+    if isinstance(config, str) and config in PRESETS:
+        return f"{wanted}; got a preset's name: give cf.preset({config!r}), and the .model of it"
+    return f"{wanted}; got {shown(config)}"
 
 
 def plan(
@@ -291,7 +311,7 @@ class Tokens(Result):
 
 
 def tokenize(
-    text: Text, tokenizer: Run | Tokenizer | Spec | str | PathLike[str] = "byte", **settings: Any
+    text: Text, tokenizer: Run | RunConfig | Tokenizer | Spec | str | PathLike[str] = "byte", **settings: Any
 ) -> Tokens:
     """Cut a text into tokens.
 
@@ -301,7 +321,7 @@ def tokenize(
     Args:
         text: A text, or ids, which are shown with their labels.
         tokenizer: A run's or a tokeniser itself; a `tokenizer.json`; or a kind (`char`, `byte`, `bpe`, ...) or its
-            spec, which is then trained on the text.
+            spec, or a configuration that has one, which is then trained on the text.
         **settings: Of the kind, such as `vocab_size`.
 
     Raises:
@@ -324,10 +344,26 @@ def _tokenizer(tokenizer: Any, settings: Mapping[str, Any], text: str | Sequence
         return tokenizer.tokenizer if isinstance(tokenizer, Run) else tokenizer
     if isinstance(tokenizer, PathLike) or (isinstance(tokenizer, str) and tokenizer.endswith(".json")):
         return load_tokenizer(user_path(Path(tokenizer)))
-    if isinstance(tokenizer, Spec):
-        spec: Any = tokenizer.replace(**settings)
-    else:
-        spec = resolve(RunConfig, {"tokenizer": {"kind": tokenizer, **settings}}).tokenizer
+    spec = _tokenizer_spec(tokenizer, settings)
     if not isinstance(text, str):
         raise UserError("ids are tokens already; give the run or the tokenizer that they are of")
     return spec.train([text])
+
+
+def _tokenizer_spec(tokenizer: Any, settings: Mapping[str, Any]) -> Any:
+    """The spec of a kind of tokeniser, with settings laid over it."""
+    if isinstance(tokenizer, RunConfig):
+        tokenizer = tokenizer.tokenizer
+    kinds = slot_variants(RunConfig.model_fields["tokenizer"])
+    if isinstance(tokenizer, Spec) and isinstance(tokenizer, tuple(kinds.values())):
+        return tokenizer.replace(**settings)
+    if not isinstance(tokenizer, str):
+        raise ConfigError(
+            f"a tokenizer is a kind ({', '.join(kinds)}) or its spec, a run's, or a tokenizer.json; got "
+            f"{type(tokenizer).__name__ if isinstance(tokenizer, Spec) else shown(tokenizer)}"
+        )
+    if tokenizer not in kinds and is_run(tokenizer):
+        raise ConfigError(
+            f"{shown(tokenizer)} is a run: give cf.load({tokenizer!r}), whose tokenizer cuts the text"
+        )
+    return resolve(RunConfig, {"tokenizer": {"kind": tokenizer, **settings}}).tokenizer

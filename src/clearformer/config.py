@@ -8,6 +8,7 @@ Python takes what the command line takes, and fails with the same line: `ModelCo
 `ModelConfig(attention={"n_heads": 8})`, `RunConfig(**{"train.lr": 3e-4})`.
 """
 
+import os
 import re
 import tomllib
 import types
@@ -89,7 +90,13 @@ class _SpecType(type(BaseModel)):
 
     if not TYPE_CHECKING:  # a type checker goes by the fields
 
-        def __call__(cls, **settings: Any) -> Any:
+        def __call__(cls, *unnamed: Any, **settings: Any) -> Any:
+            if unnamed:
+                example = next((name for name in cls.model_fields if name != "kind"), None)
+                hint = f", such as {cls.__name__}({example}=...)" if example else ""
+                raise ConfigError(
+                    f"{cls.__name__} takes settings by their names{hint}; got {shown(unnamed[0])}"
+                )
             try:
                 return super().__call__(**merge(cls, {}, nested(settings)))
             except ValidationError as error:
@@ -121,6 +128,11 @@ class Spec(BaseModel, metaclass=_SpecType):
                 if key not in cls.model_fields:
                     raise unknown_key(cls, str(key), prefix="")
         return data
+
+    if not TYPE_CHECKING:  # a type checker knows that a spec is frozen
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            raise ConfigError(f"settings are frozen; use cfg.replace({name}={shown(value)})")
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed, checked like a new one."""
@@ -192,6 +204,15 @@ def explicit(spec: Spec, default: Any = None) -> dict[str, Any]:
             or (name in spec.model_fields_set and value != field.default)
         ):
             settings[name] = value
+    return settings
+
+
+def whole(spec: Spec) -> dict[str, Any]:
+    """All settings of a spec, those left to their defaults too: laid over others, they leave nothing of them."""
+    settings: dict[str, Any] = {}
+    for name in type(spec).model_fields:
+        value = getattr(spec, name)
+        settings[name] = whole(value) if isinstance(value, Spec) else NONE if value is None else value
     return settings
 
 
@@ -280,22 +301,70 @@ def _settings(old: Any) -> Mapping[str, Any]:
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings in which `{"train.lr": 1}` stands for `{"train": {"lr": 1}}`; of two for one key the later wins."""
+    """Settings in which `{"train.lr": 1}` stands for `{"train": {"lr": 1}}`; of two for one key the later wins.
+
+    Raises:
+        ConfigError: a name is no text or has an empty part, or a key is set of what is no section.
+    """
     result: dict[str, Any] = {}
     for key, value in settings.items():
+        _check_key(key)
         first, dot, rest = key.partition(".")
         if dot:
-            value, before = nested({rest: value}), result.get(first)
-            value = _joined(before, value) if isinstance(before, Mapping) else value
-        elif isinstance(value, Mapping):
-            value = nested(value)
-        result[first] = value
+            result[first] = _joined(_section(key, first, result.get(first, {})), nested({rest: value}))
+        elif isinstance(value, Mapping) and isinstance(before := result.get(first), Mapping):
+            result[first] = _joined(before, nested(value))
+        else:
+            result[first] = _plain(value)
     return result
 
 
+def sections_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, of a whole configuration: a spec for a section stands for all of its settings.
+
+    Raises:
+        ConfigError: see `nested`.
+    """
+    return {
+        name: whole(value) if isinstance(value, Spec) else value for name, value in nested(settings).items()
+    }
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, str):
+        raise ConfigError(f"a setting's name is text; got {shown(key)}")
+    if not all(key.split(".")):
+        raise ConfigError(f"the key {shown(key)} has an empty part: write it as train.lr")
+
+
+def _section(key: str, name: str, value: Any) -> Mapping[str, Any]:
+    """The settings of a section or slot of which `key` is to be set as well."""
+    if isinstance(value, Spec):
+        return whole(value)
+    if isinstance(value, str):
+        return {"kind": value}
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"{name} is given as {shown(value)}, of which {key} cannot be set: leave one of them out"
+        )
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """A value as the command line has it: sections of plain names, paths as text."""
+    if isinstance(value, Mapping):
+        return nested(value)
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 def _joined(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    both = {key for key in before if isinstance(before[key], Mapping) and isinstance(after.get(key), Mapping)}
-    return {**before, **after} | {key: _joined(before[key], after[key]) for key in both}
+    """Settings with later ones laid over them, section by section."""
+    joined = dict(before)
+    for key, value in after.items():
+        old = joined.get(key)
+        lies_over = isinstance(value, Mapping) and isinstance(old, Mapping | Spec)
+        joined[key] = _joined(_section(key, key, old), value) if lies_over else value
+    return joined
 
 
 def _allows(value_type: type, annotation: Any) -> bool:

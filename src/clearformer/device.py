@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from clearformer.errors import ConfigError, DeviceError, did_you_mean
+from clearformer.errors import ConfigError, DeviceError, did_you_mean, shown
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +33,21 @@ REPEATABLE = (":4096:8", ":16:8")
 """The values that `WORKSPACE` may have where cuBLAS's products are to be the same every time."""
 
 
-def resolve_device(name: str, key: str = "train.device") -> torch.device:
+def resolve_device(name: str | torch.device, key: str = "train.device") -> torch.device:
     """A device by its name, or the best there is for `auto`.
 
     Args:
-        name: `auto`, `cpu`, `cuda`, `mps`, or one GPU of several: `cuda:1`. Upper and lower case are the same.
+        name: `auto`, `cpu`, `cuda`, `mps`, or one GPU of several: `cuda:1`, in upper or lower case; or torch's.
         key: The setting or the option that gave the name, for the message.
 
     Raises:
         ConfigError: there is no such device here.
     """
-    available, device = devices_here(), name.strip().lower()
+    available = devices_here()
+    name = str(name) if isinstance(name, torch.device) else name
+    if not isinstance(name, str):
+        raise ConfigError(f"{key}: {shown(name)} is no device; this machine has {', '.join(available)}")
+    device = name.strip().lower()
     if device == "auto":
         device = available[0]
     if device in available:
@@ -220,6 +224,22 @@ def seed_kernels(device: torch.device, seed: int) -> None:
         torch.default_generator.manual_seed(seed)
     else:
         torch.manual_seed(seed)
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Leave torch's global generators as they were before the `with` block: the processor's and the devices' in use."""
+    of_cpu = torch.get_rng_state()
+    of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    of_mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    try:
+        yield
+    finally:
+        torch.set_rng_state(of_cpu)
+        if of_gpus is not None:
+            torch.cuda.set_rng_state_all(of_gpus)
+        if of_mps is not None:
+            torch.mps.set_rng_state(of_mps)
 
 
 @contextmanager

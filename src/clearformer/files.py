@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from clearformer.errors import DiskError
+from clearformer.errors import DiskError, UserError, shown
 
 UNFINISHED = ".unfinished-"
 UNFINISHED_KEPT_SECONDS = 24 * 3600
@@ -19,9 +19,26 @@ UNFINISHED_KEPT_SECONDS = 24 * 3600
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def user_path(name: str | Path) -> Path:
-    """A path as a user wrote it, `~` for home; the home of nobody known stays as it is written."""
+def user_path(name: str | os.PathLike[str]) -> Path:
+    """A path as a user wrote it, `~` for home; the home of nobody known stays as it is written.
+
+    Raises:
+        UserError: it is no path, or empty.
+    """
+    if not isinstance(name, str | os.PathLike):
+        raise UserError(f"a path is wanted; got {shown(name)}")
+    if not os.fspath(name):
+        raise UserError("a path is wanted, and nothing is given (is a variable of the shell unset?)")
     return Path(os.path.expanduser(name))  # noqa: PTH111 (pathlib's raises where there is no such home)
+
+
+def short_path(path: Path) -> Path:
+    """A path for a message: from the current directory, where it lies below it."""
+    try:
+        here = Path.cwd()
+    except OSError:  # the current directory is gone
+        return path
+    return path.relative_to(here) if path != here and path.is_relative_to(here) else path
 
 
 def whole_path(name: str | Path) -> Path:

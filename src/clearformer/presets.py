@@ -7,7 +7,7 @@ from typing import Any
 from clearformer.auto import auto, auto_for
 from clearformer.config import NONE, explicit, parse_override, read_toml, resolve
 from clearformer.data import BUILT_IN_BY_KIND, LabelledData, PairsData, TextData, kind_of
-from clearformer.errors import ConfigError, did_you_mean, shortened
+from clearformer.errors import ConfigError, did_you_mean, shortened, shown
 from clearformer.files import user_path
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
@@ -320,6 +320,8 @@ def preset(name: str) -> RunConfig:
     Raises:
         ConfigError: there is none (with the nearest name).
     """
+    if not isinstance(name, str):
+        raise ConfigError(f"a preset is given by its name; got {shown(name)}; there are {', '.join(PRESETS)}")
     if name not in PRESETS:
         hint = did_you_mean(name, PRESETS)
         raise ConfigError(
@@ -447,7 +449,9 @@ def resumed_settings(folder: RunFolder, name: str | None, given: list[dict[str, 
 
 
 def preset_of(folder: RunFolder) -> str | None:
-    """The preset by which a run began, as far as the command in its env.json says."""
+    """The preset by which a run began, as far as its env.json says: by name, or in an older one by the command."""
+    if (recorded := folder.preset()) is not None:
+        return recorded if recorded in PRESETS else None
     return next((word for word in folder.command()[1:] if word in PRESETS), None)
 
 

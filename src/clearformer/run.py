@@ -2,23 +2,25 @@
 
 from functools import cached_property
 from html import escape
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from clearformer.decoding import generate, search, stream, translate
-from clearformer.errors import ClearformerError, RunError, UserError
+from clearformer.errors import ClearformerError, RunError, UserError, count, shown
 from clearformer.evaluation.classes.scores import classify
 from clearformer.files import user_path
 from clearformer.interop import from_hf as import_hf
 from clearformer.interop import to_hf
 from clearformer.interop.mapping.matching import ArchitectureMatch
 from clearformer.model import Transformer
-from clearformer.runs.folders import Loaded, name_of, new_run, read_run, run_config, write_run
+from clearformer.runs.folders import UNKEPT, Loaded, name_of, new_run, read_run, run_config, write_run
 from clearformer.runs.scores import evaluate
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
+from clearformer.training.setup import LEFT_OPEN, as_written, differences
 from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.store.state import weights_of
 
@@ -53,18 +55,26 @@ class Run:
         Args:
             model: Made by `build`.
             tokenizer: Of this package, made by `tokenize` or by a tokeniser's spec.
-            config: The settings; where not given, those with which the model's task begins.
+            config: The settings, whose `model` is the model's; where not given, those with which its task begins.
             folder: Where it is kept, if anywhere.
             step: How many steps it was trained for.
-            labels: The names of its classes, where it classifies.
+            labels: The names of its classes, where it classifies and no config is given.
 
         Raises:
-            UserError: one of the two is of another type, or the tokeniser has tokens that the model does not.
+            UserError: one of them is of another type, the tokeniser has tokens that the model does not, or the config
+                or the labels are not the model's.
         """
         check_fit(model, tokenizer)
+        check_place(folder, step)
+        if labels is not None:
+            check_labels(labels, model, config)
         self.model, self.tokenizer, self.step = model, tokenizer, step
-        self.config = run_config(model.config, labels, tokenizer.kind) if config is None else config
-        self._folder = folder
+        if config is None:
+            self.config = run_config(model.config, labels, tokenizer.kind)
+        else:
+            self.config = fitted_config(config, model)
+        # Absolute: it must stay the same run's where the current directory changes.
+        self._folder = None if folder is None else RunFolder(folder.path.absolute())
         self._has_own_weights = True  # and not a mean of several checkpoints
 
     generate = generate
@@ -77,12 +87,14 @@ class Run:
     def export(self, target: str | Path) -> ArchitectureMatch:
         """Write the model as a folder that transformers loads, or as one file for llama.cpp (`NAME.gguf`).
 
+        The model as it is now, whether the run is kept in a folder or not.
+
         Raises:
             ConfigError: the model is no architecture of theirs; the settings that differ from the nearest are named.
             RunError: there is something in the target already.
             DiskError: it cannot be written.
         """
-        if str(target).endswith(".gguf"):
+        if str(target).lower().endswith(".gguf"):
             from clearformer.interop.gguf import to_gguf
 
             return to_gguf(self, target)
@@ -120,8 +132,8 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Its name or path, by which `load` finds it; "model" where it is kept nowhere."""
-        return "model" if self._folder is None else name_of(self._folder)
+        """Its name or path, by which `load` finds it; `UNKEPT` where it is kept nowhere."""
+        return UNKEPT if self._folder is None else name_of(self._folder)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -191,12 +203,58 @@ def check_fit(model: Any, tokenizer: Any) -> None:
         )
 
 
+def check_place(folder: Any, step: Any) -> None:
+    """Raise UserError where a run's folder or its step is none."""
+    if folder is not None and not isinstance(folder, RunFolder):
+        raise UserError(
+            f"folder: a run's RunFolder is wanted (run.save(NAME) makes one); got {shown(folder)}"
+        )
+    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+        raise UserError(f"step takes a whole number of 0 or more; got {shown(step)}")
+
+
+def check_labels(labels: Any, model: Transformer, config: RunConfig | None) -> None:
+    """Raise UserError where names are not those of a model's classes."""
+    n_classes = model.config.n_classes
+    if config is not None:
+        raise UserError(
+            "labels: a config is given, which names the classes itself (data.labels); leave one out"
+        )
+    if n_classes is None:
+        raise UserError("labels: the model has no classes (n_classes); leave them out")
+    if not isinstance(labels, tuple | list) or not all(isinstance(label, str) for label in labels):
+        raise UserError(f"labels takes the names of the classes; got {shown(labels)}")
+    if len(labels) != n_classes:
+        raise UserError(
+            f"labels: {count(len(labels), 'name')}, and the model has {n_classes} classes (n_classes)"
+        )
+
+
+def fitted_config(config: Any, model: Transformer) -> RunConfig:
+    """The settings of a run with its model's own in place of those that are left open.
+
+    Raises:
+        UserError: they are no settings of a run, or those of another model; the first that differs is named.
+    """
+    if not isinstance(config, RunConfig):
+        raise UserError(f"a run's config is a RunConfig, such as cf.preset(...); got {shown(config)}")
+    for key, given, own in differences(config.model, model.config, "model."):
+        if not (key in LEFT_OPEN and given == LEFT_OPEN[key]):
+            raise UserError(
+                f"config.{key} is {as_written(given)}, and the model's is {as_written(own)}: give its own by "
+                "config.replace(model=model.config)"
+            )
+    return config if config.model == model.config else config.replace(model=model.config)
+
+
 def folder_for(name_or_path: str | Path) -> Path:
     """Where a run of a name or path is to be kept.
 
     Raises:
         RunError: there is something already, or the name is none.
     """
+    if not isinstance(name_or_path, str | PathLike):
+        raise RunError(f"a run is kept under a name or in a folder; got {shown(name_or_path)}")
     if isinstance(name_or_path, str) and "/" not in name_or_path and "\\" not in name_or_path:
         return new_run(name_or_path, "name", "choose another name, or delete it").path
     path = user_path(name_or_path)
@@ -205,7 +263,12 @@ def folder_for(name_or_path: str | Path) -> Path:
     return path
 
 
-def load(name_or_path: str | Path, checkpoint: str = "latest", device: str = "auto", average: int = 1) -> Run:
+def load(
+    name_or_path: str | Path,
+    checkpoint: str | int = "latest",
+    device: str | torch.device = "auto",
+    average: int = 1,
+) -> Run:
     """Open a run: its model in evaluation mode, its tokeniser and its configuration.
 
     Args:

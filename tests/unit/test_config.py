@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import Field, PositiveFloat, PositiveInt
 from pydantic.fields import FieldInfo
 
 from clearformer.config import (
@@ -17,11 +17,13 @@ from clearformer.config import (
     Spec,
     explicit,
     merge,
+    nested,
     parse_override,
     read_toml,
     resolve,
     slot_variants,
     to_toml,
+    whole,
 )
 from clearformer.errors import ConfigError
 from clearformer.model import ModelConfig
@@ -307,8 +309,12 @@ def test_a_spec_made_in_python_is_checked_too() -> None:
         Cosine.model_validate({"warmpu": 3})
     with pytest.raises(ConfigError, match="finite"):
         Train(lr=math.nan)
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises(ConfigError, match=r"^settings are frozen; use cfg\.replace\(lr=3\)$"):
         Train().lr = 3  # type: ignore[misc]
+    with pytest.raises(
+        ConfigError, match=r"^Train takes settings by their names, such as Train\(lr=\.\.\.\); got 5$"
+    ):
+        Train(5)  # type: ignore[call-arg]
 
 
 def test_merge_says_the_whole_path_from_where_it_began() -> None:
@@ -472,3 +478,43 @@ def test_a_slot_set_to_its_kinds_own_default_is_explicit_too(attention: MultiHea
     """One head, where a model has four of them unless told otherwise."""
     config = ModelConfig(attention=attention)
     assert resolve(ModelConfig, explicit(config)) == config
+
+
+@settings(max_examples=100, deadline=None)
+@given(below=settings_of(Run), above=settings_of(Run))
+def test_a_whole_spec_leaves_nothing_of_what_it_is_laid_over(
+    below: dict[str, Any], above: dict[str, Any]
+) -> None:
+    run = Run(**above)
+    assert resolve(Run, explicit(Run(**below)), whole(run)) == run
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (
+            {"train": 3, "train.lr": 1},
+            "train is given as 3, of which train.lr cannot be set: leave one of them out",
+        ),
+        ({"train..lr": 1}, "the key 'train..lr' has an empty part: write it as train.lr"),
+        ({"train": {3: 4}}, "a setting's name is text; got 3"),
+    ],
+)
+def test_names_that_are_none_are_told(given: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        nested(given)
+    assert str(raised.value) == line
+
+
+def test_later_settings_lie_over_earlier_ones_and_over_specs() -> None:
+    assert nested({"train.lr": 1, "train": {"steps": 2}}) == {"train": {"lr": 1, "steps": 2}}
+    assert nested({"train": {"lr": 1}, "train.lr": 2}) == {"train": {"lr": 2}}
+    assert nested({"schedule": "cosine", "schedule.final": 2}) == {"schedule": {"kind": "cosine", "final": 2}}
+    config = Run(**{"train": Train(lr=0.5, steps=3), "train.steps": 4})
+    assert (config.train.lr, config.train.steps) == (0.5, 4)
+    inner = nested({"train": {"schedule": Cosine(final=0.5)}, "train.schedule.warmup": 7})
+    assert Run(**inner).train.schedule == Cosine(final=0.5, warmup=7)
+
+
+def test_a_path_is_text_among_settings() -> None:
+    assert nested({"data": {"path": Path("a") / "b"}}) == {"data": {"path": str(Path("a") / "b")}}

@@ -1,10 +1,12 @@
 """Paths as users write them (`clearformer.files`); what they name is tested where it is read."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from clearformer.files import data_folder, is_file, user_path, whole_path
+from clearformer.errors import UserError
+from clearformer.files import data_folder, is_file, short_path, user_path, whole_path
 
 
 def test_home_is_meant_by_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -12,6 +14,28 @@ def test_home_is_meant_by_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert user_path("~/a") == tmp_path / "a"
     assert user_path("~nobody-of-this-name/a") == Path("~nobody-of-this-name/a")
     assert user_path("a/~") == Path("a/~")
+
+
+@pytest.mark.parametrize("given", [None, 5, b"a", ""])
+def test_what_is_no_path_is_told(given: Any) -> None:
+    with pytest.raises(UserError, match=r"^a path is wanted"):
+        user_path(given)
+
+
+def test_a_path_is_shown_from_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert short_path(here / "runs" / "a") == Path("runs/a")
+    assert short_path(Path("runs/a")) == Path("runs/a")
+    for elsewhere in (tmp_path / "other", here):
+        assert short_path(elsewhere) == elsewhere
+
+    def gone() -> Path:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "cwd", gone)
+    assert short_path(here / "a") == here / "a"
 
 
 def test_a_whole_path_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from clearformer.interop.mapping.matching import ArchitectureMatch, match_archit
 from clearformer.interop.reading import CONFIG
 from clearformer.interop.tokenizers.folder import tokenizer_documents
 from clearformer.interop.writing import SpecialIds, write_json, write_model
-from clearformer.runs.folders import RunLike, read_run
+from clearformer.runs.folders import UNKEPT, RunLike, folder_of, read_run
 from clearformer.training.store.checkpoint import MODEL, read_progress, step_folder
 from clearformer.training.store.folder import read_metrics
 from clearformer.training.store.state import weights_of
@@ -76,20 +76,31 @@ def _write(run: RunLike, fitted: ArchitectureMatch, folder: Path) -> None:
     for name, document in tokenizer_documents(tokenizer, model).items():
         write_json(folder / name, document)
     n_parameters = sum(parameter.numel() for parameter in run.model.parameters())
-    card = model_card(run.folder.path.name, fitted, run.config, n_parameters, run.step, held_out_of(run))
+    kept = folder_of(run)
+    card = model_card(
+        UNKEPT if kept is None else kept.path.name,
+        fitted,
+        run.config,
+        n_parameters,
+        run.step,
+        held_out_of(run),
+    )
     (folder / CARD).write_text(card, encoding="utf-8")
 
 
 def held_out_of(run: RunLike) -> HeldOut | None:
     """The loss of a run's model on held-out data: what metrics.jsonl says of its step, or else its checkpoint.
 
-    None where neither does, or where the model is not as it was in training (a mean of checkpoints, or trained on by
-    other means).
+    None where neither does, where the run is kept nowhere, or where the model is not as it was in training (a mean of
+    checkpoints, or trained on by other means).
     """
-    checkpoint = step_folder(run.folder.checkpoints, run.step)
+    folder = folder_of(run)
+    if folder is None:
+        return None
+    checkpoint = step_folder(folder.checkpoints, run.step)
     if not _same_weights(checkpoint / MODEL, weights_of(run.model)):
         return None
-    for line in read_metrics(run.folder.metrics_file):
+    for line in read_metrics(folder.metrics_file):
         if line["step"] == run.step and line.get("val_loss") is not None:
             return HeldOut(line["val_loss"], line.get("val_share"))
     loss = read_progress(checkpoint).val_loss

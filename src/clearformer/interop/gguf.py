@@ -18,7 +18,7 @@ from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
 from clearformer.model.positions import RoPE
-from clearformer.runs.folders import RunLike, read_run
+from clearformer.runs.folders import UNKEPT, RunLike, folder_of, read_run
 from clearformer.text import BPETokenizer, Tokenizer
 from clearformer.training.store.state import weights_of
 
@@ -149,8 +149,10 @@ def to_gguf(
         run = read_run(run, checkpoint, device="cpu")
     fitted, vocabulary = match_architecture(run.config.model), vocabulary_of(run.tokenizer)
     kind_of(fitted)
+    kept = folder_of(run)
+    name = UNKEPT if kept is None else kept.path.name
     with file_made_whole(target) as unfinished:
-        write_gguf(unfinished, fitted, weights_of(run.model), dtype, run.folder.path.name, vocabulary)
+        write_gguf(unfinished, fitted, weights_of(run.model), dtype, name, vocabulary)
     return fitted
 
 

@@ -1,11 +1,14 @@
 """Runs by their names or folders: finding, listing and naming them, reading their checkpoints and their data."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Protocol
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -14,7 +17,7 @@ from clearformer.config import slot_variants
 from clearformer.data import Data, LabelledData, PairsData, Prepared, TextData, prepare_data
 from clearformer.device import resolve_device
 from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean, shortened, shown
-from clearformer.files import folder_made_whole, is_file, runs_folder, user_path
+from clearformer.files import folder_made_whole, is_file, runs_folder, short_path, user_path
 from clearformer.model import ModelConfig, Transformer, build_undrawn
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig, TrainConfig
@@ -45,6 +48,8 @@ TASKS: dict[str, tuple[Data, Objective]] = {
     "classes": (LabelledData(), ClassificationObjective()),
     "encoder-decoder": (PairsData(), TranslationObjective()),
 }
+UNKEPT = "model"
+"""The name of a run that is kept in no folder."""
 STEPS = 1000  # of training a model further, where nothing else is said
 TIMES_LISTED = 20  # checkpoints, while training deletes them
 
@@ -92,8 +97,11 @@ def find_run(name_or_path: str | Path) -> RunFolder:
     Raises:
         RunError: there is no such run (with the nearest name).
     """
-    for path in (runs_folder() / name_or_path, user_path(name_or_path)):
-        if str(name_or_path) and is_file(path / "config.toml"):
+    if not isinstance(name_or_path, str | PathLike):
+        raise RunError(f"a run is given by its name or its folder; got {shown(name_or_path)}")
+    places = (runs_folder() / name_or_path, user_path(name_or_path)) if os.fspath(name_or_path) else ()
+    for path in places:
+        if is_file(path / "config.toml"):
             return RunFolder(path)
     name = shortened(str(name_or_path))
     names = [folder.path.name for folder in list_runs()]
@@ -101,11 +109,28 @@ def find_run(name_or_path: str | Path) -> RunFolder:
     raise RunError(f"there is no run {name!r}: no config.toml in {runs_folder() / name}{hint}")
 
 
+def is_run(name_or_path: str) -> bool:
+    """Whether there is a run of that name or in that folder."""
+    try:
+        find_run(name_or_path)
+    except RunError:
+        return False
+    return True
+
+
+def folder_of(run: RunLike) -> RunFolder | None:
+    """Where a run is kept; None for a model that is kept nowhere."""
+    try:
+        return run.folder
+    except RunError:
+        return None
+
+
 def name_of(folder: RunFolder) -> str:
     """The name by which `find_run` finds a run's folder, or its path where it is not in the runs' folder."""
     name = folder.path.name
     is_there = (runs_folder() / name).resolve() == folder.path.resolve()
-    return name if is_there else str(folder.path)
+    return name if is_there else str(short_path(folder.path))
 
 
 def new_run(
@@ -123,7 +148,7 @@ def new_run(
     Raises:
         RunError: the name is no plain name, or is taken.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
         raise RunError(f"{option}: {shown(name)} is no name for a run; use letters, digits, '.', '_' and '-'")
     path = runs_folder() / name
     folder = RunFolder(path)
@@ -148,7 +173,10 @@ def free_name(stem: str) -> str:
 
 
 def read_run(
-    name_or_path: str | Path, checkpoint: str = "latest", device: str = "auto", average: int = 1
+    name_or_path: str | Path,
+    checkpoint: str | int = "latest",
+    device: str | torch.device = "auto",
+    average: int = 1,
 ) -> Loaded:
     """A run's model, tokeniser and configuration.
 
@@ -163,11 +191,13 @@ def read_run(
         CheckpointError: a checkpoint is damaged.
         ConfigError: there is no such device here.
     """
+    if not isinstance(average, int) or isinstance(average, bool):
+        raise RunError(f"--average: a whole number of checkpoints; got {shown(average)}")
     folder = find_run(name_or_path)
     config, tokenizer = folder.read_config(), folder.read_tokenizer()
     where = resolve_device(device, key="device")
     model = build_undrawn(config.model)
-    path, weights = find_weights(folder, checkpoint, average)
+    path, weights = find_weights(folder, str(checkpoint), average)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:

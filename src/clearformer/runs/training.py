@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from clearformer.errors import RunInUseError
+from clearformer.files import short_path
 from clearformer.runs.folders import free_name, new_run
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import TrainResult, train
@@ -19,12 +20,14 @@ class RunStart:
         folder: Its folder; another one, where the free name that was chosen is taken before training begins.
         resume: Whether it is resumed in that folder.
         is_named: Whether the user chose its name.
+        preset: The preset that a new run begins with; None where it is of none.
     """
 
     config: RunConfig
     folder: RunFolder
     resume: bool
     is_named: bool
+    preset: str | None = None
 
 
 def train_run(start: RunStart, reporter: Reporter, summary: str = "") -> TrainResult:
@@ -41,9 +44,9 @@ def train_run(start: RunStart, reporter: Reporter, summary: str = "") -> TrainRe
     """
     about = f": {summary}" if summary else ""
     while True:
-        reporter.say(f"run {start.folder.path}{about}")
+        reporter.say(f"run {short_path(start.folder.path)}{about}")
         try:
-            return train(start.config, start.folder, reporter, resume=start.resume)
+            return train(start.config, start.folder, reporter, resume=start.resume, preset=start.preset)
         except RunInUseError:
             if start.is_named:
                 raise

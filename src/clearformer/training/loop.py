@@ -67,7 +67,9 @@ class TrainResult:
         )
 
 
-def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool = False) -> TrainResult:
+def train(
+    config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool = False, preset: str | None = None
+) -> TrainResult:
     """Train a model as `config` says, keeping everything in `folder`.
 
     Args:
@@ -76,6 +78,7 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
             checkpoint, and from the beginning where it has none. This process alone writes to it until the run ends.
         reporter: Receives everything on the way.
         resume: Whether the folder's run is resumed.
+        preset: The preset that a new run begins with, for its env.json; None where it is of none.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP came; the step was finished and saved.
@@ -101,10 +104,11 @@ def train(config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool
             tokenizer = pretrained_tokenizer(config)
             task, config = open_task(config, device, processes, tokenizer, reporter.preparing)
         training = Training(config, folder, task, device, processes, reporter)
+        training.log.reporter.opening(config)
         if resume:
             training.resume()
         else:
-            training.start()
+            training.start(preset)
         with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
             training.run(interrupts, hold.check if hold else None)
     return TrainResult(training.weights_to_use, task, training.progress, training.evaluation)
@@ -152,11 +156,11 @@ class Training:
 
     # --- the course of a run --------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Set the first weights of a new run, and make its folder."""
+    def start(self, preset: str | None = None) -> None:
+        """Set the first weights of a new run of a preset, and make its folder."""
         self.set_first_weights()
         if self.processes.is_main:
-            self.folder.create(self.config, self.task.tokenizer, self.task.data_sha256)
+            self.folder.create(self.config, self.task.tokenizer, self.task.data_sha256, preset)
 
     def resume(self) -> None:
         """Restore the newest whole checkpoint; where there is none, begin as the run did."""

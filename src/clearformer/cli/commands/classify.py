@@ -8,6 +8,7 @@ import typer
 from clearformer.cli import standard_input
 from clearformer.cli.options import Average, Checkpoint, Device, Dtype, RunName, dtype_of
 from clearformer.errors import UserError
+from clearformer.files import short_path
 
 if TYPE_CHECKING:
     from clearformer.evaluation.classes.scores import Prediction
@@ -57,7 +58,7 @@ def command(
         place=lambda number: f"{standard_input.name_of(file)}, line {number}",
     )
     if as_json:
-        about = {"run": str(trained.folder.path), "step": trained.step, "average": average}
+        about = {"run": str(short_path(trained.folder.path)), "step": trained.step, "average": average}
         typer.echo(json.dumps(about | {"lines": [vars(prediction) for prediction in predictions]}))
         return
     for prediction in predictions:

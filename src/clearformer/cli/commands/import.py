@@ -25,9 +25,10 @@ def command(
     config.json, model.safetensors and tokenizer.json are read, and no code: GPT-2, Llama, Mistral, Qwen3, GPT-NeoX,
     Bloom, BERT, Marian, Pegasus, BART and T5.
     """
+    from clearformer.files import short_path
     from clearformer.run import from_hf
 
     check_not_empty("DIR", [folder])
     made = from_hf(folder, run)
     n_parameters = sum(parameter.numel() for parameter in made.model.parameters())
-    typer.echo(f"{made.folder.path}: {made.config.model.family} of {n_parameters:,} parameters")
+    typer.echo(f"{short_path(made.folder.path)}: {made.config.model.family} of {n_parameters:,} parameters")

@@ -78,7 +78,7 @@ def new_start(arguments: list[str], config: Path | None, run: str | None) -> "Ru
     settings = resolve_run(arguments, config)
     preset, _ = split_arguments(arguments, config)
     folder = new_run(name_for(preset, settings) if run is None else run)
-    return RunStart(settings, folder, resume=False, is_named=run is not None)
+    return RunStart(settings, folder, resume=False, is_named=run is not None, preset=preset)
 
 
 def resumed_start(arguments: list[str], config: Path | None, run: str | None) -> "RunStart":

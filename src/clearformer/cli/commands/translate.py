@@ -17,6 +17,7 @@ from clearformer.cli.options import (
     named_as_options,
 )
 from clearformer.errors import UserError, count, did_you_mean, shortened
+from clearformer.files import short_path
 
 if TYPE_CHECKING:
     from clearformer.decoding import Translation
@@ -120,7 +121,11 @@ def command(
         )
     scores = None if references is None else scores_of(translations, references)
     if as_json:
-        about = {"run": str(trained.folder.path), "step": trained.step, "average": average} | settings
+        about = {
+            "run": str(short_path(trained.folder.path)),
+            "step": trained.step,
+            "average": average,
+        } | settings
         typer.echo(
             json.dumps(about | {"scores": scores and scores.to_json(), "lines": as_objects(translations)})
         )

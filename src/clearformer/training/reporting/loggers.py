@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from clearformer.errors import ConfigError, needs_extra
+from clearformer.errors import ClearformerError, ConfigError, needs_extra, shortened, shown
 from clearformer.training.config import RunConfig
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import Progress
@@ -105,8 +105,26 @@ class WandB:
         self.run.finish()
 
 
+def checked_loggers(loggers: Any) -> list[Logger]:
+    """The loggers that a user gave, in any iterable.
+
+    Raises:
+        ConfigError: it is none, or something in it is no logger.
+    """
+    try:
+        chosen = list(loggers)
+    except TypeError:
+        raise ConfigError(f"loggers takes a list of loggers; got {shown(loggers)}") from None
+    for logger in chosen:
+        check_logger(logger)
+    return chosen
+
+
 def check_logger(logger: object) -> None:
     """Raise ConfigError where something is no logger."""
+    if isinstance(logger, type):
+        name = logger.__name__
+        raise ConfigError(f"loggers: {name} is a class: give a logger made of it, such as {name}(...)")
     if not isinstance(logger, Logger):
         raise ConfigError(
             f"loggers: {type(logger).__name__} is none: it needs start(config), log(step, values) and finish(summary)"
@@ -116,18 +134,44 @@ def check_logger(logger: object) -> None:
 class LoggingReporter(Reporter):
     """Passes what a run reports on to another reporter and to loggers.
 
-    A logger that fails after the start is named and left out from then on: it must not end a run of hours.
+    A logger that cannot start ends the run before it begins. One that fails after the start is named and left out from
+    then on: it must not end a run of hours.
     """
 
     def __init__(self, reporter: Reporter, loggers: Sequence[Logger]) -> None:
         self.reporter, self.loggers = reporter, list(loggers)
+        self.is_started = False
         self.summary: dict[str, float] = {}
         self.say, self.preparing, self.sampled = reporter.say, reporter.preparing, reporter.sampled
 
+    def opening(self, config: RunConfig) -> None:
+        self.start(config)
+        self.reporter.opening(config)
+
     def begin(self, config: RunConfig, progress: Progress) -> None:
-        for logger in self.loggers:
-            logger.start(config)
+        self.start(config)
         self.reporter.begin(config, progress)
+
+    def start(self, config: RunConfig) -> None:
+        """Start the loggers, once.
+
+        Raises:
+            ClearformerError: one of them cannot start; those that had are finished.
+        """
+        if self.is_started:
+            return
+        for number, logger in enumerate(self.loggers):
+            try:
+                logger.start(config)
+            except Exception as error:
+                self.loggers = self.loggers[:number]
+                self._call("finish", self.summary)
+                if isinstance(error, ClearformerError):
+                    raise
+                raise ClearformerError(
+                    f"loggers: {type(logger).__name__} cannot start: {type(error).__name__}: {shortened(str(error))}"
+                ) from error
+        self.is_started = True
 
     def stepped(self, progress: Progress, metrics: Mapping[str, Any]) -> None:
         if metrics:

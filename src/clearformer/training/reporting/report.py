@@ -23,6 +23,9 @@ class Reporter:
     def preparing(self, doing: str, done: int, total: int | None) -> None:
         """The text is being prepared: so many characters are done, of so many where that is known."""
 
+    def opening(self, config: RunConfig) -> None:
+        """All settings are decided, and nothing is written yet: an error ends the run before it leaves a trace."""
+
     def begin(self, config: RunConfig, progress: Progress) -> None:
         """Training starts, or is resumed from `progress`."""
 

@@ -34,8 +34,16 @@ class RunFolder:
         self.metrics_file = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
 
-    def create(self, config: RunConfig, tokenizer: Tokenizer, text_sha256: str) -> None:
+    def create(
+        self, config: RunConfig, tokenizer: Tokenizer, text_sha256: str, preset: str | None = None
+    ) -> None:
         """Begin a run's folder; config.toml comes last, so a folder that has it is complete.
+
+        Args:
+            config: The run's settings.
+            tokenizer: Its tokeniser.
+            text_sha256: Of the text that it begins on.
+            preset: The preset's name, where it begins with one.
 
         Raises:
             RunError: there is a run in it.
@@ -48,7 +56,10 @@ class RunFolder:
             tokenizer.save(self.tokenizer_file)
             write_file(
                 self.env_file,
-                (json.dumps(environment() | {"text_sha256": text_sha256}, indent=1) + "\n").encode(),
+                (
+                    json.dumps(environment() | {"preset": preset, "text_sha256": text_sha256}, indent=1)
+                    + "\n"
+                ).encode(),
             )
             self.write_config(config)
         except BaseException:
@@ -148,6 +159,14 @@ class RunFolder:
             f"{self.config_file}: the data have changed since this run began on them: {named} had the SHA-256 "
             f"{original[:12]} and now has {text_sha256[:12]}"
         )
+
+    def preset(self) -> str | None:
+        """The preset by which the run began; None where env.json does not say."""
+        try:
+            preset = parse_json(self.env_file.read_text(encoding="utf-8"))["preset"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return preset if isinstance(preset, str) else None
 
     def command(self) -> list[str]:
         """The command by which the run began; empty where env.json does not say."""
