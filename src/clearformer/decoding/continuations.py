@@ -13,7 +13,7 @@ from clearformer.results import Result
 from clearformer.text import Tokenizer
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Continuation(Result):
     """One of the likeliest continuations of a prompt.
 

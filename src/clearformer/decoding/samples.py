@@ -42,7 +42,7 @@ class Run(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Prompt(Result):
     """A prompt as the model reads it.
 
@@ -62,7 +62,7 @@ class Prompt(Result):
         return self.n_tokens_read < len(self.tokens)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Sample(Result):
     """One continuation of one prompt.
 

@@ -20,7 +20,7 @@ LONGER_BY = 50  # new tokens beyond twice the source's; Vaswani et al. 2017, 6.1
 BATCH_TOKENS = 1024
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Translation(Result):
     """One translation of one sentence.
 

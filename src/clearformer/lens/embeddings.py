@@ -32,7 +32,7 @@ from clearformer.text import Tokenizer
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Embedded(Result):
     """One text as a model sees it.
 

@@ -25,7 +25,7 @@ class EvaluatedRun(RunLike, Protocol):
     def dtype(self) -> torch.dtype: ...
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Scores(Result):
     """The scores of a run: the figures that `clearformer eval --json` prints, by their names.
 

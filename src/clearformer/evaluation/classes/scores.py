@@ -117,7 +117,7 @@ class Run(Protocol):
     def config(self) -> Any: ...
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Prediction(Result):
     """Of which class a text is.
 

@@ -2,10 +2,12 @@
 
     cf.train("quick", loggers=[WandB(project="mine"), my_logger])
 
-A logger is anything with the three methods of `Logger`.
+A logger is anything with the three methods of `Logger`. Where it also has `resume(config, step)`, that is called in
+place of `start` as a run goes on.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -31,7 +33,10 @@ class Logger(Protocol):
 
 
 class JSONLines:
-    """One JSON object a line, in a file that is begun anew."""
+    """One JSON object a line, in a file that is begun anew.
+
+    A run that goes on adds to the lines up to the step from which it does, for it makes the later ones again.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -39,12 +44,25 @@ class JSONLines:
     def start(self, config: RunConfig) -> None:
         self.path.write_text("")
 
+    def resume(self, config: RunConfig, step: int) -> None:
+        """Training goes on from a step: the lines up to it are kept."""
+        lines = self.path.read_text().splitlines(keepends=True) if self.path.is_file() else []
+        self.path.write_text("".join(line for line in lines if _step_of(line) <= step))
+
     def log(self, step: int, values: Mapping[str, float]) -> None:
         with self.path.open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
     def finish(self, summary: Mapping[str, float]) -> None:
         return
+
+
+def _step_of(line: str) -> float:
+    """The step of a line of `JSONLines`; infinity of one that was cut off."""
+    try:
+        return json.loads(line)["step"] if line.endswith("\n") else math.inf
+    except (ValueError, TypeError, KeyError):
+        return math.inf
 
 
 class TensorBoard:
@@ -126,7 +144,11 @@ class LoggingReporter(Reporter):
 
     def begin(self, config: RunConfig, progress: Progress) -> None:
         for logger in self.loggers:
-            logger.start(config)
+            resume = getattr(logger, "resume", None)
+            if progress.step and resume is not None:
+                resume(config, progress.step)
+            else:
+                logger.start(config)
         self.reporter.begin(config, progress)
 
     def stepped(self, progress: Progress, metrics: Mapping[str, Any]) -> None:
