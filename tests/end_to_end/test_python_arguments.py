@@ -45,6 +45,13 @@ def test_a_model_alone_is_no_run() -> None:
         cf.lens.word_similarity("text", "a", ["a", "a b"])  # type: ignore[arg-type]
 
 
+def test_messages_in_python_name_no_option_of_the_command_line() -> None:
+    with pytest.raises(UserError, match=r"^device: no rate is known for 'a1000'"):
+        cf.plan("quick", device="a1000")
+    with pytest.raises(UserError, match=r"\(in Python: cf\.translate\)"):
+        opened("pairs").generate("a")
+
+
 # --- no numbers -------------------------------------------------------------------------------------------
 
 
