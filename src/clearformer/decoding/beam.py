@@ -136,7 +136,7 @@ def beam_search(
             encoder-decoder is given no sources.
         NonFiniteError: the model's scores are not numbers.
     """
-    if isinstance(max_new_tokens, list | tuple):
+    if isinstance(max_new_tokens, Sequence) and not isinstance(max_new_tokens, str):
         limits = list(max_new_tokens)
     else:
         check_whole("max_new_tokens", max_new_tokens)

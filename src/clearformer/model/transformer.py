@@ -142,7 +142,7 @@ class Transformer(nn.Module, ABC):
     def mask(
         self, tokens: Int[Tensor, "B T"], padding: Tensor | None, causal: bool, cache: Cache | None = None
     ) -> Mask:
-        """Who may read whom, the positions in the cache included; raises UserError where it is too long or no tokens."""
+        """Who may read whom, the positions in the cache included; raises UserError where they are too many or none."""
         check_tokens(tokens)
         n_new, n_before = tokens.shape[1], cache.length if cache else 0
         if cache:

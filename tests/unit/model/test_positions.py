@@ -236,7 +236,7 @@ def test_a_model_is_copied_and_pickled_with_its_positions(kind: PositionBase) ->
     config = ModelConfig(
         vocab_size=7, d_model=12, n_layers=1, max_seq_len=9, position=kind, attention=MultiHead(n_heads=2)
     )  # type: ignore[arg-type]
-    model, tokens = Decoder(config).eval(), torch.arange(6)[None]
+    model, tokens = build(config).eval(), torch.arange(6)[None]
     expected = model(tokens)
     for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):  # noqa: S301  (our own)
         assert torch.equal(again(tokens), expected)
