@@ -58,7 +58,7 @@ PARTS = {
     "checkpoints": [f"{TRAINING}.save"],
     "waiting": ["clearformer.training.store.async_checkpoint:CheckpointWriter.wait"],
     "logging": [
-        f"{TRAINING}.describe_step",
+        "clearformer.training.reporting.run_log:RunLog.describe",
         "clearformer.training.store.folder:Metrics.append",
         "clearformer.training.reporting.console:ConsoleReporter.stepped",
     ],

@@ -284,7 +284,7 @@ def plan(
 # --- tokens -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Tokens(Result):
     """A text as a tokeniser cuts it.
 

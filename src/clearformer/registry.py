@@ -17,6 +17,8 @@ Until something is registered, nothing differs: a union is rebuilt only when it 
 
 import hashlib
 import importlib.util
+import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -26,12 +28,13 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from clearformer.config import Spec, slot_variants
 from clearformer.data.reading import Chunk
 from clearformer.data.text.sources import BUILT_IN, BuiltIn, Source
-from clearformer.errors import ConfigError, shown
+from clearformer.errors import ConfigError, DataError, shown
 from clearformer.model.attention import AttentionBase
 from clearformer.model.config import ModelConfig
 from clearformer.model.init import InitBase
 from clearformer.model.positions import PositionBase
 from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.objectives import ObjectiveSpec
 from clearformer.training.tasks import TASKS, Task
 
 __all__ = ["AttentionBase", "InitBase", "PositionBase", "import_parts", "register", "unregister"]
@@ -48,6 +51,29 @@ SLOTS: dict[str, tuple[type[Spec], str]] = {
     "objective": (TrainConfig, "objective"),
 }
 """The class and the field of each slot."""
+
+BASES: dict[str, type[Spec]] = {
+    "attention": AttentionBase,
+    "position": PositionBase,
+    "init": InitBase,
+    "objective": ObjectiveSpec,
+}
+"""The base class of the kinds of a slot, where they have one."""
+
+METHODS: dict[str, tuple[str, ...]] = {
+    "attention": ("build",),
+    "position": ("build",),
+    "norm": ("build",),
+    "ffn": ("build",),
+    "init": ("apply",),
+    "tokenizer": ("train",),
+    "optimizer": ("build",),
+    "schedule": ("after_warmup",),
+    "objective": (),
+}
+"""The methods of each kind of a slot."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 _OWN_TEXTS: set[str] = set()
 
@@ -81,7 +107,7 @@ def register(slot: Slot) -> Callable[[PartT], PartT]:
     """
     if slot == "text":
         return _add_text
-    if slot not in SLOTS:
+    if not isinstance(slot, str) or slot not in SLOTS:
         raise ConfigError(f"there is no slot {shown(slot)}; there are {', '.join(SLOTS)} and text")
 
     def add(part: PartT) -> PartT:
@@ -153,23 +179,53 @@ class GeneratedSource(Source):
 
     def identity(self) -> dict[str, Any]:
         digest = hashlib.sha256()
-        for document in self.make():
+        for document in self.strings():
             digest.update(f"{len(document)}\0{document}".encode())
         return {"name": self.name, "documents_sha256": digest.hexdigest()}
 
+    def strings(self) -> Iterator[str]:
+        """What the function yields.
+
+        Raises:
+            DataError: it yields something else than strings.
+        """
+        made: Any = self.make()
+        if isinstance(made, str) or not isinstance(made, Iterable):
+            raise DataError(f"the text {self.name}: its function yields documents; it returned {shown(made)}")
+        for number, document in enumerate(made, start=1):
+            if not isinstance(document, str):
+                raise DataError(
+                    f"the text {self.name}: its function yields strings; document {number} is {shown(document)}"
+                )
+            yield document
+
     def documents(self) -> Iterator[Chunk]:
-        for document in self.make():
+        for document in self.strings():
             yield Chunk(document, ends_document=True)
 
     def place(self, index: int) -> str:
-        for number, document in enumerate(self.make(), start=1):
+        for number, document in enumerate(self.strings(), start=1):
             if index < len(document):
                 return f"{self.name}, document {number}, line {document.count(chr(10), 0, index) + 1}"
             index -= len(document)
         raise IndexError(index)
 
 
+def _check_makes_texts(documents: Any) -> None:
+    """Raise ConfigError where something is no function that yields documents and has a name."""
+    name = getattr(documents, "__name__", None)
+    if not callable(documents) or name is None:
+        raise ConfigError(f"a text is registered by a function that yields documents; got {shown(documents)}")
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"{shown(name)} cannot be a text's name (data.name): write a function, def NAME()")
+    try:
+        inspect.signature(documents).bind()
+    except TypeError as error:
+        raise ConfigError(f"the text {name}: its function is called without arguments: {error}") from None
+
+
 def _add_text(documents: PartT) -> PartT:
+    _check_makes_texts(documents)
     name = documents.__name__
     if name in BUILT_IN and name not in _OWN_TEXTS:
         raise ConfigError(f"the text {name} is there already; give the function another name")
@@ -208,10 +264,31 @@ def _add_kind(slot: str, spec_type: Any) -> None:
         raise ConfigError(
             f'{spec_type.__name__} has no kind: write kind: Literal["NAME"] = "NAME" among its settings'
         )
+    if not NAME.fullmatch(kind):
+        raise ConfigError(
+            f"{spec_type.__name__}: {shown(kind)} cannot be a kind's name: letters, digits, - and _ alone"
+        )
     known = slot_variants(_field(slot))
     if kind in known and _place_of(known[kind]) != _place_of(spec_type):  # a notebook's cell may run again
         raise ConfigError(f"{kind} is a kind of {slot} already ({known[kind].__name__}); choose another name")
+    _check_methods(slot, spec_type)
     _set_kinds(slot, [*(spec for name, spec in known.items() if name != kind), spec_type])
+
+
+def _check_methods(slot: str, spec_type: type[Spec]) -> None:
+    """Raise ConfigError where a kind lacks what every kind of its slot has."""
+    base = BASES.get(slot, Spec)
+    if not issubclass(spec_type, base):
+        raise ConfigError(f"{spec_type.__name__}: a kind of {slot} is a subclass of cf.{base.__name__}")
+    abstract = getattr(spec_type, "__abstractmethods__", frozenset())
+    absent = sorted(abstract) or [
+        name for name in METHODS[slot] if not callable(getattr(spec_type, name, None))
+    ]
+    if absent:
+        raise ConfigError(
+            f"{spec_type.__name__} has no {' and no '.join(absent)}: a kind of {slot} needs it; "
+            f"see the kinds of the package"
+        )
 
 
 def _place_of(spec_type: type) -> tuple[str, str]:

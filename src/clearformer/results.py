@@ -1,17 +1,31 @@
 """Results of computations: values by name, short to look at."""
 
 import math
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import Field, fields, is_dataclass
 from typing import Any
-
-from clearformer.errors import shortened
 
 MOST_SHOWN = 4  # values of a list; of more, how many there are is said
 LONGEST_TEXT = 48  # characters
 
 
 class Result:
-    """The base of frozen dataclasses that a user is handed: short to look at, whole as `to_dict()`."""
+    """The base of frozen dataclasses that a user is handed: short to look at, whole as `to_dict()`.
+
+    Two are equal where they are of one type and all values that are shown are equal, arrays by their elements (NaN
+    equals nothing). A subclass says `@dataclass(frozen=True, repr=False, eq=False)`, for else the
+    decorator makes a comparison of its own.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(equal(getattr(self, field.name), getattr(other, field.name)) for field in _compared(self))
+
+    def __hash__(self) -> int:
+        """Of the values that can be hashed: arrays, lists and mappings are left out."""
+        values = (getattr(self, field.name) for field in _compared(self))
+        return hash((type(self), *(value for value in values if isinstance(value, str | int | float))))
 
     def __repr__(self) -> str:
         values = (f"{field.name}={short(getattr(self, field.name))}" for field in fields(self) if field.repr)  # type: ignore[arg-type]
@@ -22,12 +36,28 @@ class Result:
         return {field.name: plain(getattr(self, field.name)) for field in fields(self) if field.repr}  # type: ignore[arg-type]
 
 
+def equal(one: Any, other: Any) -> bool:
+    """Whether two values are equal, arrays and tensors by all their elements."""
+    shape = getattr(one, "shape", None)
+    if shape is not None and hasattr(one, "tolist"):
+        return type(one) is type(other) and shape == other.shape and bool((one == other).all())
+    if isinstance(one, list | tuple) and type(one) is type(other):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+def _compared(result: Result) -> list[Field[Any]]:
+    return [field for field in fields(result) if field.repr]  # type: ignore[arg-type]
+
+
 def short(value: Any) -> str:
     """A value in a few characters."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, str):
-        return repr(shortened(value, LONGEST_TEXT))
+        return repr(value if len(value) <= LONGEST_TEXT else f"{value[: LONGEST_TEXT - 3]}...")
     if isinstance(value, list | tuple | dict) and len(value) > MOST_SHOWN:
         return f"<{len(value):,} values>"
     if isinstance(value, list):
@@ -43,6 +73,8 @@ def plain(value: Any) -> Any:
     """A value in JSON's types."""
     if isinstance(value, Result):
         return value.to_dict()
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):

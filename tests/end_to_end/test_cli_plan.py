@@ -105,7 +105,7 @@ def test_the_vocabulary_is_the_tokenizer_s(run: Any, settings: list[str], vocab_
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--device", "abacus"], "abacus"),
+        (["--device", "abacus"], "--device: no rate is known for 'abacus'"),
         (["--device", "v100", "train.dtype=bfloat16"], "train.dtype=float32"),
         (["model.d_modle=3"], "d_model"),
         (["lecturee"], "lecture"),

@@ -15,7 +15,8 @@ import clearformer as cf
 from clearformer import config as config_module
 from clearformer.cli import main
 from clearformer.config import Spec, resolve, slot_variants, to_toml
-from clearformer.errors import ConfigError, UserError
+from clearformer.data.text.sources import BUILT_IN
+from clearformer.errors import ConfigError, DataError, UserError
 from clearformer.model.attention import LastModule, Mean, MultiHead, MultiHeadModule
 from clearformer.model.norms import RMSNorm
 from clearformer.presets import PRESETS
@@ -119,6 +120,68 @@ def test_a_cell_that_runs_again_replaces_its_kind_and_another_s_is_kept() -> Non
 def test_what_is_no_kind_is_refused(slot: Any, part: Any, line: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(line)):
         register(slot)(part)
+
+
+def spec_of(kind: str, base: type[Spec] = Spec, **body: Any) -> type[Spec]:
+    annotations = {"kind": Literal[kind]}
+    return type(
+        "Part", (base,), {"__module__": __name__, "__annotations__": annotations, "kind": kind, **body}
+    )
+
+
+@pytest.mark.parametrize(
+    ("slot", "part", "line"),
+    [
+        ("schedule", spec_of("mine"), "Part has no after_warmup: a kind of schedule needs it"),
+        ("tokenizer", spec_of("mine"), "Part has no train: a kind of tokenizer needs it"),
+        ("optimizer", spec_of("mine"), "Part has no build: a kind of optimizer needs it"),
+        (
+            "attention",
+            spec_of("mine", build=lambda self: None),
+            "Part: a kind of attention is a subclass of cf.AttentionBase",
+        ),
+        ("attention", spec_of("mine", AttentionBase), "Part has no build: a kind of attention needs it"),
+        (
+            "norm",
+            spec_of("my thing.x", build=lambda self: None),
+            "Part: 'my thing.x' cannot be a kind's name",
+        ),
+        (["a"], Centred, "there is no slot ['a']; there are"),
+        ("text", "a", "a text is registered by a function that yields documents; got 'a'"),
+        ("text", lambda: ["a"], "'<lambda>' cannot be a text's name (data.name)"),
+    ],
+)
+def test_a_part_that_could_not_work_is_refused_where_it_is_registered(
+    slot: Any, part: Any, line: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(line)):
+        register(slot)(part)
+
+
+def test_a_text_is_made_of_strings_by_a_function_without_arguments() -> None:
+    def of_numbers() -> Any:
+        yield from ("a", 7)
+
+    def of_one() -> Any:
+        return 7
+
+    def asks(n: int) -> Any:
+        yield "a" * n
+
+    with pytest.raises(
+        ConfigError, match="the text asks: its function is called without arguments: missing a"
+    ):
+        register("text")(asks)
+    for function, line in (
+        (of_numbers, "the text of_numbers: its function yields strings; document 2 is 7"),
+        (of_one, "the text of_one: its function yields documents; it returned 7"),
+    ):
+        register("text")(function)
+        try:
+            with pytest.raises(DataError, match=line):
+                list(BUILT_IN[function.__name__].open("").documents())
+        finally:
+            unregister("text", function.__name__)
 
 
 # --- where parts come from --------------------------------------------------------------------------------

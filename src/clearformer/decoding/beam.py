@@ -22,6 +22,7 @@ from pydantic import Field
 from torch import Tensor
 
 from clearformer.config import Spec, resolve
+from clearformer.decoding.arguments import check_whole
 from clearformer.decoding.decode_state import DecodeState, GenerativeModel, device_of
 from clearformer.decoding.inference import evaluating
 from clearformer.decoding.loop import NOT_FINITE, check_prompts
@@ -135,8 +136,13 @@ def beam_search(
             encoder-decoder is given no sources.
         NonFiniteError: the model's scores are not numbers.
     """
-    limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else list(max_new_tokens)
+    if isinstance(max_new_tokens, Sequence) and not isinstance(max_new_tokens, str):
+        limits = list(max_new_tokens)
+    else:
+        check_whole("max_new_tokens", max_new_tokens)
+        limits = [max_new_tokens] * len(prompts)
     check_prompts(prompts, min(limits, default=1))
+    check_whole("n_best", n_best)
     if not 1 <= n_best <= search.beams:
         raise UserError(f"n_best: from 1 to the number of beams, {search.beams}; got {n_best}")
     if not prompts:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
 from clearformer.decoding.inputs import Text
 from clearformer.decoding.samples import Prompt, Run, prompt_of, require_decoder
@@ -12,7 +13,7 @@ from clearformer.results import Result
 from clearformer.text import Tokenizer
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Continuation(Result):
     """One of the likeliest continuations of a prompt.
 
@@ -73,6 +74,7 @@ def search(
         UserError: the run's model continues no texts, the prompt is empty and there is nothing to begin with, or
             `num` or `max_new_tokens` is not what it must be.
     """
+    check_run(run)
     settings = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)
     return search_texts(run.model, run.tokenizer, prompt, settings, max_new_tokens=max_new_tokens, num=num)
 
@@ -87,6 +89,7 @@ def search_texts(
     num: int = 1,
 ) -> list[Continuation]:
     """The likeliest continuations by a model; see `search`."""
+    check_whole("num", num)
     if not 1 <= num <= settings.beams:
         raise UserError(f"num: from 1 to the number of beams, {settings.beams}; got {num}")
     decoder, encoded, eos = require_decoder(model), prompt_of(model, tokenizer, prompt), tokenizer.eos_id

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from clearformer.decoding.arguments import check_whole
 from clearformer.decoding.decode_state import DecodeState, GenerativeModel, device_of
 from clearformer.decoding.inference import evaluating
 from clearformer.decoding.samplers import Sampling, draw
@@ -188,6 +189,7 @@ def check_prompts(prompts: Sequence[Sequence[int] | np.ndarray], max_new_tokens:
     Raises:
         UserError: a prompt is empty, or `max_new_tokens` is less than 1 or more than can be counted.
     """
+    check_whole("max_new_tokens", max_new_tokens)
     if not 1 <= max_new_tokens <= MOST_NEW_TOKENS:
         raise UserError(f"max_new_tokens: from 1 to {MOST_NEW_TOKENS:,}; got {max_new_tokens}")
     for i, prompt in enumerate(prompts):

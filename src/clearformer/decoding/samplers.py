@@ -18,6 +18,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
 
 from clearformer.config import Spec
+from clearformer.decoding.arguments import check_whole
 from clearformer.errors import ConfigError, UserError
 
 LOWEST_TEMPERATURE = 1e-6  # logits divided by less may overflow float32; 0 itself is greedy
@@ -148,8 +149,9 @@ def random_stream(seed: int, row: int) -> np.random.Generator:
     """The random numbers of one row, which no other row can change: a function of the seed and the row alone.
 
     Raises:
-        UserError: the seed is negative.
+        UserError: the seed is negative, or no whole number.
     """
+    check_whole("seed", seed)
     if seed < 0:
         raise UserError(f"seed: a whole number from 0 on; got {seed}")
     return np.random.default_rng([seed, row])

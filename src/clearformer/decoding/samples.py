@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from clearformer.config import resolve
+from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.decode_state import context_start
 from clearformer.decoding.inputs import Text, Texts, ids_of, text_of, texts_of, with_specials, words_of
 from clearformer.decoding.loop import (
@@ -41,7 +42,7 @@ class Run(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Prompt(Result):
     """A prompt as the model reads it.
 
@@ -61,7 +62,7 @@ class Prompt(Result):
         return self.n_tokens_read < len(self.tokens)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Sample(Result):
     """One continuation of one prompt.
 
@@ -107,6 +108,7 @@ def sample_texts(
     compiled: bool = False,
 ) -> list[Sample]:
     """`num` samples of the first prompt, then `num` of the second, ...; see `generate`."""
+    check_whole("num", num)
     if not 1 <= num <= MOST_SAMPLES:
         raise UserError(f"num: from 1 to {MOST_SAMPLES:,}; got {num}")
     encoded = [prompt_of(model, tokenizer, text) for text in texts_of(prompts)]
@@ -195,6 +197,7 @@ def generate(
         UserError: the run's model continues no texts, a prompt is empty and there is nothing to begin with, or
             `num`, `seed`, `stop` or `max_new_tokens` is not what it must be.
     """
+    check_run(run)
     return sample_texts(
         run.model,
         run.tokenizer,
@@ -228,6 +231,7 @@ def stream(
     returns (`sample = yield from stream(...)`). Arguments and errors are those of `generate`, and an error is raised
     before the first piece is asked for.
     """
+    check_run(run)
     return stream_text(
         run.model,
         run.tokenizer,
@@ -261,12 +265,17 @@ def require_decoder(model: Transformer) -> Decoder:
     if isinstance(model, Decoder):
         return model
     family = model.config.family
-    way_out = "use clearformer translate" if family == "encoder-decoder" else "take a decoder's run"
+    way_out = (
+        "use clearformer translate (in Python: cf.translate)"
+        if family == "encoder-decoder"
+        else "take a decoder's run"
+    )
     raise UserError(f"this run's model is an {family}, and only a decoder continues a text: {way_out}")
 
 
 def encode_prompt(run: Run, text: Text) -> Prompt:
     """A prompt as a run's model reads it; see `prompt_of`."""
+    check_run(run)
     return prompt_of(run.model, run.tokenizer, text)
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 
+from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
 from clearformer.decoding.inference import autocast_to
 from clearformer.decoding.inputs import Texts, ids_of, texts_of, with_specials
@@ -19,7 +20,7 @@ LONGER_BY = 50  # new tokens beyond twice the source's; Vaswani et al. 2017, 6.1
 BATCH_TOKENS = 1024
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Translation(Result):
     """One translation of one sentence.
 
@@ -80,6 +81,7 @@ def translate(
         UserError: the run's model does not translate, a sentence is longer than the model's positions, or `n_best`,
             `max_new_tokens` or `batch_tokens` is not what it must be.
     """
+    check_run(run)
     return translate_texts(
         run.model,
         run.tokenizer,
@@ -107,6 +109,9 @@ def translate_texts(
 ) -> list[list[Translation]]:
     """The best translations by a model; see `translate`."""
     model, bos, eos = translator(model, tokenizer)
+    if max_new_tokens is not None:
+        check_whole("max_new_tokens", max_new_tokens)
+    check_whole("batch_tokens", batch_tokens)
     if batch_tokens < 1:
         raise UserError(f"batch_tokens: at least 1; got {batch_tokens}")
     limit = model.config.max_seq_len

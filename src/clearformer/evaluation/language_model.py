@@ -19,6 +19,7 @@ from torch import Tensor
 
 from clearformer.data import Split
 from clearformer.decoding import autocast_to, evaluating
+from clearformer.decoding.arguments import check_whole
 from clearformer.errors import DataError, UserError
 from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.model import Decoder
@@ -278,9 +279,11 @@ def _count(split: Split, token: int | None) -> int:
 def _context_and_stride(model: Decoder, context: int | None, stride: int | None) -> tuple[int, int]:
     limit = model.config.max_seq_len
     context = limit if context is None else context
+    check_whole("context", context)
     if not 1 <= context <= limit:
         raise UserError(f"context: from 1 to {limit}, which is all that the model reads; got {context}")
     stride = default_stride(context) if stride is None else stride
+    check_whole("stride", stride)
     if not 1 <= stride <= context:
         raise UserError(
             f"stride: from 1 to the context of {context}, or tokens would be left out; got {stride}"

@@ -20,9 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import evaluating
+from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.inputs import Text, Texts, ids_of, is_one, texts_of, with_specials, words_of
 from clearformer.decoding.samples import Run
-from clearformer.errors import UserError
+from clearformer.errors import UserError, count
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
 from clearformer.model.hooks import Hook
 from clearformer.results import Result
@@ -31,7 +32,7 @@ from clearformer.text import Tokenizer
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Embedded(Result):
     """One text as a model sees it.
 
@@ -91,12 +92,13 @@ class Embedded(Result):
 
     def tokens_of(self, word: str, occurrence: int = 0) -> list[int]:
         """The places of the tokens that a word is made of; see `word`."""
+        check_whole("occurrence", occurrence)
         spelled = self.tokenizer.normalized(word).strip()
         found = list(re.finditer(whole_word(spelled), self.read_text)) if spelled else []
         if not 0 <= occurrence < len(found):
-            how_often = f"{len(found)} times" if found else "not at all"
+            how_often = "stands " + count(len(found), "time") if found else "does not stand"
             raise UserError(
-                f"the word {word!r} stands {how_often} in {self.read_text!r} (occurrence {occurrence} was asked for, "
+                f"the word {word!r} {how_often} in {self.read_text!r} (occurrence {occurrence} was asked for, "
                 "counted from 0)"
             )
         start, stop = found[occurrence].span()
@@ -125,6 +127,7 @@ def embed(run: Run, text: Texts) -> Embedded | list[Embedded]:
         TokenizerError: a text holds a character that the tokeniser lacks.
         UserError: a text is empty, or longer than the model reads.
     """
+    check_run(run)
     found = [_embed(run.model, run.tokenizer, each) for each in texts_of(text)]
     return found[0] if is_one(text) else found
 

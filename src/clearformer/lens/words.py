@@ -33,11 +33,11 @@ def word_similarity(run: Run, word: str, contexts: Sequence[str]) -> Float[Tenso
         contexts: Texts.
 
     Raises:
-        UserError: the word is not in one of them, or there are none.
+        UserError: the word is not in one of them, or there are fewer than two.
         TokenizerError: a text holds a character that the tokeniser lacks.
     """
-    if isinstance(contexts, str) or not contexts:
-        raise UserError("contexts: give a list of texts that the word stands in")
+    if isinstance(contexts, str) or len(contexts) < 2:
+        raise UserError("contexts: give a list of two or more texts that the word stands in")
     vectors = torch.stack([found.word(word) for found in embed(run, list(contexts))], dim=1)  # [L N D]
     directions = F.normalize(vectors.double(), dim=-1)
     return (directions @ directions.mT).clamp(-1, 1).float()

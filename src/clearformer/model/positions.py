@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -65,7 +66,8 @@ class ConstantTables(Positions):
     """Positions made of constants: never saved, and float32 whatever the model is cast to.
 
     Angles and distances rounded to bfloat16 would merge neighbouring positions, so a cast makes the tables anew
-    (on the CPU, for not every device has the float64 they begin in).
+    (on the CPU, for not every device has the float64 they begin in). What makes them is a function of a module with its
+    arguments, so that a model can be pickled.
     """
 
     def __init__(self, make: Callable[[], dict[str, Tensor]]) -> None:
@@ -113,10 +115,15 @@ class SinusoidalPositions(ConstantTables):
     table: Tensor
 
     def __init__(self, d_model: int, max_seq_len: int, interleaved: bool) -> None:
-        super().__init__(lambda: {"table": sinusoidal_table(d_model, max_seq_len, interleaved)})
+        super().__init__(partial(sinusoidal_tables, d_model, max_seq_len, interleaved))
 
     def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
         return self.table[pos]
+
+
+def sinusoidal_tables(d_model: int, max_seq_len: int, interleaved: bool) -> dict[str, Tensor]:
+    """The one table of `SinusoidalPositions`."""
+    return {"table": sinusoidal_table(d_model, max_seq_len, interleaved)}
 
 
 def sinusoidal_table(d_model: int, max_seq_len: int, interleaved: bool = True) -> Float[Tensor, "S D"]:
@@ -181,7 +188,7 @@ class RotaryPositions(ConstantTables):
     sin: Tensor
 
     def __init__(self, n_rotated: int, theta: float, max_seq_len: int) -> None:
-        super().__init__(lambda: rotary_tables(n_rotated, theta, max_seq_len))
+        super().__init__(partial(rotary_tables, n_rotated, theta, max_seq_len))
         self.n_rotated = n_rotated
 
     def rotate(self, x: Float[Tensor, "B T H Dh"], pos: Int[Tensor, "*#B T"]) -> Float[Tensor, "B T H Dh"]:
@@ -218,11 +225,16 @@ class LinearBiases(ConstantTables):
     slopes: Tensor
 
     def __init__(self, n_heads: int) -> None:
-        super().__init__(lambda: {"slopes": torch.tensor(alibi_slopes(n_heads))})
+        super().__init__(partial(slope_tables, n_heads))
 
     def bias(self, q_pos: Int[Tensor, "*#B T"], k_pos: Int[Tensor, "*#B S"]) -> Float[Tensor, "*#B H T S"]:
         distance = (q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)).abs()  # [*B T S]
         return -self.slopes[:, None, None] * distance.unsqueeze(-3)
+
+
+def slope_tables(n_heads: int) -> dict[str, Tensor]:
+    """The one table of `LinearBiases`, [H]."""
+    return {"slopes": torch.tensor(alibi_slopes(n_heads))}
 
 
 def alibi_slopes(n_heads: int) -> list[float]:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from clearformer.errors import ConfigError, UserError
+from clearformer.errors import ConfigError, UserError, count
 from clearformer.model import fast
 from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.cache import Cache
@@ -142,7 +142,8 @@ class Transformer(nn.Module, ABC):
     def mask(
         self, tokens: Int[Tensor, "B T"], padding: Tensor | None, causal: bool, cache: Cache | None = None
     ) -> Mask:
-        """Who may read whom, the positions in the cache included; raises UserError where the text is too long."""
+        """Who may read whom, the positions in the cache included; raises UserError where they are too many or none."""
+        check_tokens(tokens)
         n_new, n_before = tokens.shape[1], cache.length if cache else 0
         if cache:
             padding = cache.joined_padding(n_new, padding)
@@ -193,6 +194,20 @@ class Transformer(nn.Module, ABC):
         with self.hooked(dict.fromkeys(wanted, keep)):
             result = self(*inputs)
         return result, seen
+
+
+def check_tokens(tokens: Any) -> None:
+    """Raise UserError where something is no tensor [B T] of token ids."""
+    if not isinstance(tokens, Tensor):
+        raise UserError(
+            f"tokens: a tensor [B T] of ids; got {type(tokens).__name__} (torch.tensor([ids]) makes one)"
+        )
+    if tokens.dim() != 2:
+        raise UserError(
+            f"tokens: a tensor [B T] of ids; got {count(tokens.dim(), 'dimension')} (tokens[None] adds the batch's)"
+        )
+    if tokens.dtype not in (torch.int64, torch.int32):
+        raise UserError(f"tokens: ids are int64 or int32; got {tokens.dtype} (tokens.long() makes them so)")
 
 
 class Decoder(Transformer):
@@ -338,7 +353,7 @@ class EncoderDecoder(Transformer):
     def hidden(
         self,
         source: Int[Tensor, "B S"],
-        tokens: Int[Tensor, "B T"],
+        tokens: Int[Tensor, "B T"] | None = None,
         source_padding: Bool[Tensor, "B S"] | None = None,
         padding: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
@@ -351,8 +366,10 @@ class EncoderDecoder(Transformer):
             padding: The same of `tokens`.
 
         Raises:
-            UserError: a text is longer than the model's positions.
+            UserError: a text is longer than the model's positions, or there is but one.
         """
+        if tokens is None:
+            raise UserError("an encoder-decoder reads two texts: give model(source, tokens)")
         return self.decoded(tokens, self.encode(source, source_padding), padding)
 
     def encode(

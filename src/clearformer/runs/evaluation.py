@@ -1,18 +1,25 @@
 """The evaluation of a run on a whole split of its own data, or on other data of the same kind."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 from clearformer.config import resolve
 from clearformer.data import Data, PairsData, Prepared, prepare_data
-from clearformer.errors import ConfigError, RunError, UserError
+from clearformer.decoding.loop import NOT_FINITE
+from clearformer.errors import ConfigError, NonFiniteError, RunError, UserError
 from clearformer.runs.folders import RunLike, read_own_data
-from clearformer.training.tasks import task_type
+from clearformer.training.config import RunConfig
+from clearformer.training.tasks import TASKS, task_type
 from clearformer.training.tasks.reports import EvaluationReport, Section
 from clearformer.training.tasks.task import EvaluationData, EvaluationOptions, TrainedModel
 
+Spelled = Callable[[str], str]
+"""Writes the name of an option as a reader types it: `split` in Python, `--split` on the command line."""
+
+HELD_OUT = "val"
 WHOLE = "train"  # the split that holds all of the data of which none are held out
 INHERITED = (
     "field",
@@ -32,22 +39,64 @@ class DataChoice:
     """The data to evaluate a run on.
 
     Attributes:
-        split: Of the run's own data.
+        split: Of the run's own data; the held-out one, where not given.
         files: Other data in their place, read whole.
         allow_changed: Whether own data that have changed since training are read as they are, and not refused.
     """
 
-    split: str = "val"
+    split: str | None = None
     files: Sequence[str] = ()
     allow_changed: bool = False
 
     @property
     def name(self) -> str:
         """The name of the data in a message or a JSON object."""
-        return " ".join(self.files) or self.split
+        return " ".join(self.files) or self.own_split
+
+    @property
+    def own_split(self) -> str:
+        """The split of the run's own data that is read, where no files are."""
+        return HELD_OUT if self.split is None else self.split
 
 
-def evaluate_run(run: RunLike, choice: DataChoice, options: EvaluationOptions) -> EvaluationReport:
+def check_choice(choice: DataChoice, spelled: Spelled = str) -> None:
+    """Raise UserError where something is said of the run's own data, and others are read.
+
+    Args:
+        choice: The data.
+        spelled: How the reader writes the name of an option.
+    """
+    data = spelled("data")
+    if choice.files and choice.split is not None:
+        raise UserError(
+            f"{spelled('split')}: other data are read whole; leave out {spelled('split')}, or {data}"
+        )
+    if choice.files and choice.allow_changed:
+        name = "allow_changed" if spelled is str else spelled("changed-data")
+        raise UserError(f"{name}: it is about the run's own data; leave it out, or {data}")
+
+
+def check_applicable(config: RunConfig, given: Iterable[str], spelled: Spelled = str) -> None:
+    """Raise UserError for an option that has no part in measuring a run of this kind.
+
+    Args:
+        config: The run's.
+        given: The options that were given.
+        spelled: How the reader writes the name of an option.
+    """
+    own, given = config.train.objective, set(given)
+    for objective in TASKS:
+        for name, about in objective.evaluation_options.items():
+            if name in given and name not in own.evaluation_options:
+                raise UserError(
+                    f"{spelled(name)}: {about} is for a run that {objective.activity}, and this one "
+                    f"{own.activity}; leave out {spelled(name)}"
+                )
+
+
+def evaluate_run(
+    run: RunLike, choice: DataChoice, options: EvaluationOptions, spelled: Spelled = str
+) -> EvaluationReport:
     """Evaluate a run by what it is trained for.
 
     The values for JSON say in `data_changed` whether the run's own data are others than it was trained on; it is null
@@ -56,11 +105,17 @@ def evaluate_run(run: RunLike, choice: DataChoice, options: EvaluationOptions) -
     Raises:
         RunError: the run's data have no such split, or it was imported and has none.
         DataError, TokenizerError: the data cannot be read, or not by this run; or they have changed.
-        UserError: the context or the stride is out of range, or the number of files is wrong.
+        UserError: an option is out of range or is for other runs, or the number of files is wrong.
+        NonFiniteError: the loss is no finite number.
     """
-    data, changed = other_data(run, choice) if choice.files else own_data(run, choice)
+    check_applicable(run.config, options.given, spelled)
+    check_choice(choice, spelled)
+    data, changed = (other_data if choice.files else own_data)(run, choice, spelled)
     task = task_type(run.config.train.objective)
     report = task.evaluate_on(TrainedModel(run.model, run.tokenizer), data, options)
+    loss = report.values.get("loss", 0.0)
+    if loss is None or not math.isfinite(loss):
+        raise NonFiniteError(NOT_FINITE)
     note = (Section(text=CHANGED),) if changed else ()
     values = report.values | {"split": choice.name, "data_changed": changed}
     return replace(report, sections=note + report.sections, values=values)
@@ -73,7 +128,7 @@ class _Chosen(NamedTuple):
     changed: bool | None
 
 
-def own_data(run: RunLike, choice: DataChoice) -> _Chosen:
+def own_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Chosen:
     """A split of the data that the run was trained on.
 
     Raises:
@@ -81,28 +136,30 @@ def own_data(run: RunLike, choice: DataChoice) -> _Chosen:
         DataError: the data cannot be used, or are not those that the run was trained on.
     """
     own = read_own_data(run, allow_changed=choice.allow_changed)
-    if choice.split not in own.prepared.splits:
+    if choice.own_split not in own.prepared.splits:
         there_are = ", ".join(own.prepared.splits)
-        raise RunError(f"--split: the run's data have no split {choice.split!r}; they have {there_are}")
+        raise RunError(
+            f"{spelled('split')}: the run's data have no split {choice.own_split!r}; they have {there_are}"
+        )
     data = EvaluationData(
         run.config,
         own.prepared,
-        choice.split,
+        choice.own_split,
         choice.name,
-        f"the whole {choice.split} split",
+        f"the whole {choice.own_split} split",
         lambda: own.prepared,
     )
     return _Chosen(data, own.changed)
 
 
-def other_data(run: RunLike, choice: DataChoice) -> _Chosen:
+def other_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Chosen:
     """All of some files, as data of the kind that the run was trained on.
 
     Raises:
         UserError: there are too many, or a name that is none.
         DataError: the data cannot be used.
     """
-    config = run.config.replace(data=data_of_files(run.config.data, choice.files))
+    config = run.config.replace(data=data_of_files(run.config.data, choice.files, spelled))
     prepared = prepare_data(config.data, run.tokenizer, max_tokens=config.model.max_seq_len)
     data = EvaluationData(
         config, prepared, WHOLE, choice.name, f"all of {choice.name}", partial(training_data, run)
@@ -115,7 +172,7 @@ def training_data(run: RunLike) -> Prepared:
     return read_own_data(run).prepared
 
 
-def data_of_files(own: Data, files: Sequence[str]) -> Data:
+def data_of_files(own: Data, files: Sequence[str], spelled: Spelled = str) -> Data:
     """The settings of some files, read whole, as data of the kind that the run was trained on.
 
     Raises:
@@ -124,10 +181,10 @@ def data_of_files(own: Data, files: Sequence[str]) -> Data:
     most = 2 if isinstance(own, PairsData) else 1
     if len(files) > most:
         what = "pairs are one TSV or two files, source and target" if most == 2 else "one file"
-        raise UserError(f"--data: {what}; got {len(files)}")
+        raise UserError(f"{spelled('data')}: {what}; got {len(files)}")
     inherited = {name: getattr(own, name) for name in INHERITED if name in type(own).model_fields}
     paths = {"source": files[0], "target": files[1]} if len(files) == 2 else {"path": files[0]}
     try:
         return resolve(type(own), inherited | paths | {"val_fraction": 0.0})
     except ConfigError as error:
-        raise UserError(f"--data: {error}") from None
+        raise UserError(f"{spelled('data')}: {error}") from None

@@ -7,12 +7,14 @@ from typing import Any, Protocol
 
 import torch
 
-from clearformer.errors import RunError, UserError
+from clearformer.decoding.arguments import check_run
+from clearformer.errors import UserError, did_you_mean, shown
 from clearformer.results import Result, plain, short
 from clearformer.runs.evaluation import DataChoice, evaluate_run
 from clearformer.runs.folders import RunLike
 from clearformer.training.tasks.task import EvaluationOptions
 
+MATRIX_DTYPES = ("float32", "bfloat16", "float16")
 Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
@@ -23,7 +25,7 @@ class EvaluatedRun(RunLike, Protocol):
     def dtype(self) -> torch.dtype: ...
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Scores(Result):
     """The scores of a run: the figures that `clearformer eval --json` prints, by their names.
 
@@ -52,11 +54,11 @@ def evaluate(
     run: EvaluatedRun,
     data: Files | None = None,
     *,
-    split: str = "val",
+    split: str | None = None,
     context: int | None = None,
     stride: int | None = None,
-    beams: int = 5,
-    dtype: torch.dtype | None = None,
+    beams: int | None = None,
+    dtype: torch.dtype | str | None = None,
     allow_changed: bool = False,
 ) -> Scores:
     """Measure a run by what it was trained for, on a whole split of its data or on files.
@@ -68,23 +70,52 @@ def evaluate(
     Args:
         run: A run that was trained here or opened.
         data: A file that is read whole, or two, source and target; the run's own data, where not given.
-        split: Of the run's own data.
+        split: Of the run's own data: `val`, where not given.
         context: Of a text: tokens read at once (the model's length).
         stride: Of a text: tokens between readings (half the context).
-        beams: Of pairs: of the search that translates; 1 is greedy.
-        dtype: The type of the matrix products (autocast); as in training, where not given.
+        beams: Of pairs: of the search that translates (5); 1 is greedy.
+        dtype: The type of the matrix products (autocast), also by name (`bfloat16`); as in training, where
+            not given.
         allow_changed: Whether the run's own data are read though they have changed since.
 
     Raises:
         RunError: the run has no such split, or no data of its own.
         DataError, TokenizerError: the data cannot be read, or not by this run; or they have changed.
-        UserError: the context or the stride is out of range, or the number of files is wrong.
+        UserError: an option is out of range or is for other runs, or the number of files is wrong.
+        NonFiniteError: the loss is no finite number.
     """
-    files = [data] if isinstance(data, str | PathLike) else data or []
-    choice = DataChoice(split, [str(file) for file in files], allow_changed)
-    options = EvaluationOptions(run.dtype if dtype is None else dtype, context, stride, beams)
-    try:
-        report = evaluate_run(run, choice, options)
-    except (RunError, UserError) as error:  # messages name options of the command line
-        raise type(error)(str(error).removeprefix("--")) from None
+    check_run(run, "config", "dtype")
+    choice = DataChoice(split, _names(data), allow_changed)
+    options = EvaluationOptions(run.dtype if dtype is None else _matrix_dtype(dtype), context, stride, beams)
+    report = evaluate_run(run, choice, options)
     return Scores(report.values["loss"], report.values)
+
+
+def _names(data: Files | None) -> list[str]:
+    """The names of some files; none, where none are given.
+
+    Raises:
+        UserError: it is an empty list, or no names of files.
+    """
+    if data is None:
+        return []
+    files = [data] if isinstance(data, str | PathLike) else data
+    if not isinstance(files, Sequence) or not all(isinstance(file, str | PathLike) for file in files):
+        raise UserError(f"data: the name of a file, or a list of two; got {shown(data)}")
+    if not files:
+        raise UserError("data: the list is empty; name a file, or leave out data to read the run's own")
+    return [str(file) for file in files]
+
+
+def _matrix_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    """A type of the matrix products, also by its name.
+
+    Raises:
+        UserError: matrix products are not formed in it.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name not in MATRIX_DTYPES:
+        raise UserError(
+            f"dtype: {' or '.join(MATRIX_DTYPES)}; got {shown(name)}{did_you_mean(name, MATRIX_DTYPES)}"
+        )
+    return getattr(torch, name)

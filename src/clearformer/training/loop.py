@@ -104,10 +104,10 @@ def train(
             tokenizer = pretrained_tokenizer(config)
             task, config = open_task(config, device, processes, tokenizer, reporter.preparing)
         training = Training(config, folder, task, device, processes, reporter)
-        training.log.reporter.opening(config)
         if resume:
             training.resume()
         else:
+            training.log.reporter.opening(config)  # what fails there fails before anything is written
             training.start(preset)
         with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
             training.run(interrupts, hold.check if hold else None)

@@ -26,6 +26,7 @@ from clearformer.errors import ConfigError
 from clearformer.model.attention import Attention
 from clearformer.model.build import build_on_meta, build_undrawn
 from clearformer.model.config import ModelConfig
+from clearformer.results import Result, short
 from clearformer.training.config import TrainConfig
 from clearformer.training.tasks import task_type
 from clearformer.training.tasks.task import FullBatch
@@ -185,8 +186,8 @@ class TokenFlops:
     by_component: dict[str, float]
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False, eq=False)
+class Plan(Result):
     """The cost of a run; its fields are those of `clearformer plan --json`.
 
     Attributes:
@@ -206,6 +207,16 @@ class Plan:
     seconds: float | None
     seconds_per_step: float | None
     rate: Rate | None
+
+    def __repr__(self) -> str:
+        values = {
+            "parameters": self.parameters.total,
+            "flops_per_token": self.flops_per_token.forward + self.flops_per_token.backward,
+            "peak_bytes": self.memory_bytes.peak,
+            "steps": self.steps,
+            "seconds": self.seconds,
+        }
+        return f"Plan({', '.join(f'{name}={short(value)}' for name, value in values.items())})"
 
 
 def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, device_type: str = "cpu") -> Plan:

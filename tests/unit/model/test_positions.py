@@ -1,6 +1,8 @@
 """The three seams through which order enters: embed, rotate, bias."""
 
+import copy
 import math
+import pickle
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from clearformer.model.positions import (
     ALiBi,
     Learned,
     NoPositions,
+    PositionBase,
     Relative,
     RelativeBiases,
     RoPE,
@@ -224,3 +227,23 @@ def test_the_last_position_of_the_longest_text_has_its_place(
 
 def tables(positions: nn.Module) -> dict[str, torch.Tensor]:
     return dict(positions.named_buffers())
+
+
+@pytest.mark.parametrize(
+    "kind", [NoPositions(), Sinusoidal(), Learned(), RoPE(theta=500), ALiBi(), Relative()]
+)
+def test_a_model_is_copied_and_pickled_with_its_positions(kind: PositionBase) -> None:
+    config = ModelConfig(
+        vocab_size=7, d_model=12, n_layers=1, max_seq_len=9, position=kind, attention=MultiHead(n_heads=2)
+    )  # type: ignore[arg-type]
+    model, tokens = build(config).eval(), torch.arange(6)[None]
+    expected = model(tokens)
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):  # noqa: S301  (our own)
+        assert torch.equal(again(tokens), expected)
+        tables = {name: table.clone() for name, table in again.position.named_buffers()}
+        again.to(torch.bfloat16).float()
+        for name, table in again.position.named_buffers():
+            assert table.dtype == torch.float32
+            assert torch.equal(table, tables[name])
+        again.to("meta")
+        assert all(table.is_meta for table in again.position.buffers())

@@ -1,6 +1,8 @@
 """The three families: what they add to their blocks, and the lectures' counts of parameters."""
 
 import copy
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from clearformer.model.feedforward import ReLU
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import NoNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE, Sinusoidal
+from clearformer.model.transformer import check_tokens
 
 B, T, V, D = 2, 5, 13, 22
 
@@ -362,3 +365,38 @@ def test_an_undrawn_model_with_another_ones_weights_is_that_one(family: str, pos
     texts = (tokens(), tokens()) if family == "encoder-decoder" else (tokens(),)
     with torch.inference_mode():
         assert torch.equal(other.eval()(*texts), one.eval()(*texts))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "line"),
+    [
+        ([1, 2], r"^tokens: a tensor \[B T\] of ids; got list"),
+        (torch.tensor([1, 2]), r"^tokens: .* got 1 dimension \(tokens\[None\] adds"),
+        (torch.ones(1, 2), r"^tokens: ids are int64 or int32; got torch\.float32"),
+    ],
+)
+def test_what_are_no_tokens_is_refused(tokens: object, line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        check_tokens(tokens)
+
+
+def test_a_user_sees_the_line_and_not_the_error_behind_it() -> None:
+    """In a process of its own, for here the annotations are checked before the model is asked."""
+    script = """
+import torch, clearformer as cf
+from clearformer.errors import UserError
+small = {"vocab_size": 7, "d_model": 8, "n_layers": 1, "attention": {"n_heads": 2}}
+tokens = torch.tensor([[1, 2]])
+for family, given in (("decoder", tokens[0]), ("encoder", [1]), ("encoder-decoder", tokens)):
+    model = cf.build(cf.ModelConfig(family=family, **small))
+    for call in (model, model.run_with_cache):
+        try:
+            call(given)
+        except UserError as error:
+            print(error)
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    lines = told.stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["tokens"] * 4 + [
+        "an encoder-decoder reads two texts"
+    ] * 2

@@ -126,7 +126,7 @@ def test_the_difference_of_a_text_is_told_and_none_is_none(folder: RunFolder) ->
 def test_an_imported_run_was_trained_on_nothing_that_is_known(folder: RunFolder) -> None:
     folder.env_file.write_text('{"text_sha256": ""}')
     for compare in (folder.trained_on, lambda: folder.check_same_data(SHA256)):
-        with pytest.raises(RunError, match="was imported, and what it was trained on is not known"):
+        with pytest.raises(RunError, match="what it was trained on is not known"):
             compare()
 
 

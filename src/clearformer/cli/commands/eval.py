@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -17,10 +17,6 @@ from clearformer.cli.options import (
     show_log,
     was_given,
 )
-from clearformer.errors import UserError
-
-if TYPE_CHECKING:
-    from clearformer.training.config import RunConfig
 
 app = typer.Typer(add_completion=False)
 
@@ -37,8 +33,9 @@ def command(
         ),
     ] = None,
     split: Annotated[
-        str, typer.Option(metavar="NAME", help="train, val or test of the run's own data.")
-    ] = "val",
+        str | None,
+        typer.Option(metavar="NAME", help="train, val or test of the run's own data.", show_default="val"),
+    ] = None,
     changed_data: Annotated[
         bool,
         typer.Option(
@@ -58,9 +55,14 @@ def command(
         ),
     ] = None,
     beams: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="Translation: texts held at once by beam search; 1: greedy."),
-    ] = 5,
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Translation: texts held at once by beam search; 1: greedy.",
+            show_default="5",
+        ),
+    ] = None,
     figure: Annotated[
         Path | None,
         typer.Option(metavar="F.png|F.svg", help="Classification: draw the confusion matrix there."),
@@ -84,38 +86,22 @@ def command(
     from clearformer.cli.views.evaluation import evaluation_text
     from clearformer.evaluation.figures import check_known_format, confusion_matrix_figure
     from clearformer.run import load
-    from clearformer.runs.evaluation import DataChoice, evaluate_run
+    from clearformer.runs.evaluation import DataChoice, check_applicable, check_choice, evaluate_run
     from clearformer.runs.folders import find_run
     from clearformer.training.tasks.task import EvaluationOptions
 
     show_log()
-    check_applicable(options, find_run(run).read_config())
-    if data and was_given(options, "split"):
-        raise UserError("--split: other data are read whole; leave out --split, or --data")
-    if data and changed_data:
-        raise UserError("--changed-data: it is about the run's own data; leave it out, or --data")
+    spelled = "--{}".format
+    given = [name for name in ("context", "stride", "beams", "figure") if was_given(options, name)]
+    choice = DataChoice(split, data or [], changed_data)
+    check_applicable(find_run(run).read_config(), given, spelled)
+    check_choice(choice, spelled)
     if figure is not None:
         check_known_format(figure)
     trained = load(run, checkpoint, device, average)
-    choice = DataChoice(split, data or [], changed_data)
-    report = evaluate_run(
-        trained, choice, EvaluationOptions(dtype_of(trained, dtype), context, stride, beams)
-    )
+    its_options = EvaluationOptions(dtype_of(trained, dtype), context, stride, beams)
+    report = evaluate_run(trained, choice, its_options, spelled)
     typer.echo(json.dumps(report.values) if as_json else evaluation_text(report))
     if figure is not None and report.classes is not None:
         confusion_matrix_figure(report.classes, figure, f"{trained.folder.path.name}, {choice.name}")
         typer.echo(f"confusion matrix: {figure}", err=True)
-
-
-def check_applicable(options: typer.Context, config: "RunConfig") -> None:
-    """Raise UserError for an option that has no part in measuring a run of this kind."""
-    from clearformer.training.tasks import TASKS
-
-    own = config.train.objective
-    for objective in TASKS:
-        for name, about in objective.evaluation_options.items():
-            if name not in own.evaluation_options and was_given(options, name):
-                raise UserError(
-                    f"--{name}: {about} is for a run that {objective.activity}, and this one {own.activity}; "
-                    f"leave out --{name}"
-                )

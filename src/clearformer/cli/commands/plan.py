@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearformer.cli.options import AsJson, Config, Settings
+from clearformer.cli.options import AsJson, Config, Settings, named_as_options
 from clearformer.cli.tables import paragraph, table
 from clearformer.cli.units import readable_bytes, readable_rate, readable_seconds
 from clearformer.errors import count
@@ -22,6 +22,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def plan(
+    options: typer.Context,
     arguments: Settings = None,
     config: Config = None,
     device: Annotated[
@@ -38,7 +39,8 @@ def plan(
     from clearformer.training.planning import notes_on, plan_run
 
     run = resolve_run(arguments or [], config)
-    planned = plan_run(run, device)
+    with named_as_options(options):
+        planned = plan_run(run, device)
     for note in notes_on(run):
         typer.echo(note, err=True)
     if as_json:

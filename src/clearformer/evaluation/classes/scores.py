@@ -12,6 +12,7 @@ from clearformer.data import LabelledData
 from clearformer.data.labelled.batches import TooLong, in_length_order, padded, padded_length
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.decoding import Texts, autocast_to, evaluating
+from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.inputs import ids_of, texts_of, with_specials
 from clearformer.errors import DataError, TokenizerError, UserError
 from clearformer.evaluation.classes.baseline import Baseline, tfidf_baseline
@@ -66,8 +67,7 @@ def evaluate_classes(
             f"the data have {len(dataset.labels)} labels and the model {model.config.n_classes} classes: they are "
             "not the data that it was trained on"
         )
-    texts, pad_id = dataset.splits[split], dataset.tokenizer.pad_id
-    assert pad_id is not None
+    texts, pad_id = dataset.splits[split], pad_of(dataset.tokenizer)
     ordered = in_length_order(texts, batch_size, model.config.max_seq_len, pad_id, too_long)
     parts = ((places, batch.tokens, batch.padding) for places, batch in ordered)
     logprobs = class_logprobs(model, parts, len(texts), dtype)
@@ -117,7 +117,7 @@ class Run(Protocol):
     def config(self) -> Any: ...
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Prediction(Result):
     """Of which class a text is.
 
@@ -156,17 +156,22 @@ def classify(
         place: What a message calls the text of a number (from 1 on), such as a file and a line.
 
     Raises:
-        UserError: the run's model has no classes.
+        UserError: the run's model has no classes, or its tokeniser no <pad>; or `batch_size` is less than 1.
         DataError: a text is too long and may not be cut.
         TokenizerError: a text holds a character that the tokeniser lacks.
     """
+    check_run(run, "config")
+    check_whole("batch_size", batch_size)
+    if batch_size < 1:
+        raise UserError(f"batch_size: at least 1; got {batch_size}")
     model, labels = classifier(run)
+    pad_id = pad_of(run.tokenizer)
     if too_long is None:
         too_long = run.config.data.too_long
     rows = encode_texts(run.tokenizer, texts_of(texts), place)
     if too_long == "refuse":
         check_length(rows, model.config.max_seq_len, place)
-    logprobs = class_logprobs(model, batches(rows, run.tokenizer, model, batch_size), len(rows), dtype)
+    logprobs = class_logprobs(model, batches(rows, pad_id, model, batch_size), len(rows), dtype)
     return [
         prediction(labels, row) if len(tokens) else EMPTY for tokens, row in zip(rows, logprobs, strict=True)
     ]
@@ -186,6 +191,19 @@ def classifier(run: Run) -> tuple[Encoder, tuple[str, ...]]:
         )
     labels = data.labels if isinstance(data, LabelledData) else None
     return model, labels or tuple(map(str, range(model.config.n_classes)))
+
+
+def pad_of(tokenizer: Tokenizer) -> int:
+    """The token that fills up the shorter texts of a batch.
+
+    Raises:
+        UserError: the tokeniser has none.
+    """
+    if tokenizer.pad_id is None:
+        raise UserError(
+            "this run's tokenizer has no <pad>: texts are classified in batches, which it fills up"
+        )
+    return tokenizer.pad_id
 
 
 def encode_texts(
@@ -220,17 +238,14 @@ def check_length(rows: Sequence[np.ndarray], limit: int, place: Callable[[int], 
         )
 
 
-def batches(
-    rows: Sequence[np.ndarray], tokenizer: Tokenizer, model: Encoder, batch_size: int
-) -> Iterable[Part]:
+def batches(rows: Sequence[np.ndarray], pad_id: int, model: Encoder, batch_size: int) -> Iterable[Part]:
     """All texts but the empty ones, the longest first; one that is too long is cut."""
-    assert tokenizer.pad_id is not None
     limit = model.config.max_seq_len
     order = sorted((i for i, row in enumerate(rows) if len(row)), key=lambda i: -len(rows[i]))
     for first in range(0, len(order), batch_size):
         places = order[first : first + batch_size]
         length = padded_length(min(len(rows[places[0]]), limit), limit)
-        yield np.array(places), *padded([rows[i] for i in places], length, tokenizer.pad_id)
+        yield np.array(places), *padded([rows[i] for i in places], length, pad_id)
 
 
 def prediction(labels: Sequence[str], logprobs: np.ndarray) -> Prediction:

@@ -2,10 +2,12 @@
 
     cf.train("quick", loggers=[WandB(project="mine"), my_logger])
 
-A logger is anything with the three methods of `Logger`.
+A logger is anything with the three methods of `Logger`. Where it also has `resume(config, step)`, that is called in
+place of `start` as a run goes on.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -31,7 +33,10 @@ class Logger(Protocol):
 
 
 class JSONLines:
-    """One JSON object a line, in a file that is begun anew."""
+    """One JSON object a line, in a file that is begun anew.
+
+    A run that goes on adds to the lines up to the step from which it does, for it makes the later ones again.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -39,12 +44,25 @@ class JSONLines:
     def start(self, config: RunConfig) -> None:
         self.path.write_text("")
 
+    def resume(self, config: RunConfig, step: int) -> None:
+        """Training goes on from a step: the lines up to it are kept."""
+        lines = self.path.read_text().splitlines(keepends=True) if self.path.is_file() else []
+        self.path.write_text("".join(line for line in lines if _step_of(line) <= step))
+
     def log(self, step: int, values: Mapping[str, float]) -> None:
         with self.path.open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
     def finish(self, summary: Mapping[str, float]) -> None:
         return
+
+
+def _step_of(line: str) -> float:
+    """The step of a line of `JSONLines`; infinity of one that was cut off."""
+    try:
+        return json.loads(line)["step"] if line.endswith("\n") else math.inf
+    except (ValueError, TypeError, KeyError):
+        return math.inf
 
 
 class TensorBoard:
@@ -149,11 +167,11 @@ class LoggingReporter(Reporter):
         self.reporter.opening(config)
 
     def begin(self, config: RunConfig, progress: Progress) -> None:
-        self.start(config)
+        self.start(config, progress.step)
         self.reporter.begin(config, progress)
 
-    def start(self, config: RunConfig) -> None:
-        """Start the loggers, once.
+    def start(self, config: RunConfig, step: int = 0) -> None:
+        """Start the loggers, once; where the run goes on from a step, those that can go on with it.
 
         Raises:
             ClearformerError: one of them cannot start; those that had are finished.
@@ -161,8 +179,12 @@ class LoggingReporter(Reporter):
         if self.is_started:
             return
         for number, logger in enumerate(self.loggers):
+            resume = getattr(logger, "resume", None)
             try:
-                logger.start(config)
+                if step and resume is not None:
+                    resume(config, step)
+                else:
+                    logger.start(config)
             except Exception as error:
                 self.loggers = self.loggers[:number]
                 self._call("finish", self.summary)

@@ -123,7 +123,7 @@ class RunFolder:
         """The SHA-256 of the text that the run began on; None where env.json does not tell it.
 
         Raises:
-            RunError: the run was imported, and began on none: config.toml names one that it does not know.
+            RunError: the run was imported or saved from Python, and began on none that is known.
         """
         try:
             text_sha256 = parse_json(self.env_file.read_text(encoding="utf-8"))["text_sha256"]
@@ -133,8 +133,9 @@ class RunFolder:
             return None
         if text_sha256 == "":
             raise RunError(
-                f"{self.path} was imported, and what it was trained on is not known: measure it on data of yours "
-                "(eval --data FILE), or begin a new run with its weights (train.pretrained)"
+                f"{self.path}: what it was trained on is not known, for it was imported or saved "
+                "from Python: measure it on data of yours (data=FILE, on the command line --data FILE), or begin a "
+                "new run with its weights (train.pretrained)"
             )
         return text_sha256
 

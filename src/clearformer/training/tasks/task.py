@@ -21,6 +21,9 @@ Progress = Callable[[str, int, int | None], None]
 """Receives what is being prepared, how much is done, and how much there is in all where known."""
 
 
+USUAL_BEAMS = 5
+
+
 @runtime_checkable
 class EvaluationResult(Protocol):
     """The result of an evaluation on held-out data."""
@@ -65,14 +68,24 @@ class EvaluationOptions:
     Attributes:
         context: Tokens of a text read at once.
         stride: Tokens from one reading to the next.
-        beams: Of the beam search that translates.
+        beams: Of the beam search that translates; see `n_beams`.
         dtype: The type of the matrix products.
     """
 
     dtype: torch.dtype
     context: int | None = None
     stride: int | None = None
-    beams: int = 5
+    beams: int | None = None
+
+    @property
+    def n_beams(self) -> int:
+        """How many beams: those given, or the usual number."""
+        return USUAL_BEAMS if self.beams is None else self.beams
+
+    @property
+    def given(self) -> list[str]:
+        """The options that were given, of those that are for some objectives alone."""
+        return [name for name in ("context", "stride", "beams") if getattr(self, name) is not None]
 
 
 @dataclass(frozen=True)

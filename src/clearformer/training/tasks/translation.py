@@ -118,9 +118,9 @@ class TranslationTask(Task):
         split = data.prepared.splits[data.split]
         forced = evaluate_pairs(trained.model, split, trained.tokenizer, dtype=options.dtype)
         own = evaluate_translation(
-            trained, split.source_texts, split.target_texts, beams=options.beams, dtype=options.dtype
+            trained, split.source_texts, split.target_texts, beams=options.n_beams, dtype=options.dtype
         )
-        search = "greedily" if options.beams == 1 else f"by beam search with {options.beams} beams"
+        search = "greedily" if options.n_beams == 1 else f"by beam search with {options.n_beams} beams"
         cut = f"; {own.n_cut:,} were cut where they became too long" if own.n_cut else ""
         sections = (
             Section(figures=pair_figures(forced, data.description)),

@@ -1,0 +1,67 @@
+"""Results are compared by their values, are short to look at, and whole as `to_dict()`."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import clearformer as cf
+from clearformer.results import LONGEST_TEXT, Result, short
+from clearformer.text import ByteTokenizerSpec
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Found(Result):
+    name: str
+    numbers: Any
+    maker: Any = field(default=None, repr=False)
+
+
+@pytest.mark.parametrize("of", [np.array, torch.tensor, list, lambda numbers: {"a": np.array(numbers)}])
+def test_results_of_equal_values_are_equal(of: Any) -> None:
+    one = Found("a", of([1, 2]))
+    assert one == Found("a", of([1, 2]), maker=7)
+    assert hash(one) == hash(Found("a", of([1, 2])))
+    assert one != Found("b", of([1, 2]))
+    assert one != Found("a", of([1, 3]))
+    assert one != Found("a", of([1, 2, 3]))
+    assert one != "a"
+
+
+def test_every_result_is_compared_so() -> None:
+    from clearformer.lens import Embedded
+    from clearformer.training.plan import Plan
+
+    kinds = set(Result.__subclasses__())
+    assert {Embedded, Plan} <= kinds
+    assert [kind.__name__ for kind in kinds if kind.__eq__ is not Result.__eq__] == []
+
+
+def test_tokens_and_vectors_of_one_text_are_equal() -> None:
+    assert cf.tokenize("abc") == cf.tokenize("abc")
+    assert cf.tokenize("abc") != cf.tokenize("abd")
+    model = cf.build(cf.ModelConfig(vocab_size=256, d_model=8, n_layers=1, attention={"n_heads": 2}))  # type: ignore[arg-type]
+    run = cf.Run(model, ByteTokenizerSpec().train([]))
+    assert cf.lens.embed(run, "ab") == cf.lens.embed(run, "ab")
+    assert cf.lens.embed(run, "ab") != cf.lens.embed(run, "ac")
+
+
+@pytest.mark.parametrize("text", ["  ", " a\tb\n", "x" * LONGEST_TEXT])
+def test_white_space_is_shown_as_it_is(text: str) -> None:
+    assert short(text) == repr(text)
+    assert repr(Found(text, [])) == f"Found(name={text!r}, numbers=[])"
+
+
+def test_a_long_text_is_cut() -> None:
+    assert short(" " * 1000) == repr(" " * (LONGEST_TEXT - 3) + "...")
+
+
+def test_a_plan_is_whole_as_a_dictionary_and_short_to_look_at() -> None:
+    planned = cf.plan("quick", device="l4")
+    assert planned.to_dict() == asdict(planned)
+    assert json.loads(json.dumps(planned.to_dict()))["parameters"]["total"] == planned.parameters.total
+    assert repr(planned).startswith(f"Plan(parameters={planned.parameters.total}, flops_per_token=")
+    assert len(repr(planned)) < 150
