@@ -157,10 +157,13 @@ def test_a_run_that_is_kept_nowhere_is_exported_as_it_is(tmp_path: Path) -> None
     torch.testing.assert_close(back.model(tokens), run.model.eval()(tokens))
 
 
-def test_a_file_of_llama_cpp_is_known_by_its_suffix_in_any_case(tmp_path: Path) -> None:
-    with pytest.raises(ClearformerError):  # no kind of its own
-        byte_run().export(tmp_path / "x.GGUF")
-    assert not (tmp_path / "x.GGUF").is_dir()
+def test_a_file_of_llama_cpp_is_known_by_its_suffix_in_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Path] = []
+    monkeypatch.setattr("clearformer.interop.gguf.to_gguf", lambda _, target: written.append(target))
+    byte_run().export(tmp_path / "x.GGUF")
+    assert written == [tmp_path / "x.GGUF"]
 
 
 # --- where runs are ---------------------------------------------------------------------------------------
