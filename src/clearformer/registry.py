@@ -184,7 +184,7 @@ class GeneratedSource(Source):
         return {"name": self.name, "documents_sha256": digest.hexdigest()}
 
     def strings(self) -> Iterator[str]:
-        """What the function yields.
+        """The strings that the function yields.
 
         Raises:
             DataError: it yields something else than strings.

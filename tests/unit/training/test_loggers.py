@@ -61,19 +61,18 @@ def test_a_logger_hears_what_metrics_jsonl_holds(tmp_path: Path, monkeypatch: py
 def test_json_lines_go_on_with_a_resumed_run(tmp_path: Path) -> None:
     file = JSONLines(tmp_path / "log.jsonl")
     config = cf.preset("quick")
-    reporter = LoggingReporter(Reporter(), [file])
-    reporter.begin(config, Progress())
+    LoggingReporter(Reporter(), [file]).begin(config, Progress())
     for step in (2, 4):
         file.log(step, {"loss": 1.0})
     with file.path.open("a") as cut:
         cut.write('{"step": 1')
 
-    reporter.begin(config, Progress(step=2))
+    LoggingReporter(Reporter(), [file]).begin(config, Progress(step=2))
     file.log(4, {"loss": 0.5})
     lines = [json.loads(line) for line in file.path.read_text().splitlines()]
     assert lines == [{"step": 2, "loss": 1.0}, {"step": 4, "loss": 0.5}]
 
-    reporter.begin(config, Progress())
+    LoggingReporter(Reporter(), [file]).begin(config, Progress())
     assert file.path.read_text() == ""
 
 
