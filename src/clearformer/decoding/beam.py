@@ -13,7 +13,7 @@ Shapes: B rows that still go on, K beams, C candidates, L the most new tokens, V
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -136,11 +136,7 @@ def beam_search(
             encoder-decoder is given no sources.
         NonFiniteError: the model's scores are not numbers.
     """
-    if isinstance(max_new_tokens, Sequence) and not isinstance(max_new_tokens, str):
-        limits = list(max_new_tokens)
-    else:
-        check_whole("max_new_tokens", max_new_tokens)
-        limits = [max_new_tokens] * len(prompts)
+    limits = _limits(max_new_tokens, len(prompts))
     check_prompts(prompts, min(limits, default=1))
     check_whole("n_best", n_best)
     if not 1 <= n_best <= search.beams:
@@ -155,6 +151,14 @@ def beam_search(
             for row, hypotheses in beams.step(beams.next_log_probabilities()):
                 results[row] = hypotheses[:n_best]
     return results
+
+
+def _limits(max_new_tokens: Any, n_prompts: int) -> list[int]:
+    """How many tokens each prompt may be given."""
+    if isinstance(max_new_tokens, list | tuple):
+        return [*max_new_tokens]
+    check_whole("max_new_tokens", max_new_tokens)
+    return [max_new_tokens] * n_prompts
 
 
 class _Beams:
