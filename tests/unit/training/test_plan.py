@@ -133,7 +133,7 @@ def test_auto_is_the_fastest_type_of_a_device(name: str) -> None:
 
 
 def test_an_unknown_device_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"--device.*'h10'.*measure.*h200, h100-sxm"):
+    with pytest.raises(ConfigError, match=r"^device: .*'h10'.*measure.*h200, h100-sxm"):
         named_rate("h10", "bfloat16")
 
 

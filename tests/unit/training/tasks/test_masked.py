@@ -161,7 +161,7 @@ def test_it_learns(trained: Trained, tmp_path: Path) -> None:
         "train.objective.fraction=0.3",
         "train.optimizer=adam",
         "train.lr=0.01",
-        "train.max_steps=200",
+        "train.max_steps=300",
         "train.eval_every=1000",
     )
 
