@@ -171,11 +171,12 @@ def _compiler_at_hand(device: torch.device) -> bool:
     return any(shutil.which(name) for name in ("g++", "clang++", "cl"))
 
 
-def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]:
-    """Matrix products in `dtype` inside a `with` block; weights and sums stay float32."""
-    if dtype == "float32":
+def autocast(device: torch.device, dtype: torch.dtype | str | None) -> AbstractContextManager[object]:
+    """Matrix products in `dtype` inside a `with` block; as they are around it, where that is None or float32."""
+    product_dtype: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    if product_dtype in (None, torch.float32):
         return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=getattr(torch, dtype))
+    return torch.autocast(device.type, dtype=product_dtype)
 
 
 def synchronize(device: torch.device) -> None:

@@ -21,7 +21,7 @@ BUILDS_ON = {
     "cost": {"model", "device"},
     "text": {"config", "files"},
     "data": {"text"},
-    "decoding": {"model", "text", "results"},
+    "decoding": {"device", "model", "text", "results"},
     "evaluation": {"model", "data", "decoding"},
     "training": {"device", "cost", "model", "text", "data", "decoding", "evaluation"},
     "runs": {"training", "results"},

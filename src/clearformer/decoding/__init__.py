@@ -2,7 +2,7 @@
 
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search
 from clearformer.decoding.continuations import Continuation, search, search_texts
-from clearformer.decoding.inference import autocast_to, evaluating
+from clearformer.decoding.inference import evaluating
 from clearformer.decoding.inputs import Text, Texts
 from clearformer.decoding.loop import Completion, NewToken, collect, generate_tokens
 from clearformer.decoding.samplers import Sampling, random_stream
@@ -29,7 +29,6 @@ __all__ = [
     "Text",
     "Texts",
     "Translation",
-    "autocast_to",
     "beam_search",
     "collect",
     "encode_prompt",

@@ -1,10 +1,8 @@
-"""Contexts of inference: a model in evaluation mode, matrix products in another type."""
+"""A model in evaluation mode for a while."""
 
-import contextlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
-import torch
 from torch import nn
 
 
@@ -18,9 +16,3 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in in_training:
             module.training = True
-
-
-def autocast_to(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
-    """Matrix products in `dtype` inside the `with` block; as they are around it, where that is None or float32."""
-    plain = dtype in (None, torch.float32)
-    return contextlib.nullcontext() if plain else torch.autocast(device.type, dtype=dtype)

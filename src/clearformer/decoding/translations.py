@@ -8,9 +8,9 @@ import torch
 
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
-from clearformer.decoding.inference import autocast_to
 from clearformer.decoding.inputs import Texts, ids_of, texts_of, with_specials
 from clearformer.decoding.samples import Run
+from clearformer.device import autocast
 from clearformer.errors import TokenizerError, UserError
 from clearformer.model import EncoderDecoder, Transformer
 from clearformer.results import Result
@@ -117,7 +117,7 @@ def translate_texts(
     limit = model.config.max_seq_len
     sources = encode_sources(tokenizer, texts_of(sentences), eos, limit, place)
     translations = [[EMPTY]] * len(sources)
-    with autocast_to(model.embed.weight.device, dtype):
+    with autocast(model.embed.weight.device, dtype):
         for batch in batches([len(source) for source in sources], batch_tokens):
             hypotheses = beam_search(
                 model,

@@ -18,8 +18,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearformer.data import Split
-from clearformer.decoding import autocast_to, evaluating
+from clearformer.decoding import evaluating
 from clearformer.decoding.arguments import check_whole
+from clearformer.device import autocast
 from clearformer.errors import DataError, UserError
 from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.model import Decoder
@@ -142,7 +143,7 @@ def evaluate_split(
     n = n_all if n_windows is None else min(n_windows, n_all)
     windows = subset_of_windows(all_windows, n)
     loss = entropy = 0.0
-    with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
+    with evaluating(model), torch.inference_mode(), autocast(device, dtype):
         for inputs, targets in _batches(split, windows, batch_size, _vocab_size(model)):
             logits = (logits_of or model)(torch.from_numpy(inputs).to(device))
             n_counted = targets.shape[1]

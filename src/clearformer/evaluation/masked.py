@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from clearformer.data.masking import MaskedBatch
-from clearformer.decoding import autocast_to, evaluating
+from clearformer.decoding import evaluating
+from clearformer.device import autocast
 from clearformer.evaluation.language_model import finite, perplexity_of
 from clearformer.evaluation.meter import TokenLossMeter
 from clearformer.model import Encoder
@@ -48,7 +49,7 @@ def evaluate_masked(
     """
     device = model.embed.weight.device
     sums = TokenLossMeter()
-    with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
+    with evaluating(model), torch.inference_mode(), autocast(device, dtype):
         for batch in batches:
             tokens, padding, targets = (torch.from_numpy(array).to(device) for array in batch)
             sums.add(model.unembed, model.hidden(tokens, padding), targets)

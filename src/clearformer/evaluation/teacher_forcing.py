@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from clearformer.data import PairSplit, batches_in_order
-from clearformer.decoding import autocast_to, evaluating
+from clearformer.decoding import evaluating
+from clearformer.device import autocast
 from clearformer.errors import DataError
 from clearformer.evaluation.language_model import finite, perplexity_of
 from clearformer.evaluation.meter import TokenLossMeter
@@ -72,7 +73,7 @@ def evaluate_pairs(
         raise DataError(f"the {split.name} split has no pairs to measure a model on")
     device = model.embed.weight.device
     sums = TokenLossMeter()
-    with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
+    with evaluating(model), torch.inference_mode(), autocast(device, dtype):
         for batch in batches_in_order(split, tokenizer, batch_tokens):
             source, padding, tokens, targets = (
                 torch.from_numpy(array).to(device)

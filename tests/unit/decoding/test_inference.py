@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from clearformer.decoding import autocast_to, evaluating
+from clearformer.decoding import evaluating
+from clearformer.device import autocast
 
 
 def test_every_module_is_in_evaluation_mode_inside_and_as_it_was_afterwards() -> None:
@@ -31,9 +32,9 @@ def test_an_error_inside_does_not_leave_it_there() -> None:
 def test_products_are_in_another_type_inside_and_as_they_were_where_none_is_given() -> None:
     x, device = torch.ones(3, 3), torch.device("cpu")
 
-    with autocast_to(device, torch.bfloat16):
+    with autocast(device, torch.bfloat16):
         assert (x @ x).dtype == torch.bfloat16
-        with autocast_to(device, None):
+        with autocast(device, None):
             assert (x @ x).dtype == torch.bfloat16
-    with autocast_to(device, torch.float32):
+    with autocast(device, torch.float32):
         assert (x @ x).dtype == torch.float32

@@ -11,9 +11,10 @@ from jaxtyping import Float
 from clearformer.data import LabelledData
 from clearformer.data.labelled.batches import TooLong, in_length_order, padded, padded_length
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
-from clearformer.decoding import Texts, autocast_to, evaluating
+from clearformer.decoding import Texts, evaluating
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.inputs import ids_of, texts_of, with_specials
+from clearformer.device import autocast
 from clearformer.errors import DataError, TokenizerError, UserError
 from clearformer.evaluation.classes.baseline import Baseline, tfidf_baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
@@ -83,7 +84,7 @@ def class_logprobs(
     assert model.config.n_classes is not None
     device = model.embed.weight.device
     logprobs = np.zeros((n_texts, model.config.n_classes), np.float32)
-    with evaluating(model), torch.inference_mode(), autocast_to(device, dtype):
+    with evaluating(model), torch.inference_mode(), autocast(device, dtype):
         for places, tokens, padding in parts:
             scores = model(torch.from_numpy(tokens).to(device), torch.from_numpy(padding).to(device))
             logprobs[places] = scores.float().log_softmax(-1).cpu().numpy()
