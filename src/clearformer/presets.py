@@ -19,8 +19,8 @@ from clearformer.runs.folders import find_run
 from clearformer.text import BPETokenizerSpec, GPT2TokenizerSpec, WordPieceTokenizerSpec
 from clearformer.training.config import TRAIN_MAY_CHANGE, RunConfig, TrainConfig
 from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective
-from clearformer.training.optimizers import Adam, AdamW, Muon
-from clearformer.training.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
+from clearformer.training.optim.optimizers import Adam, AdamW, Muon
+from clearformer.training.optim.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
 from clearformer.training.store.folder import RunFolder
 
 DEFAULTS = {"text": "quick", "pairs": "translate", "labelled": "classify"}

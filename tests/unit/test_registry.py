@@ -23,7 +23,8 @@ from clearformer.presets import PRESETS
 from clearformer.registry import AttentionBase, import_parts, register, unregister
 from clearformer.testing import check_kind, close
 from clearformer.training.config import RunConfig
-from clearformer.training.plan import compile_pays, plan
+from clearformer.training.planning.duration import compile_pays
+from clearformer.training.planning.plan import plan
 
 
 class Centred(Spec):

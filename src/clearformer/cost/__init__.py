@@ -13,7 +13,7 @@ from clearformer.cost.parameters import (
     analytic_parameters,
     measured_parameters,
 )
-from clearformer.cost.slots import NoFormulaError
+from clearformer.cost.slots import NoFormulaError, if_known
 
 __all__ = [
     "COMPONENTS",
@@ -24,6 +24,7 @@ __all__ = [
     "analytic_flops",
     "analytic_matrices",
     "analytic_parameters",
+    "if_known",
     "measured_flops",
     "measured_parameters",
 ]

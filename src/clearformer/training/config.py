@@ -24,8 +24,8 @@ from clearformer.training.objectives import (
     NextTokenObjective,
     Objective,
 )
-from clearformer.training.optimizers import AdamW, OptimizerSpec
-from clearformer.training.schedules import Cosine, Schedule
+from clearformer.training.optim.optimizers import AdamW, OptimizerSpec
+from clearformer.training.optim.schedules import Cosine, Schedule
 
 PRESETS_FOR = {
     "decoder": "quick",

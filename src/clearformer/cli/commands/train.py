@@ -47,7 +47,7 @@ def train(
     from clearformer.cli.views.results import program_as_called, result_text
     from clearformer.runs.folders import name_of
     from clearformer.runs.training import train_run
-    from clearformer.training.processes import is_main_process
+    from clearformer.training.processes.distributed import is_main_process
     from clearformer.training.reporting.console import ConsoleReporter
     from clearformer.training.reporting.report import Reporter
 

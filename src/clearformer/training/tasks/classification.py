@@ -23,8 +23,8 @@ from clearformer.evaluation.subsets import subset_of_labelled
 from clearformer.model import Encoder
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
-from clearformer.training.losses import summed_loss
 from clearformer.training.objectives import ClassificationObjective, ObjectiveSpec
+from clearformer.training.tasks.losses import summed_loss
 from clearformer.training.tasks.reports import EvaluationReport, Figure, Section
 from clearformer.training.tasks.task import (
     EvaluationData,

@@ -20,8 +20,8 @@ from clearformer.evaluation.subsets import subset_of_labelled, subset_of_text
 from clearformer.model import Encoder
 from clearformer.text import Tokenizer, specials_of
 from clearformer.training.config import RunConfig
-from clearformer.training.losses import summed_loss_of_any, summed_loss_of_hidden
 from clearformer.training.objectives import MaskedObjective, ObjectiveSpec
+from clearformer.training.tasks.losses import summed_loss_of_any, summed_loss_of_hidden
 from clearformer.training.tasks.reports import (
     EvaluationReport,
     Figure,

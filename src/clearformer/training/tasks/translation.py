@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from clearformer.data import PairBatches, PairDataset, PairsData, prepare_pairs
-from clearformer.decoding.translations import translate
+from clearformer.decoding.text.translations import translate
 from clearformer.evaluation.subsets import subset_of_pairs
 from clearformer.evaluation.teacher_forcing import PairLoss, evaluate_pairs
 from clearformer.evaluation.translation import evaluate_translation
 from clearformer.model import EncoderDecoder
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
-from clearformer.training.losses import summed_loss_of_any, summed_loss_of_hidden
 from clearformer.training.objectives import ObjectiveSpec, TranslationObjective
+from clearformer.training.tasks.losses import summed_loss_of_any, summed_loss_of_hidden
 from clearformer.training.tasks.reports import (
     EvaluationReport,
     Figure,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from clearformer.training.optimizers import (
+from clearformer.training.optim.optimizers import (
     POLAR_EXPRESS,
     SAFETY,
     Adam,
