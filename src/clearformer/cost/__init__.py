@@ -6,7 +6,7 @@ each kind answers for itself.
 
 from clearformer.cost.activations import analytic_activations
 from clearformer.cost.flops import Flops, analytic_flops, measured_flops
-from clearformer.cost.live_bytes import LiveBytes
+from clearformer.cost.live_bytes import LiveBytes, tensors_without_memory
 from clearformer.cost.parameters import (
     COMPONENTS,
     analytic_matrices,
@@ -27,4 +27,5 @@ __all__ = [
     "if_known",
     "measured_flops",
     "measured_parameters",
+    "tensors_without_memory",
 ]

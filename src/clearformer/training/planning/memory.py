@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from clearformer.cost import LiveBytes
+from clearformer.cost import LiveBytes, tensors_without_memory
 from clearformer.device import autocast
 from clearformer.model.attention import Attention
 from clearformer.model.build import build_undrawn
@@ -50,9 +50,7 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
     Raises:
         ConfigError: the vocabulary's size is not set.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode  # takes half a second to import
-
-    with FakeTensorMode(), LiveBytes() as live:
+    with tensors_without_memory(), LiveBytes() as live:
         model = build_undrawn(model_config)
         if device_type == "cuda":
             _skip_attention_dropout(model)

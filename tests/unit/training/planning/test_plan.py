@@ -1,6 +1,7 @@
 """What a run is said to cost, against what it does cost."""
 
 import math
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +45,15 @@ def settings(**changes: Any) -> TrainConfig:
 
 
 # --- memory -----------------------------------------------------------------------------------------------
+
+
+def test_the_memory_is_the_same_where_torch_has_no_tensors_without_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = training_memory(MODERN, settings(optimizer=Muon(), ema=0.9))
+    monkeypatch.setitem(sys.modules, "torch._subclasses.fake_tensor", None)
+
+    assert training_memory(MODERN, settings(optimizer=Muon(), ema=0.9)) == expected
 
 
 def real_peak(config: ModelConfig, train: TrainConfig) -> int:
