@@ -1,5 +1,6 @@
 """Which data a run reads, how they are split, and the order they are drawn in."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -7,7 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from clearformer.config import Name, PathName, Spec
-from clearformer.data.labelled.config import LabelledData
+from clearformer.data.labelled.config import LabelledData, one_file
+from clearformer.errors import ConfigError
 
 DEFAULT_TEXT = "pydoc"
 
@@ -56,6 +58,11 @@ class TextData(Spec):
     def train_fraction(self) -> Fraction:
         """The share that the other splits leave, exactly as the decimals are written."""
         return 1 - exact(self.val_fraction) - exact(self.test_fraction)
+
+    @classmethod
+    def settings_of_files(cls, files: Sequence[str]) -> dict[str, str]:
+        """The settings of data in files that are named on their own."""
+        return {"path": one_file(files)}
 
     @property
     def label(self) -> str:
@@ -131,6 +138,17 @@ class PairsData(Spec):
             fractions = " and ".join(f"{name}_fraction={float(share)}" for name, share in held_out.items())
             raise ValueError(f"{fractions} leave nothing to train on: their sum must be less than 1")
         return self
+
+    @classmethod
+    def settings_of_files(cls, files: Sequence[str]) -> dict[str, str]:
+        """The settings of pairs in files that are named on their own.
+
+        Raises:
+            ConfigError: there are more than two.
+        """
+        if len(files) > 2:
+            raise ConfigError(f"pairs are one TSV or two files, source and target; got {len(files)}")
+        return {"source": files[0], "target": files[1]} if len(files) == 2 else {"path": files[0]}
 
     @property
     def built_in(self) -> str | None:

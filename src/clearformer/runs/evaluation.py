@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from clearformer.config import resolve
-from clearformer.data import Data, PairsData, Prepared, prepare_data
+from clearformer.data import Data, Prepared, prepare_data
 from clearformer.decoding.loop import NOT_FINITE
 from clearformer.errors import ConfigError, NonFiniteError, RunError, UserError
 from clearformer.runs.folders import RunLike, read_own_data
@@ -178,13 +178,8 @@ def data_of_files(own: Data, files: Sequence[str], spelled: Spelled = str) -> Da
     Raises:
         UserError: there are too many, or a name that is none.
     """
-    most = 2 if isinstance(own, PairsData) else 1
-    if len(files) > most:
-        what = "pairs are one TSV or two files, source and target" if most == 2 else "one file"
-        raise UserError(f"{spelled('data')}: {what}; got {len(files)}")
     inherited = {name: getattr(own, name) for name in INHERITED if name in type(own).model_fields}
-    paths = {"source": files[0], "target": files[1]} if len(files) == 2 else {"path": files[0]}
     try:
-        return resolve(type(own), inherited | paths | {"val_fraction": 0.0})
+        return resolve(type(own), inherited | own.settings_of_files(files) | {"val_fraction": 0.0})
     except ConfigError as error:
         raise UserError(f"{spelled('data')}: {error}") from None

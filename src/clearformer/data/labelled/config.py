@@ -1,5 +1,6 @@
 """Which labelled texts a classifier learns from, and which of them are held out."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Literal, Self
@@ -7,6 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from clearformer.config import Name, PathName, Spec
+from clearformer.errors import ConfigError
 
 DEFAULT_LABELLED = "languages"
 DEFAULT_VAL_FRACTION = 0.1
@@ -86,6 +88,11 @@ class LabelledData(Spec):
             raise ValueError("labels are two or more, and all different")
         return labels
 
+    @classmethod
+    def settings_of_files(cls, files: Sequence[str]) -> dict[str, str]:
+        """The settings of texts in files that are named on their own."""
+        return {"path": one_file(files)}
+
     @property
     def column_names(self) -> list[str] | None:
         """The columns of files without a header; None where the files name them."""
@@ -102,3 +109,14 @@ class LabelledData(Spec):
     def label(self) -> str:
         """A short name of the data: the built-in's, or the file's without its endings."""
         return self.name or (Path(self.path).name.partition(".")[0] if self.path else DEFAULT_LABELLED)
+
+
+def one_file(files: Sequence[str]) -> str:
+    """The one file of some.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    if len(files) != 1:
+        raise ConfigError(f"one file; got {len(files)}")
+    return files[0]
