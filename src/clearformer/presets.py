@@ -6,7 +6,7 @@ from typing import Any
 
 from clearformer.auto import auto, auto_for
 from clearformer.config import NONE, explicit, parse_override, read_toml, resolve
-from clearformer.data import BUILT_IN_BY_KIND, LabelledData, PairsData, TextData, kind_of
+from clearformer.data import BUILT_IN_BY_KIND, LabelledData, PairsData, TextData, form_of, kind_of
 from clearformer.errors import ConfigError, did_you_mean, shortened, shown
 from clearformer.files import user_path
 from clearformer.model.attention import MultiHead
@@ -354,13 +354,13 @@ def default_preset(layers: list[dict[str, Any]]) -> str:
     """
     data: dict[str, Any] = {}
     for layer in _one_source(layers):
-        if isinstance(settings := layer.get("data"), dict):
-            data |= settings
+        settings = layer.get("data", {})
+        data |= {"kind": settings} if isinstance(settings, str) else settings
     data = {key: value for key, value in data.items() if value != NONE}
     if not data:
         return DEFAULTS["text"]
     if kind := kind_of(data):
-        return DEFAULTS.get(kind, DEFAULTS["text"])
+        return DEFAULTS.get(form_of(kind), DEFAULTS["text"])
     if isinstance(name := data.get("name"), str):
         known = [name for names in BUILT_IN_BY_KIND.values() for name in names]
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"

@@ -139,7 +139,7 @@ def spec_of(kind: str, base: type[Spec] = Spec, **body: Any) -> type[Spec]:
         (
             "attention",
             spec_of("mine", build=lambda self: None),
-            "Part: a kind of attention is a subclass of cf.AttentionBase",
+            "Part: a kind of attention is a subclass of clearformer.registry.AttentionBase",
         ),
         ("attention", spec_of("mine", AttentionBase), "Part has no build: a kind of attention needs it"),
         (

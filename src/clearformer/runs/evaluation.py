@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from clearformer.config import resolve
 from clearformer.data import Data, Prepared, prepare_data
+from clearformer.data.kinds import KINDS
 from clearformer.decoding.loop import NOT_FINITE
 from clearformer.errors import ConfigError, NonFiniteError, RunError, UserError
 from clearformer.runs.folders import RunLike, read_own_data
@@ -178,8 +179,9 @@ def data_of_files(own: Data, files: Sequence[str], spelled: Spelled = str) -> Da
     Raises:
         UserError: there are too many, or a name that is none.
     """
-    inherited = {name: getattr(own, name) for name in INHERITED if name in type(own).model_fields}
+    kind: type[Data] = KINDS[own.form]
+    inherited = {name: getattr(own, name) for name in INHERITED if name in kind.model_fields}
     try:
-        return resolve(type(own), inherited | own.settings_of_files(files) | {"val_fraction": 0.0})
+        return resolve(kind, inherited | own.settings_of_files(files) | {"val_fraction": 0.0})
     except ConfigError as error:
         raise UserError(f"{spelled('data')}: {error}") from None

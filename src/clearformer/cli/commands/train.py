@@ -112,7 +112,7 @@ def summary(config: "RunConfig") -> str:
     if model.family == "encoder-decoder":
         layers = f"{model.n_layers} + {model.decoder_layers} layers"
     positions = "no" if model.position.kind == "none" else model.position.kind
-    batch = train.objective.describe_batch(train.batch_size, model.max_seq_len, config.data.kind)
+    batch = train.objective.describe_batch(train.batch_size, model.max_seq_len, config.data.form)
     return (
         f"{model.family} of {layers}, d_model {model.d_model}, {model.attention.kind} attention, "
         f"{positions} positions; data {config.data.label}, optimizer {train.optimizer.kind}, {batch} a step"

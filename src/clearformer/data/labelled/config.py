@@ -1,20 +1,19 @@
 """Which labelled texts a classifier learns from, and which of them are held out."""
 
-from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from clearformer.config import Name, PathName, Spec
-from clearformer.errors import ConfigError
+from clearformer.config import Name, PathName
+from clearformer.data.config import DataSpec, Form
 
 DEFAULT_LABELLED = "languages"
 DEFAULT_VAL_FRACTION = 0.1
 
 
-class LabelledData(Spec):
+class LabelledData(DataSpec):
     """Section `data` of a run that classifies: texts, each with one label.
 
     `name` is a built-in (languages, sst2, agnews, trec), `path` a file of your own: TSV, CSV or JSONL, plain or
@@ -31,6 +30,9 @@ class LabelledData(Spec):
 
     A text with more tokens than the model has positions is refused, or with `too_long="truncate"` cut to fit.
     """
+
+    form: ClassVar[Form] = "labelled"
+    made_by: ClassVar[str] = "labelled_texts"
 
     kind: Literal["labelled"] = "labelled"
     name: Name | None = None
@@ -88,11 +90,6 @@ class LabelledData(Spec):
             raise ValueError("labels are two or more, and all different")
         return labels
 
-    @classmethod
-    def settings_of_files(cls, files: Sequence[str]) -> dict[str, str]:
-        """The settings of texts in files that are named on their own."""
-        return {"path": one_file(files)}
-
     @property
     def column_names(self) -> list[str] | None:
         """The columns of files without a header; None where the files name them."""
@@ -108,15 +105,6 @@ class LabelledData(Spec):
     @property
     def label(self) -> str:
         """A short name of the data: the built-in's, or the file's without its endings."""
+        if self.makes_its_own:
+            return self.kind
         return self.name or (Path(self.path).name.partition(".")[0] if self.path else DEFAULT_LABELLED)
-
-
-def one_file(files: Sequence[str]) -> str:
-    """The one file of some.
-
-    Raises:
-        ConfigError: there are several.
-    """
-    if len(files) != 1:
-        raise ConfigError(f"one file; got {len(files)}")
-    return files[0]

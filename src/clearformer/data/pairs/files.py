@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from clearformer.data.pairs.sources import Pair
+from clearformer.data.pairs.source import Pair
 from clearformer.data.shards import ShardError, check_files, read_manifest_of
 from clearformer.files import sync
 

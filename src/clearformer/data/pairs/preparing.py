@@ -17,10 +17,10 @@ import numpy as np
 
 from clearformer.data import holding_out
 from clearformer.data.cache import cache_folder, cached_tokenizer, found, key_of, tokenizer_entry
-from clearformer.data.config import PairsData
 from clearformer.data.holding_out import HeldOutPairs, n_also_in
 from clearformer.data.identity import assumption
 from clearformer.data.pairs.batches import special_ids
+from clearformer.data.pairs.config import PairsData
 from clearformer.data.pairs.files import (
     PAIRS_VERSION,
     SIDES,
@@ -30,7 +30,8 @@ from clearformer.data.pairs.files import (
     read_pair_manifest,
     write_split,
 )
-from clearformer.data.pairs.sources import Pair, PairSource, digest_of, open_pairs
+from clearformer.data.pairs.source import Pair, PairSource, digest_of
+from clearformer.data.pairs.sources import open_pairs
 from clearformer.data.shards import MANIFEST, token_dtype, write_manifest
 from clearformer.data.text.preparing import TOKENIZER_CHARS, Progress
 from clearformer.errors import DataError, TokenizerError, count

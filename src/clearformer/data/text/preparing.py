@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from clearformer.data.cache import cache_folder, cached_tokenizer, found, key_of, tokenizer_entry
-from clearformer.data.config import TextData
 from clearformer.data.identity import assumption
 from clearformer.data.shards import (
     FORMAT_VERSION,
@@ -33,6 +32,7 @@ from clearformer.data.shards import (
     token_dtype,
     write_manifest,
 )
+from clearformer.data.text.config import TextData
 from clearformer.data.text.sources import Source, open_source
 from clearformer.data.text.splitting import Piece, split_into_pieces, split_stops
 from clearformer.errors import DataError, TokenizerError, count
