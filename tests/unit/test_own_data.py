@@ -126,13 +126,13 @@ def test_a_kind_is_named_on_the_command_line_and_its_run_opens_with_it(
     brief += ["model.d_model=8", "model.n_layers=1", "model.attention.n_heads=2", "model.max_seq_len=16"]
     names = ["data=chimes", "data.n=40", "tokenizer=cut"]
 
+    assert main(["data", "prepare", "--import", str(parts), *names]) == 0
     assert main(["train", "--import", str(parts), "quick", *names, *brief, "--run", "own"]) == 0
     recorded = (tmp_path / "runs" / "own" / "config.toml").read_text()
     assert 'kind = "chimes"' in recorded
     assert "n = 40" in recorded
     capsys.readouterr()
     assert main(["eval", "own", "--import", str(parts), "--json"]) == 0
-    assert main(["data", "prepare", "--import", str(parts), *names]) == 0
     other = tmp_path / "other.txt"
     other.write_text("bong 1 bong 2\n" * 30)
     assert main(["eval", "own", "--import", str(parts), "--data", str(other)]) == 0
