@@ -26,7 +26,7 @@ from clearformer.data.builtin import quantities
 from clearformer.data.builtin.quantities import Quantity
 from clearformer.data.holding_out import own_text
 from clearformer.data.pairs.sources import Pair, open_pairs
-from clearformer.decoding.translations import translate
+from clearformer.decoding.text.translations import translate
 from clearformer.run import Run, load
 
 TABLE = Path(__file__).with_suffix(".tsv")

@@ -187,7 +187,7 @@ def train_shakespeare(options: Options) -> dict[str, Any]:
     from clearformer.evaluation import evaluate_split
     from clearformer.model import Decoder
     from clearformer.training.loop import Training
-    from clearformer.training.processes import Processes
+    from clearformer.training.processes.distributed import Processes
     from clearformer.training.reporting.report import Reporter
     from clearformer.training.setup import open_task
     from clearformer.training.store.folder import RunFolder

@@ -39,7 +39,7 @@ from clearformer.model.config import ModelConfig
 from clearformer.presets import preset
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
-from clearformer.training.processes import Processes
+from clearformer.training.processes.distributed import Processes
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.setup import open_task
 from clearformer.training.store.folder import RunFolder

@@ -16,7 +16,7 @@ from jaxtyping import Int
 
 from clearformer.config import Spec, nested, read_toml, resolve, sections_of, slot_variants, whole
 from clearformer.decoding import Text, generate, search, stream, translate
-from clearformer.decoding.inputs import ids_of, text_of, words_of
+from clearformer.decoding.text.inputs import ids_of, text_of, words_of
 from clearformer.device import kept_random_state
 from clearformer.errors import ConfigError, Interrupted, RunError, UserError, shown
 from clearformer.evaluation.classes.scores import classify
@@ -32,10 +32,10 @@ from clearformer.runs.folders import find_run, is_run, name_for, name_of, new_ru
 from clearformer.runs.scores import evaluate
 from clearformer.runs.training import RunStart, train_run
 from clearformer.text import Tokenizer, load_tokenizer
-from clearformer.training import planning
 from clearformer.training.config import RunConfig
-from clearformer.training.plan import Plan
-from clearformer.training.processes import is_main_process
+from clearformer.training.planning import run_plan
+from clearformer.training.planning.plan import Plan
+from clearformer.training.processes.distributed import is_main_process
 from clearformer.training.reporting.console import reporter_here
 from clearformer.training.reporting.loggers import Logger, LoggingReporter, checked_loggers
 from clearformer.training.reporting.report import Reporter
@@ -256,7 +256,7 @@ def _no_model(config: Any) -> str:
 def plan(
     config: Config = None,
     *,
-    device: str = planning.MEASURE,
+    device: str = run_plan.MEASURE,
     data: Section = None,
     model: Section = None,
     tokenizer: Section = None,
@@ -278,7 +278,7 @@ def plan(
         ConfigError: a setting is unknown, ill-typed or does not fit, or there is no such device.
     """
     settings = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
-    return planning.plan_run(resolved(config, settings)[1], device)
+    return run_plan.plan_run(resolved(config, settings)[1], device)
 
 
 # --- tokens -----------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import RoPE
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
 from clearformer.training.config import RunConfig, TrainConfig
-from clearformer.training.optimizers import Muon
-from clearformer.training.schedules import WarmupStableDecay
+from clearformer.training.optim.optimizers import Muon
+from clearformer.training.optim.schedules import WarmupStableDecay
 
 logger = logging.getLogger(__name__)
 

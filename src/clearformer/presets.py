@@ -6,7 +6,7 @@ from typing import Any
 
 from clearformer.auto import auto, auto_for
 from clearformer.config import NONE, explicit, parse_override, read_toml, resolve
-from clearformer.data import BUILT_IN_BY_KIND, LabelledData, PairsData, TextData, kind_of
+from clearformer.data import BUILT_IN_BY_KIND, LabelledData, PairsData, TextData, form_of, kind_of
 from clearformer.errors import ConfigError, did_you_mean, shortened, shown
 from clearformer.files import user_path
 from clearformer.model.attention import MultiHead
@@ -19,8 +19,8 @@ from clearformer.runs.folders import find_run
 from clearformer.text import BPETokenizerSpec, GPT2TokenizerSpec, WordPieceTokenizerSpec
 from clearformer.training.config import TRAIN_MAY_CHANGE, RunConfig, TrainConfig
 from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective
-from clearformer.training.optimizers import Adam, AdamW, Muon
-from clearformer.training.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
+from clearformer.training.optim.optimizers import Adam, AdamW, Muon
+from clearformer.training.optim.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
 from clearformer.training.store.folder import RunFolder
 
 DEFAULTS = {"text": "quick", "pairs": "translate", "labelled": "classify"}
@@ -354,13 +354,13 @@ def default_preset(layers: list[dict[str, Any]]) -> str:
     """
     data: dict[str, Any] = {}
     for layer in _one_source(layers):
-        if isinstance(settings := layer.get("data"), dict):
-            data |= settings
+        settings = layer.get("data", {})
+        data |= {"kind": settings} if isinstance(settings, str) else settings
     data = {key: value for key, value in data.items() if value != NONE}
     if not data:
         return DEFAULTS["text"]
     if kind := kind_of(data):
-        return DEFAULTS.get(kind, DEFAULTS["text"])
+        return DEFAULTS.get(form_of(kind), DEFAULTS["text"])
     if isinstance(name := data.get("name"), str):
         known = [name for names in BUILT_IN_BY_KIND.values() for name in names]
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"

@@ -15,29 +15,43 @@ FILE.py` on the command line, or by installing a package that names its module u
 Until something is registered, nothing differs: a union is rebuilt only when it grows.
 """
 
-import hashlib
 import importlib.util
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from clearformer.config import Spec, slot_variants
-from clearformer.data.reading import Chunk
-from clearformer.data.text.sources import BUILT_IN, BuiltIn, Source
-from clearformer.errors import ConfigError, DataError, shown
+from clearformer.data import LabelledData, PairsData, TextData
+from clearformer.data.config import DataSpec
+from clearformer.data.kinds import KINDS, OWN_KINDS
+from clearformer.data.text.generated import GeneratedSource
+from clearformer.data.text.sources import BUILT_IN, BuiltIn
+from clearformer.errors import ConfigError, shown
 from clearformer.model.attention import AttentionBase
 from clearformer.model.config import ModelConfig
 from clearformer.model.init import InitBase
 from clearformer.model.positions import PositionBase
+from clearformer.text.kinds.vocabulary import TOKENIZERS, VocabularyTokenizer
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.objectives import ObjectiveSpec
 from clearformer.training.tasks import TASKS, Task
 
-__all__ = ["AttentionBase", "InitBase", "PositionBase", "import_parts", "register", "unregister"]
+__all__ = [
+    "AttentionBase",
+    "InitBase",
+    "LabelledData",
+    "PairsData",
+    "PositionBase",
+    "TextData",
+    "VocabularyTokenizer",
+    "import_parts",
+    "register",
+    "unregister",
+]
 
 SLOTS: dict[str, tuple[type[Spec], str]] = {
     "attention": (ModelConfig, "attention"),
@@ -45,6 +59,7 @@ SLOTS: dict[str, tuple[type[Spec], str]] = {
     "norm": (ModelConfig, "norm"),
     "ffn": (ModelConfig, "ffn"),
     "init": (ModelConfig, "init"),
+    "data": (RunConfig, "data"),
     "tokenizer": (RunConfig, "tokenizer"),
     "optimizer": (TrainConfig, "optimizer"),
     "schedule": (TrainConfig, "schedule"),
@@ -56,6 +71,7 @@ BASES: dict[str, type[Spec]] = {
     "attention": AttentionBase,
     "position": PositionBase,
     "init": InitBase,
+    "data": DataSpec,
     "objective": ObjectiveSpec,
 }
 """The base class of the kinds of a slot, where they have one."""
@@ -66,6 +82,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "norm": ("build",),
     "ffn": ("build",),
     "init": ("apply",),
+    "data": (),
     "tokenizer": ("train",),
     "optimizer": ("build",),
     "schedule": ("after_warmup",),
@@ -84,6 +101,7 @@ Slot = Literal[
     "norm",
     "ffn",
     "init",
+    "data",
     "tokenizer",
     "optimizer",
     "schedule",
@@ -98,9 +116,9 @@ def register(slot: Slot) -> Callable[[PartT], PartT]:
     A kind is a frozen `Spec` with a `kind` and the methods of the other kinds of its slot, such as `build`.
 
     Args:
-        slot: `attention`, `position`, `norm`, `ffn`, `init`, `tokenizer`, `optimizer` or `schedule`, for a class of
-            settings; `objective`, for a `Task`, whose `objective_type` are the settings; or `text`, for a function that
-            yields documents (`data.name` is its name).
+        slot: `attention`, `position`, `norm`, `ffn`, `init`, `data`, `tokenizer`, `optimizer` or `schedule`, for a
+            class of settings; `objective`, for a `Task`, whose `objective_type` are the settings; or `text`, for a
+            function that yields documents (`data.name` is its name).
 
     Raises:
         ConfigError: there is no such slot, the class has no kind, or there is another one of that name.
@@ -111,10 +129,7 @@ def register(slot: Slot) -> Callable[[PartT], PartT]:
         raise ConfigError(f"there is no slot {shown(slot)}; there are {', '.join(SLOTS)} and text")
 
     def add(part: PartT) -> PartT:
-        if slot == "objective":
-            _add_objective(part)
-        else:
-            _add_kind(slot, part)
+        ADDING.get(slot, partial(_add_kind, slot))(part)
         return part
 
     return add
@@ -134,6 +149,8 @@ def unregister(slot: Slot, name: str) -> None:
     else:
         _set_kinds(slot, [spec for kind, spec in known.items() if kind != name])
         TASKS.pop(known[name], None)
+        OWN_KINDS.pop(name, None)
+        TOKENIZERS.pop(name, None)
 
 
 def import_parts(file: str | Path) -> None:
@@ -163,52 +180,6 @@ def import_parts(file: str | Path) -> None:
 
 
 # --- texts ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class GeneratedSource(Source):
-    """The documents that a function yields, the same ones on every call."""
-
-    name: str
-    about: str
-    make: Callable[[], Iterable[str]]
-
-    @property
-    def description(self) -> str:
-        return f"{self.name}: {self.about}"
-
-    def identity(self) -> dict[str, Any]:
-        digest = hashlib.sha256()
-        for document in self.strings():
-            digest.update(f"{len(document)}\0{document}".encode())
-        return {"name": self.name, "documents_sha256": digest.hexdigest()}
-
-    def strings(self) -> Iterator[str]:
-        """The strings that the function yields.
-
-        Raises:
-            DataError: it yields something else than strings.
-        """
-        made: Any = self.make()
-        if isinstance(made, str) or not isinstance(made, Iterable):
-            raise DataError(f"the text {self.name}: its function yields documents; it returned {shown(made)}")
-        for number, document in enumerate(made, start=1):
-            if not isinstance(document, str):
-                raise DataError(
-                    f"the text {self.name}: its function yields strings; document {number} is {shown(document)}"
-                )
-            yield document
-
-    def documents(self) -> Iterator[Chunk]:
-        for document in self.strings():
-            yield Chunk(document, ends_document=True)
-
-    def place(self, index: int) -> str:
-        for number, document in enumerate(self.strings(), start=1):
-            if index < len(document):
-                return f"{self.name}, document {number}, line {document.count(chr(10), 0, index) + 1}"
-            index -= len(document)
-        raise IndexError(index)
 
 
 def _check_makes_texts(documents: Any) -> None:
@@ -246,7 +217,51 @@ def _add_objective(task: Any) -> None:
     TASKS[task.objective_type] = task
 
 
+# --- data and tokenisers ------------------------------------------------------------------------------------
+
+
+def _add_data(spec_type: Any) -> None:
+    """Add a kind of data, which makes what it holds."""
+    if isinstance(spec_type, type) and issubclass(spec_type, DataSpec) and not _makes_data(spec_type):
+        names = " or ".join(f"{base.__name__} with {base.made_by}()" for base in KINDS.values())
+        raise ConfigError(
+            f"{spec_type.__name__}: a kind of data is a subclass of {names} (clearformer.registry)"
+        )
+    _add_kind("data", spec_type)
+    OWN_KINDS[spec_type.model_fields["kind"].default] = spec_type
+
+
+def _makes_data(spec_type: type[DataSpec]) -> bool:
+    is_of_a_form = issubclass(spec_type, tuple(KINDS.values()))
+    return is_of_a_form and callable(getattr(spec_type, spec_type.made_by, None))
+
+
+def _add_tokenizer(spec_type: Any) -> None:
+    """Add a kind of tokeniser, and with it the class that its files are read as, where it has one of its own."""
+    own = getattr(spec_type, "tokenizer_type", None)
+    if own is not None and not (isinstance(own, type) and issubclass(own, VocabularyTokenizer)):
+        raise ConfigError(
+            f"{spec_type.__name__}: tokenizer_type is a subclass of clearformer.registry.VocabularyTokenizer; "
+            f"got {shown(own)}"
+        )
+    _add_kind("tokenizer", spec_type)
+    kind = spec_type.model_fields["kind"].default
+    if not hasattr(spec_type, "needs_corpus"):
+        spec_type.needs_corpus = True
+    if own is not None:
+        own.kind = kind
+        TOKENIZERS[kind] = own
+
+
 # --- unions -----------------------------------------------------------------------------------------------
+
+
+ADDING: dict[str, Callable[[Any], None]] = {
+    "objective": _add_objective,
+    "data": _add_data,
+    "tokenizer": _add_tokenizer,
+}
+"""How a part is added to a slot whose kinds bring more than settings."""
 
 
 def _field(slot: str) -> Any:
@@ -279,7 +294,9 @@ def _check_methods(slot: str, spec_type: type[Spec]) -> None:
     """Raise ConfigError where a kind lacks what every kind of its slot has."""
     base = BASES.get(slot, Spec)
     if not issubclass(spec_type, base):
-        raise ConfigError(f"{spec_type.__name__}: a kind of {slot} is a subclass of cf.{base.__name__}")
+        raise ConfigError(
+            f"{spec_type.__name__}: a kind of {slot} is a subclass of clearformer.registry.{base.__name__}"
+        )
     abstract = getattr(spec_type, "__abstractmethods__", frozenset())
     absent = sorted(abstract) or [
         name for name in METHODS[slot] if not callable(getattr(spec_type, name, None))

@@ -21,12 +21,14 @@ from torch import Tensor
 
 from clearformer.config import Spec, resolve, slot_variants, to_toml
 from clearformer.cost import NoFormulaError, analytic_parameters, measured_parameters
+from clearformer.data.config import DataSpec
 from clearformer.errors import UserError
 from clearformer.model import Decoder, ModelConfig, build, build_on_meta
 from clearformer.model.hooks import hook_points
 from clearformer.registry import SLOTS
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import train
+from clearformer.training.objectives import DEFAULT_BATCH_SIZE
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import step_folder
 from clearformer.training.store.folder import RunFolder
@@ -36,6 +38,12 @@ D_MODEL = 24
 PLACE = 4  # of the token that is changed
 N_STEPS = 4
 TEXT = "a text of a few words, and of a few more of them\n" * 40
+LEARNERS = {
+    "text": ("decoder", "next_token", 4),
+    "pairs": ("encoder-decoder", {"kind": "translation", "batch_tokens": 64}, DEFAULT_BATCH_SIZE),
+    "labelled": ("encoder", "classification", 4),
+}
+"""The family, the objective and the batch size by which each form of data is learned from."""
 OF_MODELS = ("attention", "position", "norm", "ffn", "init")
 
 
@@ -123,6 +131,10 @@ def run_config(slot: str, spec: Spec, model: ModelConfig, text: Path) -> RunConf
         },
     }
     owner, name = SLOTS[slot]
+    if isinstance(spec, DataSpec):
+        family, objective, batch_size = LEARNERS[spec.form]
+        settings["model"] = model.replace(vocab_size=None, family=family)
+        settings["train"] |= {"objective": objective, "batch_size": batch_size}
     if owner is RunConfig:
         settings[name] = spec
     elif slot not in OF_MODELS:

@@ -121,7 +121,7 @@ def test_the_command_line_is_there_before_torch_and_pydantic() -> None:
 
 
 TWO_STEPS = (
-    "import torch, clearformer.training.loop; from clearformer.training.optimizers import Muon, AdamW; "
+    "import torch, clearformer.training.loop; from clearformer.training.optim.optimizers import Muon, AdamW; "
     "net = torch.nn.Sequential(torch.nn.Linear(2, 2)); net[0].weight.grad = torch.ones(2, 2); "
     "[(o.step(), o.zero_grad(False)) for s in (AdamW(), Muon()) for o in s.build(net, 0.1)]"
 )

@@ -143,7 +143,7 @@ def test_an_imported_decoder_samples_and_evaluates(
 
 
 def test_an_imported_translator_translates(tmp_path: Path) -> None:
-    from clearformer.decoding.translations import translate
+    from clearformer.decoding.text.translations import translate
 
     succeed("export", make("translator"), tmp_path / "out")
     succeed("import", tmp_path / "out", "--run", "back")

@@ -14,7 +14,7 @@ from clearformer.cost.rates import Rate
 from clearformer.model import ModelConfig
 from clearformer.presets import PRESETS
 from clearformer.training.config import TrainConfig
-from clearformer.training.plan import plan
+from clearformer.training.planning.plan import plan
 
 SMALL = [
     "model.d_model=32",

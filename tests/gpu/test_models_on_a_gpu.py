@@ -22,7 +22,7 @@ from clearformer.model.hooks import hook_points
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE
-from clearformer.training.losses import ChunkedLoss, summed_loss, summed_loss_of_hidden
+from clearformer.training.tasks.losses import ChunkedLoss, summed_loss, summed_loss_of_hidden
 
 from ..pairwise import crossed
 
@@ -198,7 +198,7 @@ def both_ways(function: Any, plain: Any, *tensors: Tensor) -> None:
 def test_the_loss_in_chunks_is_the_formula(
     smoothing: float, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clearformer.training.losses.CHUNK_LOGITS", 5 * 2050)
+    monkeypatch.setattr("clearformer.training.tasks.losses.CHUNK_LOGITS", 5 * 2050)
     targets = torch.randint(2050, (23,), device=device)
     both_ways(
         lambda h, w: ChunkedLoss.apply(h, w, targets, smoothing) / 23,

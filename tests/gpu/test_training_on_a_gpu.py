@@ -18,8 +18,8 @@ from clearformer.device import deterministic_kernels, resolve_device, resolve_dt
 from clearformer.errors import DeviceError
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training, TrainResult
-from clearformer.training.plan import training_memory
-from clearformer.training.processes import Processes
+from clearformer.training.planning.memory import training_memory
+from clearformer.training.processes.distributed import Processes
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.setup import open_task
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER

@@ -18,7 +18,7 @@ import transformers
 from clearformer.config import explicit, parse_override, resolve
 from clearformer.data import LabelledData
 from clearformer.decoding import generate
-from clearformer.decoding.translations import translate
+from clearformer.decoding.text.translations import translate
 from clearformer.errors import ConfigError
 from clearformer.interop import to_hf
 from clearformer.interop.mapping.matching import match_architecture

@@ -15,7 +15,7 @@ import transformers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from clearformer.decoding import generate
-from clearformer.decoding.translations import translate
+from clearformer.decoding.text.translations import translate
 from clearformer.interop import to_hf
 from clearformer.run import Run, from_hf
 

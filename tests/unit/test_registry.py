@@ -23,7 +23,8 @@ from clearformer.presets import PRESETS
 from clearformer.registry import AttentionBase, import_parts, register, unregister
 from clearformer.testing import check_kind, close
 from clearformer.training.config import RunConfig
-from clearformer.training.plan import compile_pays, plan
+from clearformer.training.planning.duration import compile_pays
+from clearformer.training.planning.plan import plan
 
 
 class Centred(Spec):
@@ -138,7 +139,7 @@ def spec_of(kind: str, base: type[Spec] = Spec, **body: Any) -> type[Spec]:
         (
             "attention",
             spec_of("mine", build=lambda self: None),
-            "Part: a kind of attention is a subclass of cf.AttentionBase",
+            "Part: a kind of attention is a subclass of clearformer.registry.AttentionBase",
         ),
         ("attention", spec_of("mine", AttentionBase), "Part has no build: a kind of attention needs it"),
         (

@@ -33,7 +33,7 @@ def test_results_of_equal_values_are_equal(of: Any) -> None:
 
 def test_every_result_is_compared_so() -> None:
     from clearformer.lens import Embedded
-    from clearformer.training.plan import Plan
+    from clearformer.training.planning.plan import Plan
 
     kinds = set(Result.__subclasses__())
     assert {Embedded, Plan} <= kinds

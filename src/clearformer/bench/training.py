@@ -28,13 +28,14 @@ from clearformer.model.feedforward import GELU
 from clearformer.model.norms import LayerNorm
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
-from clearformer.training.losses import next_token_loss
-from clearformer.training.plan import count_flops, training_memory
-from clearformer.training.processes import Processes
+from clearformer.training.planning.memory import training_memory
+from clearformer.training.planning.plan import count_flops
+from clearformer.training.processes.distributed import Processes
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.setup import open_task
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.tasks import NextTokenTask
+from clearformer.training.tasks.losses import next_token_loss
 
 WARM_UP = 5
 TOKENS_FOR_NANOGPT = 10_000_000  # enough to draw batches from

@@ -6,14 +6,14 @@ each kind answers for itself.
 
 from clearformer.cost.activations import analytic_activations
 from clearformer.cost.flops import Flops, analytic_flops, measured_flops
-from clearformer.cost.live_bytes import LiveBytes
+from clearformer.cost.live_bytes import LiveBytes, tensors_without_memory
 from clearformer.cost.parameters import (
     COMPONENTS,
     analytic_matrices,
     analytic_parameters,
     measured_parameters,
 )
-from clearformer.cost.slots import NoFormulaError
+from clearformer.cost.slots import NoFormulaError, if_known
 
 __all__ = [
     "COMPONENTS",
@@ -24,6 +24,8 @@ __all__ = [
     "analytic_flops",
     "analytic_matrices",
     "analytic_parameters",
+    "if_known",
     "measured_flops",
     "measured_parameters",
+    "tensors_without_memory",
 ]

@@ -42,6 +42,11 @@ class Flops:
     forward: dict[str, int]
     backward: dict[str, int]
 
+    @property
+    def total(self) -> int:
+        """Of all components, forward and backward."""
+        return sum(self.forward.values()) + sum(self.backward.values())
+
 
 def analytic_flops(config: ModelConfig, seq_len: int) -> Flops:
     """FLOPs of one text of T tokens, from the configuration's arithmetic alone; divide by T for those of a token.

@@ -1,6 +1,7 @@
 """Bytes of tensors that are alive at once, as measured."""
 
 import weakref
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.utils._pytree import tree_iter
 class LiveBytes(TorchDispatchMode):
     """Follows, inside a `with` block, how many bytes of tensors made there are alive (`now`, and `peak` at most).
 
-    Under `FakeTensorMode` the tensors have no memory, and the bytes are those that real ones would have: so a
+    Under `tensors_without_memory` the tensors have no memory, and the bytes are those that real ones would have: so a
     model of any size can be measured, its gradients and whatever autograd keeps included.
     """
 
@@ -40,3 +41,16 @@ class LiveBytes(TorchDispatchMode):
     def _change(self, n_bytes: int) -> None:
         self.now += n_bytes
         self.peak = max(self.peak, self.now)
+
+
+def tensors_without_memory() -> AbstractContextManager[Any]:
+    """A block whose new tensors have sizes and types but no memory, on the device that they are asked for.
+
+    Where torch has no such mode any more the tensors are real: the same bytes are counted, and used. The meta device,
+    which is public, does not serve: kernels are chosen by a tensor's device, and other kernels keep other bytes.
+    """
+    try:
+        from torch._subclasses.fake_tensor import FakeTensorMode  # takes half a second to import
+    except ImportError:
+        return nullcontext()
+    return FakeTensorMode()

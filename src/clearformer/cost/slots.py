@@ -5,9 +5,10 @@ A kind that has none (one of your own) is refused in one line; `measured_paramet
 Letters: T positions, S keys, D d_model, F d_ff.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from clearformer.config import Spec
 from clearformer.errors import ConfigError
@@ -18,6 +19,8 @@ from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU
 from clearformer.model.linear_attention import linear_chunks
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE, Sinusoidal
+
+Known = TypeVar("Known")
 
 FLOAT_BYTES = 4
 INDEX_BYTES = 8
@@ -68,6 +71,14 @@ def no_formula(question: str, spec: Any) -> NoReturn:
     raise NoFormulaError(
         f"{question} of {kind!r} is not known by formula: add an answer in clearformer.cost.slots"
     )
+
+
+def if_known(formula: Callable[..., Known], *arguments: Any) -> Known | None:
+    """The result of a formula; None where a kind of one's own has none."""
+    try:
+        return formula(*arguments)
+    except NoFormulaError:
+        return None
 
 
 # --- matrices of one sub-layer ------------------------------------------------------------------------------

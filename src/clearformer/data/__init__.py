@@ -1,14 +1,15 @@
 """Texts, pairs of texts and labelled texts to batches of tokens: sources, splits, files and order. No torch."""
 
-from clearformer.data.config import Data, PairsData, TextData
-from clearformer.data.kinds import BUILT_IN_BY_KIND, Prepared, kind_of, prepare_data
+from clearformer.data.kinds import BUILT_IN_BY_KIND, Data, Prepared, form_of, kind_of, prepare_data
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.pairs.batches import PairBatch, PairBatches, batches_in_order
+from clearformer.data.pairs.config import PairsData
 from clearformer.data.pairs.files import PairSplit
 from clearformer.data.pairs.preparing import PairDataset, prepare_pairs
 from clearformer.data.pairs.sources import BUILT_IN_PAIRS, open_pairs
 from clearformer.data.shards import ShardError, Split
 from clearformer.data.text.batches import Batches
+from clearformer.data.text.config import TextData
 from clearformer.data.text.preparing import Dataset, prepare
 from clearformer.data.text.sources import BUILT_IN, open_source
 
@@ -30,6 +31,7 @@ __all__ = [
     "Split",
     "TextData",
     "batches_in_order",
+    "form_of",
     "kind_of",
     "open_pairs",
     "open_source",

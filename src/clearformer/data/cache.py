@@ -1,13 +1,21 @@
-"""The user's cache folder, and the names of things in it."""
+"""The user's cache folder, the names of things in it, and what is found there again."""
 
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from clearformer.files import user_path
+from clearformer.data.shards import ShardError
+from clearformer.errors import TokenizerError
+from clearformer.files import discard, disk_errors, user_path, write_file
+from clearformer.text import Tokenizer, load_tokenizer
+
+logger = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
 
 
 def cache_folder() -> Path:
@@ -21,3 +29,44 @@ def key_of(settings: Mapping[str, Any]) -> str:
     """A short name for JSON-able settings: equal for equal ones, and for no others."""
     canonical = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def cached_tokenizer(cache: Path, key: Mapping[str, Any], train: Callable[[], Tokenizer]) -> Tokenizer:
+    """The tokeniser of a key: from the cache, or trained and put there."""
+    path = cache / "tokenizers" / f"{key_of(key)}.json"
+    if path.is_file():
+        try:
+            return load_tokenizer(path)
+        except TokenizerError as error:
+            logger.warning("%s; the tokeniser is trained again", error)
+    tokenizer = train()
+    write_file(path, tokenizer.to_json().encode())
+    return tokenizer
+
+
+def found(folder: Path, read: Callable[[], Found], otherwise: str) -> Found | None:
+    """What `read` finds in a folder of prepared data; None where there is no such folder, or it is damaged.
+
+    Args:
+        folder: Deleted where it is damaged.
+        read: Raises ShardError where it is.
+        otherwise: What a warning says of the damage's consequence.
+    """
+    if not folder.exists():
+        return None
+    try:
+        return read()
+    except ShardError as error:
+        logger.warning("%s; %s", error, otherwise)
+        with disk_errors(folder):
+            discard(folder)
+        return None
+
+
+def tokenizer_entry(tokenizer: Tokenizer) -> dict[str, Any]:
+    """A tokeniser as a manifest describes it."""
+    return {
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+        "fingerprint": tokenizer.fingerprint(),
+    }

@@ -1,173 +1,68 @@
-"""Which data a run reads, how they are split, and the order they are drawn in."""
+"""Settings that every kind of data shares."""
 
+from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from clearformer.config import Name, PathName, Spec
-from clearformer.data.labelled.config import LabelledData
+from clearformer.config import Spec
+from clearformer.errors import ConfigError
 
-DEFAULT_TEXT = "pydoc"
+Form = Literal["text", "pairs", "labelled"]
 
-# The languages of built-in pairs where none are named.
-DATES, MULTI30K = "dates", "multi30k"
-DEFAULT_LANGUAGES = {DATES: "fr-en", MULTI30K: "en-de"}
-DEFAULT_SIZE = 50_000
-DEFAULT_VAL_FRACTION = 0.02
-MAX_SIZE = 5_000_000
+SOURCES = ("name", "path", "source", "val_path", "val_source", "test_path")
+"""The settings that say where data lie."""
 
 
-class TextData(Spec):
-    """Section `data` of a run.
+class DataSpec(Spec):
+    """Section `data` of a run, of any kind.
 
-    `name` is a built-in text, `path` a file or a folder; with neither, the text is pydoc. `field` is the one
-    that holds the text in JSONL. `val_fraction` and `test_fraction` are cut, in this order, from the end of
-    the text; at 0 there is no such split.
+    A kind of one's own is a subclass of `TextData`, `PairsData` or `LabelledData` with a method that yields what the
+    data hold: `documents`, `pairs` or `labelled_texts`.
+
+    Attributes:
+        form: What the data are made of, and so which objectives learn from them.
+        made_by: The name of that method.
     """
 
-    kind: Literal["text"] = "text"
-    name: Name | None = None
-    path: PathName | None = None
-    field: Name = "text"
-    order: Literal["random", "epochs"] = "random"
-    val_fraction: float = Field(default=0.1, ge=0, lt=1)
-    test_fraction: float = Field(default=0.0, ge=0, lt=1)
+    form: ClassVar[Form]
+    made_by: ClassVar[str]
 
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if self.name is not None and self.path is not None:
+    def _own_data_lie_nowhere(self) -> Self:
+        given = [field for field in SOURCES if getattr(self, field, None) is not None]
+        if self.makes_its_own and given:
             raise ValueError(
-                f"name={self.name!r} and path={self.path!r} are both set: keep one, and set the other to none"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _something_to_train_on(self) -> Self:
-        if self.train_fraction <= 0:
-            raise ValueError(
-                f"val_fraction={self.val_fraction} and test_fraction={self.test_fraction} leave nothing "
-                "to train on: their sum must be less than 1"
+                f"{given[0]}={getattr(self, given[0])!r} has no effect: data of this kind are made by its own "
+                f"{self.made_by}(); leave it out"
             )
         return self
 
     @property
-    def train_fraction(self) -> Fraction:
-        """The share that the other splits leave, exactly as the decimals are written."""
-        return 1 - exact(self.val_fraction) - exact(self.test_fraction)
+    def makes_its_own(self) -> bool:
+        """Whether the kind itself yields what the data hold."""
+        return hasattr(type(self), self.made_by)
 
-    @property
-    def label(self) -> str:
-        """A short name of the text: the built-in's, or the file's without its endings."""
-        return self.name or (Path(self.path).name.partition(".")[0] if self.path else DEFAULT_TEXT)
+    def made(self) -> Any:
+        """What a kind of one's own yields."""
+        return getattr(self, self.made_by)()
 
+    @classmethod
+    def about(cls) -> str:
+        """The first line of a kind's docstring."""
+        return (cls.__doc__ or cls.__name__).strip().partition("\n")[0]
 
-class PairsData(Spec):
-    """Section `data` of a run that translates: lines of one language, and the same lines in another.
+    @classmethod
+    def settings_of_files(cls, files: Sequence[str]) -> dict[str, str]:
+        """The settings of data in files that are named on their own.
 
-    One of these holds them: `name`, a built-in; `path`, a file of `source<TAB>target` lines; `source` and `target`,
-    two files of which line n of the one translates line n of the other. With none, they are `dates`. Held-out
-    pairs are in files of their own (`val_path`, or `val_source` and `val_target`), or they are about `val_fraction`
-    and `test_fraction` of all pairs, decided by each pair's own source (see `holding_out`); multi30k brings its own.
-    `languages` are "from-to"; `size` is the number of pairs that `dates` makes. Pairs with a side of more than
-    `max_length` tokens are left out of training and validation.
-    """
-
-    kind: Literal["pairs"] = "pairs"
-    name: Name | None = None
-    path: PathName | None = None
-    source: PathName | None = None
-    target: PathName | None = None
-    val_path: PathName | None = None
-    val_source: PathName | None = None
-    val_target: PathName | None = None
-    val_fraction: float | None = Field(default=None, ge=0, lt=1)
-    test_fraction: float | None = Field(default=None, ge=0, lt=1)
-    languages: str | None = Field(default=None, pattern=r"^[A-Za-z_]+-[A-Za-z_]+$")
-    size: int | None = Field(default=None, ge=10, le=MAX_SIZE)
-    max_length: int | None = Field(default=None, ge=1)
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        for one, other in (("source", "target"), ("val_source", "val_target")):
-            if (getattr(self, one) is None) != (getattr(self, other) is None):
-                given, absent = (one, other) if getattr(self, other) is None else (other, one)
-                raise ValueError(
-                    f"{given}={getattr(self, given)!r} needs {absent} too: the other side of its lines"
-                )
-        for group in (("name", "path", "source"), ("val_path", "val_source")):
-            given = [
-                f"{field}={getattr(self, field)!r}" for field in group if getattr(self, field) is not None
-            ]
-            if len(given) > 1:
-                raise ValueError(f"{' and '.join(given)} are both set: keep one, and set the other to none")
-        return self
-
-    @model_validator(mode="after")
-    def _nothing_without_effect(self) -> Self:
-        if self.size is not None and self.built_in != DATES:
-            raise ValueError(
-                f"size={self.size} is the number of pairs that name='dates' makes; there is no such choice here"
-            )
-        if self.brings_val and self.val_fraction is not None:
-            raise ValueError(
-                f"val_fraction={self.val_fraction} has no effect: the validation pairs are {self.brings_val}"
-            )
-        if self.built_in == MULTI30K and self.test_fraction is not None:
-            raise ValueError(
-                f"test_fraction={self.test_fraction} has no effect: multi30k has test pairs of its own"
-            )
-        if self.built_in and (self.val_path or self.val_source):
-            raise ValueError(
-                f"val_path and val_source go with pairs of your own; {self.built_in} has its own: set them to none"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _something_to_train_on(self) -> Self:
-        held_out = self.held_out()
-        if sum(held_out.values()) >= 1:
-            fractions = " and ".join(f"{name}_fraction={float(share)}" for name, share in held_out.items())
-            raise ValueError(f"{fractions} leave nothing to train on: their sum must be less than 1")
-        return self
-
-    @property
-    def built_in(self) -> str | None:
-        """The built-in's name; None where the pairs are the user's own."""
-        return None if self.path or self.source else self.name or DATES
-
-    @property
-    def brings_val(self) -> str | None:
-        """The source of the validation pairs, where they are not drawn from the training pairs."""
-        return self.val_path or self.val_source or ("multi30k's own" if self.built_in == MULTI30K else None)
-
-    def held_out(self) -> dict[str, Fraction]:
-        """The share of all pairs that each split but training takes, exactly as the decimals are written."""
-        shares = {"val": None if self.brings_val else self.val_fraction, "test": self.test_fraction}
-        if not self.brings_val and self.val_fraction is None:
-            shares["val"] = DEFAULT_VAL_FRACTION
-        return {name: exact(share) for name, share in shares.items() if share}
-
-    @property
-    def language_pair(self) -> tuple[str, str] | None:
-        """The language of the source and that of the target, where they are known."""
-        languages = self.languages or DEFAULT_LANGUAGES.get(self.built_in or "")
-        if languages is None:
-            return None
-        source, _, target = languages.partition("-")
-        return source, target
-
-    @property
-    def label(self) -> str:
-        """A short name of the pairs, with their languages where they are known: "dates-fr-en"."""
-        own = self.path or self.source
-        name = Path(own).name.partition(".")[0] if own else self.built_in or DATES
-        return "-".join((name, *(self.language_pair or ())))
-
-
-Data = Annotated[TextData | PairsData | LabelledData, Field(discriminator="kind")]
-"""Section `data` of a run: the kinds of data that there are."""
+        Raises:
+            ConfigError: there are too many.
+        """
+        if len(files) != 1:
+            raise ConfigError(f"one file; got {len(files)}")
+        return {"path": files[0]}
 
 
 def exact(fraction: float) -> Fraction:

@@ -1,18 +1,24 @@
 """The kinds of data: the built-in sets of each, the kind that some settings describe, and preparing any of them."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
-from clearformer.config import Spec
-from clearformer.data.config import Data, PairsData, TextData
+from pydantic import Field
+
+from clearformer.data.config import DataSpec, Form
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.labelled.preparing import LabelledDataset, prepare_labelled
 from clearformer.data.labelled.sources import LABELLED_BUILT_IN
+from clearformer.data.pairs.config import PairsData
 from clearformer.data.pairs.preparing import PairDataset, prepare_pairs
 from clearformer.data.pairs.sources import BUILT_IN_PAIRS
+from clearformer.data.text.config import TextData
 from clearformer.data.text.preparing import Dataset, Progress, prepare
 from clearformer.data.text.sources import BUILT_IN
 from clearformer.text import Tokenizer, TokenizerConfig
+
+Data = Annotated[TextData | PairsData | LabelledData, Field(discriminator="kind")]
+"""Section `data` of a run: the kinds of data that there are."""
 
 Prepared = Dataset | PairDataset | LabelledDataset
 """Data of some kind as tokens: `splits` by name, `tokenizer`, and `manifest` with the SHA-256 of all of the source."""
@@ -30,7 +36,15 @@ class KnownByName(Protocol):
         ...
 
 
-KINDS: dict[str, type[Spec]] = {"text": TextData, "pairs": PairsData, "labelled": LabelledData}
+KINDS: dict[Form, type[TextData] | type[PairsData] | type[LabelledData]] = {
+    "text": TextData,
+    "pairs": PairsData,
+    "labelled": LabelledData,
+}
+"""The package's kind of each form."""
+
+OWN_KINDS: dict[str, type[DataSpec]] = {}
+"""Kinds of one's own, by name; `registry.register("data")` adds one."""
 
 BUILT_IN_BY_KIND: dict[str, Mapping[str, KnownByName]] = {
     "text": BUILT_IN,
@@ -52,6 +66,11 @@ def kind_of(settings: Mapping[str, Any]) -> str | None:
             return kind
     fitting = [kind for kind, spec in KINDS.items() if set(settings) <= spec.model_fields.keys()]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def form_of(kind: str) -> str:
+    """The form of a kind of data; the name itself, where there is no such kind."""
+    return OWN_KINDS[kind].form if kind in OWN_KINDS else kind
 
 
 def prepare_data(

@@ -285,3 +285,8 @@ def _check_encoding(path: Path | str, error: UnicodeDecodeError, line: int, offs
         f"{path}, line {line}: not UTF-8 (byte 0x{byte:02x} at offset {offset}: {error.reason}); "
         "if it is Latin-1, iconv -f LATIN1 -t UTF-8 converts it"
     ) from None
+
+
+def has_text(value: Any) -> bool:
+    """Whether a value is a string with something in it."""
+    return isinstance(value, str) and bool(value.strip())

@@ -11,7 +11,7 @@ import json
 import mmap
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, Self
@@ -207,20 +207,44 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     Raises:
         ShardError: the manifest cannot be used, or a shard is missing or of the wrong size.
     """
+
+    def sizes(manifest: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], int]]:
+        itemsize = np.dtype(manifest["dtype"]).itemsize
+        return ((shard, shard["n_tokens"] * itemsize) for shard in _shards_of(manifest))
+
+    return read_manifest_of(folder, "tokens", FORMAT_VERSION, sizes)
+
+
+def read_manifest_of(
+    folder: Path,
+    what: str,
+    version: int,
+    sizes: Callable[[Mapping[str, Any]], Iterator[tuple[Mapping[str, Any], int]]],
+) -> dict[str, Any]:
+    """The manifest of prepared data of one format, every file it names being there at its full size.
+
+    Args:
+        folder: Where they are.
+        what: What they are, in a message.
+        version: Of the format.
+        sizes: The entry and the bytes of each file of a manifest.
+
+    Raises:
+        ShardError: the manifest cannot be used, or a file is missing or of the wrong size.
+    """
     path = folder / MANIFEST
     try:
         manifest = parse_json(path.read_text(encoding="utf-8"))
-        version, itemsize = manifest["version"], np.dtype(manifest["dtype"]).itemsize
-        sizes = [(_shard_path(folder, shard), shard["n_tokens"] * itemsize) for shard in _shards_of(manifest)]
+        given = manifest["version"]
+        files = [(path_in(folder, entry), size) for entry, size in sizes(manifest)]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ShardError(f"{path}: not a manifest of prepared tokens ({error!r})") from None
-    if version != FORMAT_VERSION:
-        raise ShardError(f"{path}: version {version} of the format; this clearformer reads {FORMAT_VERSION}")
-    for shard, size in sizes:
-        found = shard.stat().st_size if shard.is_file() else None
+        raise ShardError(f"{path}: not a manifest of prepared {what} ({error!r})") from None
+    if given != version:
+        raise ShardError(f"{path}: version {given} of the format; this clearformer reads {version}")
+    for file, size in files:
+        found = file.stat().st_size if file.is_file() else None
         if found != size:
-            problem = "missing" if found is None else f"damaged: {found} bytes of {size}"
-            raise ShardError(f"{shard}: {problem}")
+            raise ShardError(f"{file}: {'missing' if found is None else f'damaged: {found} bytes of {size}'}")
     return manifest
 
 
@@ -230,14 +254,23 @@ def check_contents(folder: Path, manifest: Mapping[str, Any]) -> int:
     Raises:
         ShardError: one whose SHA-256 is not the manifest's.
     """
-    n_shards = 0
-    for shard in _shards_of(manifest):
-        path = _shard_path(folder, shard)
+    return check_files(folder, _shards_of(manifest))
+
+
+def check_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> int:
+    """Reads every file of some entries of a manifest, and gives the number of those read.
+
+    Raises:
+        ShardError: one whose SHA-256 is not the manifest's.
+    """
+    n_files = 0
+    for entry in entries:
+        path = path_in(folder, entry)
         with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != shard["sha256"]:
+            if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
                 raise ShardError(f"{path}: damaged: its SHA-256 is not the manifest's")
-        n_shards += 1
-    return n_shards
+        n_files += 1
+    return n_files
 
 
 def open_splits(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Split]:
@@ -247,7 +280,7 @@ def open_splits(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Split]:
     by_position = n_bytes > MAPPED_BYTES and hasattr(os, "pread")  # Windows has no such call
 
     def opened(shard: Mapping[str, Any]) -> Tokens:
-        path = _shard_path(folder, shard)
+        path = path_in(folder, shard)
         return FileShard(path, shard["n_tokens"], dtype) if by_position else _mapped(path, dtype)
 
     return {
@@ -261,8 +294,13 @@ def _shards_of(manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield from entry["shards"]
 
 
-def _shard_path(folder: Path, shard: Mapping[str, Any]) -> Path:
-    name = shard["file"]
+def path_in(folder: Path, entry: Mapping[str, Any]) -> Path:
+    """The file of a manifest's entry.
+
+    Raises:
+        ValueError: it lies outside the folder.
+    """
+    name = entry["file"]
     if Path(name).name != name:
-        raise ValueError(f"shard {name!r} lies outside the folder")
+        raise ValueError(f"file {name!r} lies outside the folder")
     return folder / name

@@ -1,12 +1,12 @@
 """Text from a trained model: samplers, the loop with its cache, beam search, translation, streaming."""
 
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search
-from clearformer.decoding.continuations import Continuation, search, search_texts
 from clearformer.decoding.inference import evaluating
-from clearformer.decoding.inputs import Text, Texts
 from clearformer.decoding.loop import Completion, NewToken, collect, generate_tokens
 from clearformer.decoding.samplers import Sampling, random_stream
-from clearformer.decoding.samples import (
+from clearformer.decoding.text.continuations import Continuation, search, search_texts
+from clearformer.decoding.text.inputs import Text, Texts
+from clearformer.decoding.text.samples import (
     Prompt,
     Sample,
     encode_prompt,
@@ -15,7 +15,7 @@ from clearformer.decoding.samples import (
     stream,
     stream_text,
 )
-from clearformer.decoding.translations import Translation, translate, translate_texts
+from clearformer.decoding.text.translations import Translation, translate, translate_texts
 
 __all__ = [
     "BeamSearch",

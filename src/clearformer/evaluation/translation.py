@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from clearformer.decoding import Translation, translate
-from clearformer.decoding.samples import Run
+from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, needs_extra
 
 

@@ -200,7 +200,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> dict[str, Any]:
         TokenizerError: it is no byte-level BPE with GPT-2's pre-tokens.
     """
     document = json.loads(tokenizer.to_json())
-    cut, model = document.get("pre_tokenizer") or {}, document["model"]
+    cut, model = document.get("pre_tokenizer") or {}, document.get("model", {})
     plain = cut.get("type") == "ByteLevel" and cut.get("use_regex", True) and not cut.get("add_prefix_space")
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model.get("merges", [])]
     if model.get("type") != "BPE" or not plain or not merges or document.get("normalizer"):

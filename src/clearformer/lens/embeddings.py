@@ -21,8 +21,8 @@ from torch import Tensor
 
 from clearformer.decoding import evaluating
 from clearformer.decoding.arguments import check_run, check_whole
-from clearformer.decoding.inputs import Text, Texts, ids_of, is_one, texts_of, with_specials, words_of
-from clearformer.decoding.samples import Run
+from clearformer.decoding.text.inputs import Text, Texts, ids_of, is_one, texts_of, with_specials, words_of
+from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
 from clearformer.model.hooks import Hook

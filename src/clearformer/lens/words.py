@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from clearformer.decoding.samples import Run
+from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError
 from clearformer.lens.embeddings import embed, layer_names
 

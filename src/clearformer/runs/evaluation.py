@@ -7,7 +7,8 @@ from functools import partial
 from typing import NamedTuple
 
 from clearformer.config import resolve
-from clearformer.data import Data, PairsData, Prepared, prepare_data
+from clearformer.data import Data, Prepared, prepare_data
+from clearformer.data.kinds import KINDS
 from clearformer.decoding.loop import NOT_FINITE
 from clearformer.errors import ConfigError, NonFiniteError, RunError, UserError
 from clearformer.runs.folders import RunLike, read_own_data
@@ -178,13 +179,9 @@ def data_of_files(own: Data, files: Sequence[str], spelled: Spelled = str) -> Da
     Raises:
         UserError: there are too many, or a name that is none.
     """
-    most = 2 if isinstance(own, PairsData) else 1
-    if len(files) > most:
-        what = "pairs are one TSV or two files, source and target" if most == 2 else "one file"
-        raise UserError(f"{spelled('data')}: {what}; got {len(files)}")
-    inherited = {name: getattr(own, name) for name in INHERITED if name in type(own).model_fields}
-    paths = {"source": files[0], "target": files[1]} if len(files) == 2 else {"path": files[0]}
+    kind: type[Data] = KINDS[own.form]
+    inherited = {name: getattr(own, name) for name in INHERITED if name in kind.model_fields}
     try:
-        return resolve(type(own), inherited | paths | {"val_fraction": 0.0})
+        return resolve(kind, inherited | own.settings_of_files(files) | {"val_fraction": 0.0})
     except ConfigError as error:
         raise UserError(f"{spelled('data')}: {error}") from None

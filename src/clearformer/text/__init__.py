@@ -8,6 +8,7 @@ from clearformer.text.kinds.char import CharTokenizer, CharTokenizerSpec
 from clearformer.text.kinds.gpt2 import GPT2TokenizerSpec
 from clearformer.text.kinds.imported import ImportedTokenizer
 from clearformer.text.kinds.unigram import UnigramTokenizer, UnigramTokenizerSpec
+from clearformer.text.kinds.vocabulary import VocabularyTokenizer
 from clearformer.text.kinds.wordpiece import WordPieceTokenizer, WordPieceTokenizerSpec
 from clearformer.text.load import load_tokenizer
 from clearformer.text.stream import StreamDecoder
@@ -29,6 +30,7 @@ __all__ = [
     "UnigramTokenizer",
     "UnigramTokenizerSpec",
     "UnknownCharacterError",
+    "VocabularyTokenizer",
     "WordPieceTokenizer",
     "WordPieceTokenizerSpec",
     "cut_of",

@@ -13,6 +13,7 @@ from clearformer.text.kinds.byte import BYTE_SPELLINGS, ByteTokenizer
 from clearformer.text.kinds.char import CharTokenizer
 from clearformer.text.kinds.imported import load_imported, named_roles
 from clearformer.text.kinds.unigram import BYTE_PIECES, NORMALIZERS, UnigramTokenizer, unigram_normalizer
+from clearformer.text.kinds.vocabulary import is_own_kind, read_own_kind
 from clearformer.text.kinds.wordpiece import WordPieceTokenizer, bert_normalizer
 from clearformer.text.tokenizer import ROLES, OwnTokenizer, Tokenizer
 
@@ -56,6 +57,8 @@ def _read(path: Path) -> tuple[str, Any]:
 
 
 def _from_document(document: Any, text: str, path: Path) -> Tokenizer:
+    if is_own_kind(document):
+        return read_own_kind(document)
     if not isinstance(document, Mapping) or not isinstance(document.get("model"), Mapping):
         raise TokenizerError("JSON, but not a tokenizer; give a tokenizer.json")
     try:

@@ -328,16 +328,11 @@ class OwnTokenizer(Tokenizer):
     """The normaliser of `tokenizers`, in the words of `tokenizer.json`."""
 
     def __init__(self, plain: Sequence[str], specials: Sequence[str], merges: Sequence[Merge] = ()) -> None:
-        if unfit := [name for name in specials if not name or not name.isprintable()]:
-            raise TokenizerError(f"a special token cannot be called {unfit[0]!r}: its name must be printable")
-        if twice := [name for name in specials if specials.count(name) > 1] or set(plain) & set(specials):
-            raise TokenizerError(
-                f"{min(twice)!r} is a special token, and something else too: give it another name"
-            )
+        check_specials(plain, specials)
         self._n_plain = len(plain)
         self.merges = tuple(merges)
         special_ids = {name: len(plain) + i for i, name in enumerate(specials)}
-        super().__init__((*plain, *specials), special_ids, _roles_of(special_ids))
+        super().__init__((*plain, *specials), special_ids, roles_of(special_ids))
 
     def to_json(self) -> str:
         return json.dumps(self.document(), ensure_ascii=False, indent=2) + "\n"
@@ -383,7 +378,17 @@ class OwnTokenizer(Tokenizer):
         }
 
 
-def _roles_of(special_ids: Mapping[str, int]) -> dict[str, int]:
+def check_specials(plain: Sequence[str], specials: Sequence[str]) -> None:
+    """Raise TokenizerError where a special token has a name that it cannot have."""
+    if unfit := [name for name in specials if not name or not name.isprintable()]:
+        raise TokenizerError(f"a special token cannot be called {unfit[0]!r}: its name must be printable")
+    if twice := [name for name in specials if specials.count(name) > 1] or set(plain) & set(specials):
+        raise TokenizerError(
+            f"{min(twice)!r} is a special token, and something else too: give it another name"
+        )
+
+
+def roles_of(special_ids: Mapping[str, int]) -> dict[str, int]:
     """The ids of `ROLES`, told by the names of special tokens."""
     found = {
         role: [special_ids[name] for name in names if name in special_ids] for role, names in ROLES.items()

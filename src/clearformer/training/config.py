@@ -24,8 +24,8 @@ from clearformer.training.objectives import (
     NextTokenObjective,
     Objective,
 )
-from clearformer.training.optimizers import AdamW, OptimizerSpec
-from clearformer.training.schedules import Cosine, Schedule
+from clearformer.training.optim.optimizers import AdamW, OptimizerSpec
+from clearformer.training.optim.schedules import Cosine, Schedule
 
 PRESETS_FOR = {
     "decoder": "quick",
@@ -151,10 +151,10 @@ class RunConfig(Spec):
                 f"{what} trains a model.family={objective.family}, and this is {family}{whose}; "
                 f"{presets_for(objective.family, family)}"
             )
-        if self.data.kind not in objective.data_kinds:
+        if self.data.form not in objective.data_kinds:
             raise ConfigError(
                 f"{what} learns from data.kind={' or '.join(objective.data_kinds)}, and this is {self.data.kind}; "
-                f"{presets_for(*objective.data_kinds, self.data.kind)}"
+                f"{presets_for(*objective.data_kinds, self.data.form)}"
             )
         objective.check_model(self.model)
         return self
@@ -172,7 +172,7 @@ class RunConfig(Spec):
     def _name_is_of_the_kind(self) -> "RunConfig":
         name = self.data.name
         kind = None if name is None else kind_of({"name": name})
-        if kind is not None and kind != self.data.kind:
+        if kind is not None and kind != self.data.form:
             raise ConfigError(
                 f"data.name={name}: its data.kind is {kind}, and this run's is {self.data.kind}; {presets_for(kind)}"
             )

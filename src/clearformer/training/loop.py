@@ -19,10 +19,10 @@ from clearformer.errors import ClearformerError, DiskError, Interrupted, NonFini
 from clearformer.model import Transformer
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.evaluator import Evaluator
-from clearformer.training.interrupts import Interrupts
 from clearformer.training.limits import is_due, is_finished
 from clearformer.training.nonfinite import NonFiniteValueError, weights_are_finite
-from clearformer.training.processes import Processes
+from clearformer.training.processes.distributed import Processes
+from clearformer.training.processes.interrupts import Interrupts
 from clearformer.training.reporting.loggers import summary_writer_type
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.reporting.run_log import RunLog

@@ -21,7 +21,7 @@ class ObjectiveSpec(Spec):
     Attributes:
         kind: Its name in a configuration.
         family: The family of models that it trains.
-        data_kinds: The kinds of data that it learns from.
+        data_kinds: The forms of data that it learns from.
         activity: The verb of a trained run, in a message.
         usage: The command for that, or for another way on, after the activity; `{run}` stands for the run.
         evaluation_options: The options of `eval` that are for this objective alone, and what each is about.

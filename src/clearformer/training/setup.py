@@ -11,8 +11,8 @@ from clearformer.device import resolve_compile, resolve_dtype
 from clearformer.errors import ConfigError
 from clearformer.text import Tokenizer
 from clearformer.training.config import MAY_CHANGE, TRAIN_MAY_CHANGE, RunConfig
-from clearformer.training.plan import compile_pays
-from clearformer.training.processes import Processes
+from clearformer.training.planning.duration import compile_pays
+from clearformer.training.processes.distributed import Processes
 from clearformer.training.tasks import Task, task_type
 from clearformer.training.tasks.task import Progress
 

@@ -18,9 +18,9 @@ from clearformer.model.fast.compiling import compile_step
 from clearformer.training.config import RunConfig
 from clearformer.training.limits import fraction_done
 from clearformer.training.nonfinite import NonFiniteValueError, first_nonfinite_module
-from clearformer.training.processes import Processes
+from clearformer.training.optim.schedules import lr_factor
+from clearformer.training.processes.distributed import Processes
 from clearformer.training.reporting.report import Reporter
-from clearformer.training.schedules import lr_factor
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.state import TrainState, move_average
 from clearformer.training.tasks import Task

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from clearformer.config import Spec, parse_override, resolve, slot_variants, to_toml
 from clearformer.presets import PRESETS, resolve_run
 from clearformer.training.config import RunConfig
-from clearformer.training.planning import plan_run
+from clearformer.training.planning.run_plan import plan_run
 
 from ..cases import Case, Violation
 from ..mutations import RAW, drawn_value, marked, spoil_bytes, toml, unmarked

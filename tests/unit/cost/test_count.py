@@ -1,12 +1,12 @@
 """Parameters, FLOPs and bytes: what the formulas say is what the built model has."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from clearformer.config import Spec, slot_variants
 from clearformer.cost import (
@@ -18,6 +18,7 @@ from clearformer.cost import (
     analytic_parameters,
     measured_flops,
     measured_parameters,
+    tensors_without_memory,
 )
 from clearformer.errors import ConfigError
 from clearformer.model import ModelConfig, build_on_meta, build_undrawn
@@ -374,7 +375,7 @@ BATCH_SIZE = 7
 
 def activations_by_count(config: ModelConfig) -> int:
     """Bytes that a forward pass and its loss leave behind."""
-    with FakeTensorMode(), LiveBytes() as live:
+    with tensors_without_memory(), LiveBytes() as live:
         model = build_undrawn(config)
         tokens = torch.zeros(BATCH_SIZE, SEQ_LEN, dtype=torch.long)
         before = live.now
@@ -472,5 +473,15 @@ def test_live_bytes_are_the_same_for_tensors_that_have_no_memory() -> None:
             return live.now, live.peak
 
     real = step()
-    with FakeTensorMode():
+    with tensors_without_memory():
         assert step() == real
+
+
+def test_where_torch_has_no_tensors_without_memory_real_ones_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tensors_without_memory():
+        assert type(torch.zeros(2, 3)) is not torch.Tensor
+    monkeypatch.setitem(sys.modules, "torch._subclasses.fake_tensor", None)
+    with tensors_without_memory():
+        assert type(torch.zeros(2, 3)) is torch.Tensor

@@ -13,7 +13,7 @@ from clearformer.errors import ClearformerError, TokenizerError
 from clearformer.text import ImportedTokenizer, load_tokenizer
 from clearformer.text.documents import library_errors
 
-from .test_imported_tokenizer import BERT, LLAMA, NEOX, T5
+from .kinds.test_imported import BERT, LLAMA, NEOX, T5
 
 PUBLISHED = {"llama": LLAMA, "t5": T5, "neox": NEOX, "bert": BERT}
 TEMPLATE = {

@@ -30,9 +30,9 @@ from clearformer.evaluation import Evaluation, evaluate_split
 from clearformer.model import build
 from clearformer.training import loop, setup
 from clearformer.training.config import RunConfig
-from clearformer.training.interrupts import ENDING, Interrupts
 from clearformer.training.loop import Training, TrainResult
-from clearformer.training.processes import Processes
+from clearformer.training.processes.distributed import Processes
+from clearformer.training.processes.interrupts import ENDING, Interrupts
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.setup import open_task
 from clearformer.training.step import StepResult

@@ -12,7 +12,7 @@ from clearformer.files import give_usual_mode
 from clearformer.presets import resolve_run
 from clearformer.training import setup
 from clearformer.training.config import RunConfig
-from clearformer.training.processes import Processes
+from clearformer.training.processes.distributed import Processes
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from clearformer.training.config import RunConfig
 from clearformer.training.nonfinite import NonFiniteValueError
-from clearformer.training.processes import Processes
+from clearformer.training.processes.distributed import Processes
 from clearformer.training.setup import open_task
 from clearformer.training.step import TrainStep
 from clearformer.training.store.checkpoint import Progress

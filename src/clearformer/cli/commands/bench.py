@@ -183,7 +183,7 @@ def decoder_of(arguments: list[str]) -> Any:
 
 def with_vocabulary(run: "RunConfig") -> "RunConfig":
     """A preset whose model has as many tokens as its tokeniser is likely to find."""
-    from clearformer.training.planning import expected_vocabulary
+    from clearformer.training.planning.run_plan import expected_vocabulary
 
     return run.replace(model=run.model.replace(vocab_size=run.model.vocab_size or expected_vocabulary(run)))
 

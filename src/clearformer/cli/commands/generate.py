@@ -82,7 +82,7 @@ def command(
 ) -> None:
     """Continue a prompt, token by token; a single text is shown as it is made."""
     from clearformer.decoding import generate, search
-    from clearformer.decoding.samples import require_decoder
+    from clearformer.decoding.text.samples import require_decoder
     from clearformer.run import load
 
     if beams is not None:

@@ -13,7 +13,7 @@ from clearformer.errors import count
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
     from clearformer.cost.rates import Rate
-    from clearformer.training.plan import Plan
+    from clearformer.training.planning.plan import Plan
 
 MEASURE = "measure"
 
@@ -36,7 +36,7 @@ def plan(
 ) -> None:
     """Show a run's parameters, FLOPs, memory and time, without training."""
     from clearformer.presets import resolve_run
-    from clearformer.training.planning import notes_on, plan_run
+    from clearformer.training.planning.run_plan import notes_on, plan_run
 
     run = resolve_run(arguments or [], config)
     with named_as_options(options):

@@ -47,7 +47,7 @@ def train(
     from clearformer.cli.views.results import program_as_called, result_text
     from clearformer.runs.folders import name_of
     from clearformer.runs.training import train_run
-    from clearformer.training.processes import is_main_process
+    from clearformer.training.processes.distributed import is_main_process
     from clearformer.training.reporting.console import ConsoleReporter
     from clearformer.training.reporting.report import Reporter
 
@@ -112,7 +112,7 @@ def summary(config: "RunConfig") -> str:
     if model.family == "encoder-decoder":
         layers = f"{model.n_layers} + {model.decoder_layers} layers"
     positions = "no" if model.position.kind == "none" else model.position.kind
-    batch = train.objective.describe_batch(train.batch_size, model.max_seq_len, config.data.kind)
+    batch = train.objective.describe_batch(train.batch_size, model.max_seq_len, config.data.form)
     return (
         f"{model.family} of {layers}, d_model {model.d_model}, {model.attention.kind} attention, "
         f"{positions} positions; data {config.data.label}, optimizer {train.optimizer.kind}, {batch} a step"

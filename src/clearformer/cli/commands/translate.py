@@ -93,7 +93,7 @@ def command(
 
     One line out for one line in, the empty line included.
     """
-    from clearformer.decoding.translations import BATCH_TOKENS, translate
+    from clearformer.decoding.text.translations import BATCH_TOKENS, translate
     from clearformer.run import load
 
     lines = standard_input.lines_of(file)

@@ -2,17 +2,18 @@
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from clearformer.config import Name, PathName, Spec
+from clearformer.config import Name, PathName
+from clearformer.data.config import DataSpec, Form
 
 DEFAULT_LABELLED = "languages"
 DEFAULT_VAL_FRACTION = 0.1
 
 
-class LabelledData(Spec):
+class LabelledData(DataSpec):
     """Section `data` of a run that classifies: texts, each with one label.
 
     `name` is a built-in (languages, sst2, agnews, trec), `path` a file of your own: TSV, CSV or JSONL, plain or
@@ -29,6 +30,9 @@ class LabelledData(Spec):
 
     A text with more tokens than the model has positions is refused, or with `too_long="truncate"` cut to fit.
     """
+
+    form: ClassVar[Form] = "labelled"
+    made_by: ClassVar[str] = "labelled_texts"
 
     kind: Literal["labelled"] = "labelled"
     name: Name | None = None
@@ -101,4 +105,6 @@ class LabelledData(Spec):
     @property
     def label(self) -> str:
         """A short name of the data: the built-in's, or the file's without its endings."""
+        if self.makes_its_own:
+            return self.kind
         return self.name or (Path(self.path).name.partition(".")[0] if self.path else DEFAULT_LABELLED)

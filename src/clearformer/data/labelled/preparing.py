@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from clearformer.data.cache import cache_folder, key_of
+from clearformer.data.cache import cache_folder, cached_tokenizer, found, key_of, tokenizer_entry
 from clearformer.data.holding_out import n_also_in
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.labelled.reading import LabelledText
@@ -32,12 +32,11 @@ from clearformer.data.shards import (
 )
 from clearformer.data.text.preparing import Progress
 from clearformer.errors import TokenizerError, count
-from clearformer.files import discard, disk_errors, folder_made_whole, write_file
+from clearformer.files import folder_made_whole
 from clearformer.text import (
     CharTokenizerSpec,
     Tokenizer,
     TokenizerConfig,
-    load_tokenizer,
     located,
     specials_of,
 )
@@ -141,7 +140,7 @@ def prepare_labelled(
         tokenizer = preparation.trained(tokenizer)
     require_encoder_specials(tokenizer)
     folder = preparation.folder(tokenizer)
-    dataset = preparation.found(tokenizer, folder)
+    dataset = found(folder, lambda: preparation.opened(tokenizer, folder), "the texts are prepared again")
     if dataset is None:
         preparation.make(tokenizer, folder)
         dataset = preparation.opened(tokenizer, folder)
@@ -177,18 +176,12 @@ class _Preparation:
         if not spec.needs_corpus:
             return spec.train((), specials=specials)
         key = {"labelled": self.source.sha256, "tokenizer": spec.model_dump(), "specials": specials}
-        path = self.cache / "tokenizers" / f"{key_of(key)}.json"
-        if path.is_file():
-            try:
-                return load_tokenizer(path)
-            except TokenizerError as error:
-                logger.warning("%s; the tokeniser is trained again", error)
         of_all = isinstance(spec, CharTokenizerSpec)
         names = [name for name in self.source.splits if of_all or name == "train"]
-        texts = [each.text for name in names for each in self.source.splits[name]]
-        tokenizer = spec.train(self._counted("training the tokeniser", texts), specials=specials)
-        write_file(path, tokenizer.to_json().encode())
-        return tokenizer
+        texts = self._counted(
+            "training the tokeniser", [each.text for name in names for each in self.source.splits[name]]
+        )
+        return cached_tokenizer(self.cache, key, lambda: spec.train(texts, specials=specials))
 
     def _counted(self, doing: str, texts: Sequence[str]) -> Iterator[str]:
         done, total = 0, sum(map(len, texts))
@@ -206,18 +199,6 @@ class _Preparation:
             "labelled_version": LABELLED_VERSION,
         }
         return self.cache / "prepared" / key_of(key)
-
-    def found(self, tokenizer: Tokenizer, folder: Path) -> LabelledDataset | None:
-        """The data set in the cache, if it is complete."""
-        if not folder.exists():
-            return None
-        try:
-            return self.opened(tokenizer, folder)
-        except ShardError as error:
-            logger.warning("%s; the texts are prepared again", error)
-            with disk_errors(folder):
-                discard(folder)
-            return None
 
     def opened(self, tokenizer: Tokenizer, folder: Path) -> LabelledDataset:
         manifest = read_manifest(folder)
@@ -278,11 +259,7 @@ class _Preparation:
         return {
             "version": FORMAT_VERSION,
             "dtype": dtype.str,
-            "tokenizer": {
-                "kind": tokenizer.kind,
-                "vocab_size": tokenizer.vocab_size,
-                "fingerprint": tokenizer.fingerprint(),
-            },
+            "tokenizer": tokenizer_entry(tokenizer),
             "source": {
                 "description": self.source.description,
                 "sha256": self.source.sha256,

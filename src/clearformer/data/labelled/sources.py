@@ -11,6 +11,7 @@ from pathlib import Path
 from clearformer.data.builtin import languages
 from clearformer.data.holding_out import hold_out
 from clearformer.data.labelled.config import DEFAULT_LABELLED, LabelledData
+from clearformer.data.labelled.generated import generated_texts
 from clearformer.data.labelled.reading import LabelledText, read_labelled
 from clearformer.data.reading import existing_file
 from clearformer.errors import DataError, did_you_mean
@@ -96,7 +97,11 @@ def open_labelled(config: LabelledData) -> LabelledTexts:
     Raises:
         DataError: there is no such name or file, a line of it cannot be used, or the texts cannot be learnt from.
     """
-    texts = _own_texts(config) if config.path is not None else _built_in_texts(config)
+    if config.makes_its_own:
+        description = f"{config.kind}: {config.about()}"
+        texts = LabelledTexts(description, {"train": generated_texts(config)}, {"train": description})
+    else:
+        texts = _texts_of_files(config) if config.path is not None else _built_in_texts(config)
     texts = replace(texts, given_labels=config.labels)
     texts.check_not_empty()
     texts.check_several_labels()
@@ -131,7 +136,7 @@ def _hold_out(texts: LabelledTexts, share: Fraction) -> LabelledTexts:
 # --- the user's own ----------------------------------------------------------------------------------------
 
 
-def _own_texts(config: LabelledData) -> LabelledTexts:
+def _texts_of_files(config: LabelledData) -> LabelledTexts:
     given = {"train": ("path", config.path), "val": ("val_path", config.val_path)}
     given["test"] = ("test_path", config.test_path)
     paths = {name: existing_file(field, path) for name, (field, path) in given.items() if path is not None}

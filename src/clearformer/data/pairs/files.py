@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from clearformer.data.pairs.sources import Pair
-from clearformer.data.shards import MANIFEST, ShardError
-from clearformer.files import parse_json, sync
+from clearformer.data.pairs.source import Pair
+from clearformer.data.shards import ShardError, check_files, read_manifest_of
+from clearformer.files import sync
 
 PAIRS_VERSION = 2
 SIDES = ("source", "target")
@@ -161,20 +161,12 @@ def read_pair_manifest(folder: Path) -> dict[str, Any]:
     Raises:
         ShardError: the manifest cannot be used, or a file is missing or of the wrong size.
     """
-    path = folder / MANIFEST
-    try:
-        manifest = parse_json(path.read_text(encoding="utf-8"))
-        version = manifest["version"]
-        sizes = [(_path(folder, file), file["n_bytes"]) for file in _files_of(manifest)]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ShardError(f"{path}: not a manifest of prepared pairs ({error!r})") from None
-    if version != PAIRS_VERSION:
-        raise ShardError(f"{path}: version {version} of the format; this clearformer reads {PAIRS_VERSION}")
-    for file, size in sizes:
-        found = file.stat().st_size if file.is_file() else None
-        if found != size:
-            raise ShardError(f"{file}: {'missing' if found is None else f'damaged: {found} bytes of {size}'}")
-    return manifest
+    return read_manifest_of(
+        folder,
+        "pairs",
+        PAIRS_VERSION,
+        lambda manifest: ((file, file["n_bytes"]) for file in _files_of(manifest)),
+    )
 
 
 def check_pair_contents(folder: Path, manifest: Mapping[str, Any]) -> int:
@@ -183,14 +175,7 @@ def check_pair_contents(folder: Path, manifest: Mapping[str, Any]) -> int:
     Raises:
         ShardError: one whose SHA-256 is not the manifest's.
     """
-    n_files = 0
-    for file in _files_of(manifest):
-        path = _path(folder, file)
-        with path.open("rb") as content:
-            if hashlib.file_digest(content, "sha256").hexdigest() != file["sha256"]:
-                raise ShardError(f"{path}: damaged: its SHA-256 is not the manifest's")
-        n_files += 1
-    return n_files
+    return check_files(folder, _files_of(manifest))
 
 
 def open_pair_splits(
@@ -232,10 +217,3 @@ def _texts(path: Path) -> list[str]:
 def _files_of(manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for entry in manifest["splits"].values():
         yield from entry["files"]
-
-
-def _path(folder: Path, file: Mapping[str, Any]) -> Path:
-    name = file["file"]
-    if Path(name).name != name:
-        raise ValueError(f"file {name!r} lies outside the folder")
-    return folder / name

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from clearformer.data import holding_out
-from clearformer.data.cache import cache_folder, key_of
-from clearformer.data.config import PairsData
+from clearformer.data.cache import cache_folder, cached_tokenizer, found, key_of, tokenizer_entry
 from clearformer.data.holding_out import HeldOutPairs, n_also_in
 from clearformer.data.identity import assumption
 from clearformer.data.pairs.batches import special_ids
+from clearformer.data.pairs.config import PairsData
 from clearformer.data.pairs.files import (
     PAIRS_VERSION,
     SIDES,
@@ -30,16 +30,16 @@ from clearformer.data.pairs.files import (
     read_pair_manifest,
     write_split,
 )
-from clearformer.data.pairs.sources import Pair, PairSource, digest_of, open_pairs
-from clearformer.data.shards import MANIFEST, ShardError, token_dtype, write_manifest
+from clearformer.data.pairs.source import Pair, PairSource, digest_of
+from clearformer.data.pairs.sources import open_pairs
+from clearformer.data.shards import MANIFEST, token_dtype, write_manifest
 from clearformer.data.text.preparing import TOKENIZER_CHARS, Progress
 from clearformer.errors import DataError, TokenizerError, count
-from clearformer.files import discard, disk_errors, folder_made_whole, write_file
+from clearformer.files import folder_made_whole
 from clearformer.text import (
     CharTokenizerSpec,
     Tokenizer,
     TokenizerConfig,
-    load_tokenizer,
     located,
     specials_of,
 )
@@ -108,7 +108,7 @@ def prepare_pairs(
         tokenizer = preparation.trained(tokenizer)
     special_ids(tokenizer)
     folder = preparation.folder(tokenizer)
-    manifest = _found(folder, check)
+    manifest = found(folder, lambda: _read(folder, check), "the pairs are prepared again")
     if manifest is None:
         manifest = preparation.make(tokenizer, folder)
     else:
@@ -145,18 +145,10 @@ def require_room(split: PairSplit, max_tokens: int, n_before: int = 0) -> None:
     )
 
 
-def _found(folder: Path, check: bool) -> dict[str, Any] | None:
-    if not folder.exists():
-        return None
-    try:
-        manifest = read_pair_manifest(folder)
-        if check:
-            check_pair_contents(folder, manifest)
-    except ShardError as error:
-        logger.warning("%s; the pairs are prepared again", error)
-        with disk_errors(folder):
-            discard(folder)
-        return None
+def _read(folder: Path, check: bool) -> dict[str, Any]:
+    manifest = read_pair_manifest(folder)
+    if check:
+        check_pair_contents(folder, manifest)
     return manifest
 
 
@@ -193,20 +185,14 @@ class _Preparation:
         if not spec.needs_corpus:
             return spec.train((), specials=SPECIALS)
         key = self.source_key | {"tokenizer": spec.model_dump(), "specials": SPECIALS}
-        path = self.cache / "tokenizers" / f"{key_of(key)}.json"
-        if path.is_file():
-            try:
-                return load_tokenizer(path)
-            except TokenizerError as error:
-                logger.warning("%s; the tokeniser is trained again", error)
-        learn_from = self.splits if isinstance(spec, CharTokenizerSpec) else {"train": self.splits["train"]}
-        tokenizer = spec.train(self._texts_to_learn_from(learn_from), specials=SPECIALS)
-        write_file(path, tokenizer.to_json().encode())
-        return tokenizer
+        return cached_tokenizer(
+            self.cache, key, lambda: spec.train(self._texts_to_learn_from(spec), specials=SPECIALS)
+        )
 
-    def _texts_to_learn_from(self, splits: Mapping[str, list[Pair]]) -> Iterator[str]:
+    def _texts_to_learn_from(self, spec: TokenizerConfig) -> Iterator[str]:
         """Both sides of the pairs; of very many, an even selection. Each text ends like a line."""
-        pairs = [pair for split in splits.values() for pair in split]
+        of_all = isinstance(spec, CharTokenizerSpec)
+        pairs = [pair for name, split in self.splits.items() if of_all or name == "train" for pair in split]
         n_chars = sum(len(pair.source) + len(pair.target) for pair in pairs)
         every = -(-n_chars // TOKENIZER_CHARS)
         for number in range(0, len(pairs), every):
@@ -287,10 +273,6 @@ class _Preparation:
             "kind": "pairs",
             "source": source | self.source_key["pairs"],
             "max_length": self.config.max_length,
-            "tokenizer": {
-                "kind": tokenizer.kind,
-                "vocab_size": tokenizer.vocab_size,
-                "fingerprint": tokenizer.fingerprint(),
-            },
+            "tokenizer": tokenizer_entry(tokenizer),
             "splits": splits,
         }

@@ -4,7 +4,6 @@ Every pair has two sides with something in them. A file that holds an empty line
 what to do about it (leave the pair out, or find the line that slipped) is for whoever knows the file to say.
 """
 
-import hashlib
 import importlib
 import importlib.util
 from abc import ABC, abstractmethod
@@ -14,12 +13,14 @@ from functools import cached_property
 from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from clearformer.data.cache import cache_folder
-from clearformer.data.config import DATES, DEFAULT_LANGUAGES, DEFAULT_SIZE, MULTI30K, PairsData
-from clearformer.data.holding_out import HeldOutPairs, hold_out_pairs, own_text
+from clearformer.data.holding_out import HeldOutPairs, hold_out_pairs
 from clearformer.data.identity import identity_of_files
+from clearformer.data.pairs.config import DATES, DEFAULT_LANGUAGES, DEFAULT_SIZE, MULTI30K, PairsData
+from clearformer.data.pairs.generated import GeneratedPairs
+from clearformer.data.pairs.source import Pair, PairSource
 from clearformer.data.reading import existing_file, read_lines
 from clearformer.errors import DataError, did_you_mean, needs_extra
 from clearformer.files import data_folder
@@ -28,46 +29,6 @@ PACKAGES_OF_DATES = ("babel", "num2words")
 MULTI30K_ADDRESS = "https://github.com/multi30k/dataset"
 MULTI30K_LANGUAGES = ("en", "de", "fr")
 MULTI30K_SPLITS = {"train": "train", "val": "val", "test": "test_2016_flickr"}
-
-
-class Pair(NamedTuple):
-    """One line of text in two languages, and its number (from 1) in the file it was read from."""
-
-    source: str
-    target: str
-    line: int
-    values: tuple[str, ...] = ()
-    """The values that its words state, where they are known: it is held out by these."""
-
-    @property
-    def own_values(self) -> tuple[str, ...]:
-        """The values that decide the pair's split; its source where none are known."""
-        return self.values or (own_text(self.source),)
-
-
-class PairSource(ABC):
-    """Pairs of lines, by split."""
-
-    @property
-    @abstractmethod
-    def description(self) -> str:
-        """The pairs' name and place, for messages."""
-
-    @abstractmethod
-    def identity(self) -> dict[str, Any]:
-        """An identity of the pairs, for JSON, without reading them all."""
-
-    @abstractmethod
-    def read(self) -> HeldOutPairs[Pair]:
-        """The pairs of each split, train first, in the order they are read in.
-
-        Raises:
-            DataError: a file cannot be read, or its lines make no pairs; or a split would be empty.
-        """
-
-    def place(self, split: str, line: int) -> str:
-        """Where a pair is, for a message: a file and a line."""
-        return f"{self.description}, pair {line}"
 
 
 class PairFiles(ABC):
@@ -346,6 +307,8 @@ def open_pairs(config: PairsData) -> PairSource:
     Raises:
         DataError: there is no such name or file.
     """
+    if config.makes_its_own:
+        return GeneratedPairs(config)
     if name := config.built_in:
         if name not in BUILT_IN_PAIRS:
             hint = did_you_mean(name, BUILT_IN_PAIRS) or f"; there is {', '.join(BUILT_IN_PAIRS)}"
@@ -365,13 +328,3 @@ def _files_of(config: PairsData, prefix: str) -> PairFiles:
     return Aligned(
         *(existing_file(key, getattr(config, key)) for key in (f"{prefix}source", f"{prefix}target"))
     )
-
-
-def digest_of(splits: dict[str, list[Pair]]) -> str:
-    """The SHA-256 of all pairs, split after split, as TSV in UTF-8."""
-    digest = hashlib.sha256()
-    for name, pairs in splits.items():
-        digest.update(f"{name}\n".encode())
-        for pair in pairs:
-            digest.update(f"{pair.source}\t{pair.target}\n".encode())
-    return digest.hexdigest()

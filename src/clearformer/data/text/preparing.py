@@ -18,14 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from clearformer.data.cache import cache_folder, key_of
-from clearformer.data.config import TextData
+from clearformer.data.cache import cache_folder, cached_tokenizer, found, key_of, tokenizer_entry
 from clearformer.data.identity import assumption
 from clearformer.data.shards import (
     FORMAT_VERSION,
     MANIFEST,
     SHARD_TOKENS,
-    ShardError,
     ShardWriter,
     Split,
     check_contents,
@@ -34,16 +32,16 @@ from clearformer.data.shards import (
     token_dtype,
     write_manifest,
 )
+from clearformer.data.text.config import TextData
 from clearformer.data.text.sources import Source, open_source
 from clearformer.data.text.splitting import Piece, split_into_pieces, split_stops
 from clearformer.errors import DataError, TokenizerError, count
-from clearformer.files import discard, disk_errors, folder_made_whole, write_file
+from clearformer.files import folder_made_whole
 from clearformer.text import (
     CharTokenizerSpec,
     Tokenizer,
     TokenizerConfig,
     UnknownCharacterError,
-    load_tokenizer,
 )
 
 logger = logging.getLogger(__name__)
@@ -101,7 +99,7 @@ def prepare(
     if not isinstance(tokenizer, Tokenizer):
         tokenizer = preparation.trained(tokenizer, specials)
     folder = preparation.folder(tokenizer)
-    manifest = _found(folder, check)
+    manifest = found(folder, lambda: _read(folder, check), "the text is prepared again")
     if manifest is None:
         manifest = preparation.make(tokenizer, folder, shard_tokens)
     elif assumed := assumption(manifest["source"]):
@@ -109,18 +107,10 @@ def prepare(
     return Dataset(tokenizer, open_splits(folder, manifest), manifest, folder)
 
 
-def _found(folder: Path, check: bool) -> dict[str, Any] | None:
-    if not folder.exists():
-        return None
-    try:
-        manifest = read_manifest(folder)
-        if check:
-            check_contents(folder, manifest)
-    except ShardError as error:
-        logger.warning("%s; the text is prepared again", error)
-        with disk_errors(folder):
-            discard(folder)
-        return None
+def _read(folder: Path, check: bool) -> dict[str, Any]:
+    manifest = read_manifest(folder)
+    if check:
+        check_contents(folder, manifest)
     return manifest
 
 
@@ -175,18 +165,12 @@ class _Preparation:
             | {"tokenizer": spec.model_dump()}
             | ({"specials": list(specials)} if specials else {})
         )
-        path = self.cache / "tokenizers" / f"{key_of(key)}.json"
-        if path.is_file():
-            try:
-                return load_tokenizer(path)
-            except TokenizerError as error:
-                logger.warning("%s; the tokeniser is trained again", error)
-        stop = self.scan.n_chars if isinstance(spec, CharTokenizerSpec) else self.stops["train"]
-        tokenizer = spec.train(self._texts_to_learn_from(stop, spec), specials=specials)
-        write_file(path, tokenizer.to_json().encode())
-        return tokenizer
+        return cached_tokenizer(
+            self.cache, key, lambda: spec.train(self._texts_to_learn_from(spec), specials=specials)
+        )
 
-    def _texts_to_learn_from(self, stop: int, spec: TokenizerConfig) -> Iterator[str]:
+    def _texts_to_learn_from(self, spec: TokenizerConfig) -> Iterator[str]:
+        stop = self.scan.n_chars if isinstance(spec, CharTokenizerSpec) else self.stops["train"]
         share = 1.0 if isinstance(spec, CharTokenizerSpec) else min(1.0, TOKENIZER_CHARS / stop)
         done, due = 0, 0.0
         for piece in split_into_pieces(self.source.documents(), {"learn": stop}):
@@ -275,11 +259,7 @@ class _Preparation:
             {
                 "version": FORMAT_VERSION,
                 "dtype": dtype.str,
-                "tokenizer": {
-                    "kind": tokenizer.kind,
-                    "vocab_size": tokenizer.vocab_size,
-                    "fingerprint": tokenizer.fingerprint(),
-                },
+                "tokenizer": tokenizer_entry(tokenizer),
             }
             | self.text_key
             | {"source": source, "splits": splits}

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import platform
 import urllib.request
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from clearformer.data.cache import cache_folder
-from clearformer.data.config import DEFAULT_TEXT, TextData
 from clearformer.data.identity import identity_of_files
 from clearformer.data.reading import (
     JSONL_SUFFIXES,
@@ -24,6 +22,9 @@ from clearformer.data.reading import (
     place_of_character,
     read_documents,
 )
+from clearformer.data.text.config import DEFAULT_TEXT, TextData
+from clearformer.data.text.generated import GeneratedSource
+from clearformer.data.text.source import Source
 from clearformer.errors import DataError, did_you_mean
 from clearformer.files import data_folder, whole_path, write_file
 
@@ -39,27 +40,6 @@ DOWNLOAD_TIMEOUT_SECONDS = 20
 SECTION_SHARE = 0.95
 # As between the sections inside a topic.
 TOPIC_GAP = "\n\n"
-
-
-class Source(ABC):
-    """A text as a sequence of documents, each read in chunks."""
-
-    @property
-    @abstractmethod
-    def description(self) -> str:
-        """The text's name and place, for messages."""
-
-    @abstractmethod
-    def identity(self) -> dict[str, Any]:
-        """An identity of the text, for JSON, without reading it all."""
-
-    @abstractmethod
-    def documents(self) -> Iterator[Chunk]:
-        """The text in order, anew on every call."""
-
-    @abstractmethod
-    def place(self, index: int) -> str:
-        """Where a character stands, counted from 0 over all documents, for a message; the text is read up to it."""
 
 
 @dataclass(frozen=True)
@@ -305,6 +285,8 @@ def open_source(config: TextData) -> Source:
     Raises:
         DataError: there is no such name or file, or it holds no text.
     """
+    if config.makes_its_own:
+        return GeneratedSource(config.kind, config.about(), config.made)
     if config.path is not None:
         source = FileSource(whole_path(config.path), config.field)
         source.check()

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import floor
 from typing import NamedTuple
 
-from clearformer.data.config import TextData, exact
+from clearformer.data.config import exact
 from clearformer.data.reading import Chunk
+from clearformer.data.text.config import TextData
 from clearformer.errors import DataError
 
 # A tokeniser's own notes take many times the size of what it encodes at once.

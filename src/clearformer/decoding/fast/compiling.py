@@ -83,8 +83,6 @@ def _compiled(on_cpu: bool, in_cpp: bool, _specialized_on: tuple[Hashable, ...])
 
 def _or_plain(compiled: Step[Any], plain: Step[Any]) -> Step[Any]:
     """The compiled step; from where compiling fails on, the plain one."""
-    from torch._dynamo.exc import TorchDynamoException  # takes seconds to import
-
     in_use = compiled
 
     def step(*arguments: Any, **settings: Any) -> Any:
@@ -93,10 +91,20 @@ def _or_plain(compiled: Step[Any], plain: Step[Any]) -> Step[Any]:
             return plain(*arguments, **settings)
         try:
             return compiled(*arguments, **settings)
-        except TorchDynamoException as error:  # no C++ compiler, or one that is too old
+        except RuntimeError as error:
+            if not is_compiler_error(error):
+                raise
             in_use = plain
             reason = " ".join(str(error).split("\n")[:2]) or type(error).__name__
             logger.warning("compiling failed, going on without it: %s", reason)
             return plain(*arguments, **settings)
 
     return step
+
+
+def is_compiler_error(error: RuntimeError) -> bool:
+    """Whether torch's compiler raised the error: there is no C++ compiler, say, or one that is too old.
+
+    torch has no public name for these errors, and importing the private one takes seconds.
+    """
+    return any(each.__module__ == "torch._dynamo.exc" for each in type(error).__mro__)

@@ -13,7 +13,7 @@ from clearformer.data.labelled.batches import TooLong, in_length_order, padded, 
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.decoding import Texts, evaluating
 from clearformer.decoding.arguments import check_run, check_whole
-from clearformer.decoding.inputs import ids_of, texts_of, with_specials
+from clearformer.decoding.text.inputs import ids_of, texts_of, with_specials
 from clearformer.device import autocast
 from clearformer.errors import DataError, TokenizerError, UserError
 from clearformer.evaluation.classes.baseline import Baseline, tfidf_baseline

@@ -10,7 +10,7 @@ from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.reading import read_json
 from clearformer.interop.tokenizers.legacy import added_token, from_older_files
 from clearformer.model import ModelConfig
-from clearformer.text import Tokenizer
+from clearformer.text import Tokenizer, VocabularyTokenizer
 from clearformer.text.documents import added_tokens, open_backend
 from clearformer.text.kinds.imported import ImportedTokenizer, marks_of
 
@@ -25,7 +25,14 @@ def tokenizer_documents(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, 
     """The two files of a tokeniser by name.
 
     What is put around a text is put there by the file: transformers' user and ours give the model the same ids.
+
+    Raises:
+        TokenizerError: the tokeniser is of a kind that only clearformer reads.
     """
+    if isinstance(tokenizer, VocabularyTokenizer):
+        raise TokenizerError(
+            f"tokenizer.kind={tokenizer.kind} does not fit: it is a kind of your own, which transformers does not know"
+        )
     document = json.loads(tokenizer.to_json())
     if document.get("post_processor") is None:
         document["post_processor"] = _template(tokenizer, config.family)

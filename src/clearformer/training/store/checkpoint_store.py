@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from clearformer.errors import CheckpointError
-from clearformer.training.processes import Processes
+from clearformer.training.processes.distributed import Processes
 from clearformer.training.store.async_checkpoint import CheckpointWriter
 from clearformer.training.store.checkpoint import (
     Checkpoint,

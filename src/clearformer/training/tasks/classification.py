@@ -23,8 +23,8 @@ from clearformer.evaluation.subsets import subset_of_labelled
 from clearformer.model import Encoder
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
-from clearformer.training.losses import summed_loss
 from clearformer.training.objectives import ClassificationObjective, ObjectiveSpec
+from clearformer.training.tasks.losses import summed_loss
 from clearformer.training.tasks.reports import EvaluationReport, Figure, Section
 from clearformer.training.tasks.task import (
     EvaluationData,
@@ -94,20 +94,11 @@ class ClassificationTask(Task):
     def rows_per_step(self) -> float:
         return len(self.batches.split) / self.batches.steps_per_epoch
 
-    @property
-    def n_held_out(self) -> int:
-        return len(self.dataset.splits.get("val", ()))
-
     # --- loss -----------------------------------------------------------------------------------------------
 
     def loss(self, model: Encoder, *batch: Tensor) -> Tensor:
         tokens, padding, labels, weight = batch
         return weight * summed_loss(model(tokens, padding), labels, self.config.train.label_smoothing)
-
-    @classmethod
-    def full_batch(cls, n_texts: int, seq_len: int) -> tuple[Tensor, ...]:
-        tokens = torch.zeros(n_texts, seq_len, dtype=torch.long)
-        return tokens, torch.ones(n_texts, seq_len, dtype=torch.bool)
 
     @classmethod
     def full_loss(cls, model: Any, batch: FullBatch) -> Tensor:

@@ -20,14 +20,13 @@ from clearformer.evaluation.subsets import subset_of_labelled, subset_of_text
 from clearformer.model import Encoder
 from clearformer.text import Tokenizer, specials_of
 from clearformer.training.config import RunConfig
-from clearformer.training.losses import summed_loss_of_any, summed_loss_of_hidden
 from clearformer.training.objectives import MaskedObjective, ObjectiveSpec
+from clearformer.training.tasks.losses import summed_loss_of_any, summed_loss_of_hidden
 from clearformer.training.tasks.reports import (
     EvaluationReport,
-    Figure,
     Section,
+    accuracy_figures,
     one_vocabulary,
-    token_figures,
     vocabulary_note,
 )
 from clearformer.training.tasks.task import (
@@ -164,11 +163,6 @@ class MaskedTask(Task):
         return weight * summed_loss_of_hidden(model, hidden, targets, self.config.train.label_smoothing)
 
     @classmethod
-    def full_batch(cls, n_texts: int, seq_len: int) -> tuple[Tensor, ...]:
-        tokens = torch.zeros(n_texts, seq_len, dtype=torch.long)
-        return tokens, torch.ones(n_texts, seq_len, dtype=torch.bool)
-
-    @classmethod
     def full_loss(cls, model: Any, batch: FullBatch) -> Tensor:
         tokens, padding = batch.tensors
         n_targets = math.ceil(batch.train.objective.logits_fraction * tokens.numel())
@@ -204,7 +198,9 @@ class MaskedTask(Task):
             f"{one_vocabulary(trained.tokenizer.vocab_size)},\n"
             "and never with those of a model that reads from left to right."
         )
-        sections = (Section(figures=masked_figures(result, data.description)), Section(text=note))
+        predicted = f"{result.n_tokens:,} masked tokens, the same ones every time"
+        figures = accuracy_figures(result, "the masked tokens", predicted, data.description)
+        sections = (Section(figures=figures), Section(text=note))
         return EvaluationReport(sections, result.to_json())
 
     # --- reports --------------------------------------------------------------------------------------------
@@ -244,13 +240,3 @@ class MaskedTask(Task):
             f"eval {run}",
             f"export {run} FOLDER",
         )
-
-
-def masked_figures(result: MaskedEvaluation, description: str) -> tuple[Figure, ...]:
-    """The figures of masked tokens that were read as described."""
-    return (
-        *token_figures(result.loss, result.perplexity),
-        Figure("accuracy", f"{result.accuracy:.2%} of the masked tokens are the model's first choice"),
-        Figure("predicted", f"{result.n_tokens:,} masked tokens, the same ones every time"),
-        Figure("read", description),
-    )

@@ -14,8 +14,8 @@ from clearformer.evaluation.language_model import count_windows
 from clearformer.model import Decoder
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
-from clearformer.training.losses import next_token_loss
 from clearformer.training.objectives import NextTokenObjective, ObjectiveSpec
+from clearformer.training.tasks.losses import next_token_loss
 from clearformer.training.tasks.reports import (
     EvaluationReport,
     Figure,

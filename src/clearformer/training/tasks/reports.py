@@ -1,9 +1,20 @@
 """Values that a report shows of a trained model: plain data, which the command line renders."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from clearformer.evaluation.classes.metrics import ClassificationReport
+
+
+class AccuracyResult(Protocol):
+    """An evaluation with the share of tokens that were the model's first choice."""
+
+    @property
+    def loss(self) -> float: ...
+    @property
+    def perplexity(self) -> float: ...
+    @property
+    def accuracy(self) -> float: ...
 
 
 class Figure(NamedTuple):
@@ -60,6 +71,25 @@ def one_vocabulary(vocab_size: int) -> str:
 def vocabulary_note(vocab_size: int) -> Section:
     """The same, in a line beside the figures of a run's end."""
     return Section(text=f"(perplexities compare only within one vocabulary, here of {vocab_size:,} tokens)")
+
+
+def accuracy_figures(
+    result: AccuracyResult, which: str, predicted: str, description: str
+) -> tuple[Figure, ...]:
+    """The figures of tokens of which it is counted how many are the model's first choice.
+
+    Args:
+        result: The evaluation.
+        which: The tokens, in words.
+        predicted: How many they are, in words.
+        description: How much of the data was read.
+    """
+    return (
+        *token_figures(result.loss, result.perplexity),
+        Figure("accuracy", f"{result.accuracy:.2%} of {which} are the model's first choice"),
+        Figure("predicted", predicted),
+        Figure("read", description),
+    )
 
 
 def token_figures(loss: float, perplexity: float) -> tuple[Figure, Figure]:

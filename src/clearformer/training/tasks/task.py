@@ -158,9 +158,9 @@ class Task(ABC):
         """The rows of a step's batch, all parts together; their mean where batches differ."""
 
     @property
-    @abstractmethod
     def n_held_out(self) -> int:
         """The rows of the held-out split; 0 where there is none."""
+        return len(self.dataset.splits.get("val", ()))
 
     def check_divides(self, n_parts: int) -> None:
         """Raise ConfigError where a batch cannot be divided into so many parts; most can."""
@@ -181,9 +181,10 @@ class Task(ABC):
         """The loss of one part, in nats."""
 
     @classmethod
-    @abstractmethod
     def full_batch(cls, n_texts: int, seq_len: int) -> tuple[Tensor, ...]:
-        """The tensors of a `FullBatch` of so many texts of so many tokens."""
+        """The tensors of a `FullBatch` of so many texts of so many tokens: the tokens, and where they are real."""
+        tokens = torch.zeros(n_texts, seq_len, dtype=torch.long)
+        return tokens, torch.ones(n_texts, seq_len, dtype=torch.bool)
 
     @classmethod
     @abstractmethod

@@ -6,21 +6,20 @@ import torch
 from torch import Tensor
 
 from clearformer.data import PairBatches, PairDataset, PairsData, prepare_pairs
-from clearformer.decoding.translations import translate
+from clearformer.decoding.text.translations import translate
 from clearformer.evaluation.subsets import subset_of_pairs
 from clearformer.evaluation.teacher_forcing import PairLoss, evaluate_pairs
 from clearformer.evaluation.translation import evaluate_translation
 from clearformer.model import EncoderDecoder
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
-from clearformer.training.losses import summed_loss_of_any, summed_loss_of_hidden
 from clearformer.training.objectives import ObjectiveSpec, TranslationObjective
+from clearformer.training.tasks.losses import summed_loss_of_any, summed_loss_of_hidden
 from clearformer.training.tasks.reports import (
     EvaluationReport,
-    Figure,
     Section,
+    accuracy_figures,
     one_vocabulary,
-    token_figures,
     vocabulary_note,
 )
 from clearformer.training.tasks.task import (
@@ -71,10 +70,6 @@ class TranslationTask(Task):
     def rows_per_step(self) -> float:
         return len(self.batches.split) / self.batches.batches_per_epoch
 
-    @property
-    def n_held_out(self) -> int:
-        return len(self.dataset.splits.get("val", ()))
-
     # --- loss -----------------------------------------------------------------------------------------------
 
     def loss(self, model: EncoderDecoder, *batch: Tensor) -> Tensor:
@@ -82,11 +77,6 @@ class TranslationTask(Task):
         # Padding on the right of a target is read by nothing that counts: causal order is mask enough.
         hidden = model.hidden(source, tokens, source_padding)
         return weight * summed_loss_of_hidden(model, hidden, targets, self.config.train.label_smoothing)
-
-    @classmethod
-    def full_batch(cls, n_texts: int, seq_len: int) -> tuple[Tensor, ...]:
-        tokens = torch.zeros(n_texts, seq_len, dtype=torch.long)
-        return tokens, torch.ones(n_texts, seq_len, dtype=torch.bool)
 
     @classmethod
     def full_loss(cls, model: Any, batch: FullBatch) -> Tensor:
@@ -120,10 +110,11 @@ class TranslationTask(Task):
         own = evaluate_translation(
             trained, split.source_texts, split.target_texts, beams=options.n_beams, dtype=options.dtype
         )
+        predicted = f"{forced.n_tokens:,} tokens of {forced.n_pairs:,} translations"
         search = "greedily" if options.n_beams == 1 else f"by beam search with {options.n_beams} beams"
         cut = f"; {own.n_cut:,} were cut where they became too long" if own.n_cut else ""
         sections = (
-            Section(figures=pair_figures(forced, data.description)),
+            Section(figures=accuracy_figures(forced, "the tokens", predicted, data.description)),
             Section(text=f"Translated {search}{cut}:\n{own.scores}"),
             Section(
                 text=f"{one_vocabulary(trained.tokenizer.vocab_size)};\n"
@@ -161,16 +152,6 @@ class TranslationTask(Task):
             f"eval {run}",
             f"train {preset or 'translate'} data.source=YOUR.fr data.target=YOUR.en train.max_seconds=600",
         )
-
-
-def pair_figures(result: PairLoss, description: str) -> tuple[Figure, ...]:
-    """The figures of given translations that were read as described."""
-    return (
-        *token_figures(result.loss, result.perplexity),
-        Figure("accuracy", f"{result.accuracy:.2%} of the tokens are the model's first choice"),
-        Figure("predicted", f"{result.n_tokens:,} tokens of {result.n_pairs:,} translations"),
-        Figure("read", description),
-    )
 
 
 def _example(source: str, translation: str, reference: str) -> str:

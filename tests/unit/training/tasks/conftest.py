@@ -10,7 +10,7 @@ from clearformer.config import parse_override, resolve
 from clearformer.device import resolve_device
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
-from clearformer.training.processes import Processes
+from clearformer.training.processes.distributed import Processes
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.setup import open_task
 from clearformer.training.store.folder import RunFolder

@@ -16,9 +16,9 @@ from clearformer.evaluation.masked import evaluate_masked
 from clearformer.model import Encoder
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training, TrainResult
-from clearformer.training.losses import IGNORED
 from clearformer.training.store.checkpoint import list_checkpoints, load_checkpoint
 from clearformer.training.store.folder import RunFolder, read_metrics
+from clearformer.training.tasks.losses import IGNORED
 
 Trained = Callable[..., TrainResult]
 Begun = Callable[..., Training]

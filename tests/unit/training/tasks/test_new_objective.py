@@ -19,7 +19,7 @@ from clearformer.runs.evaluation import DataChoice, evaluate_run
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.loop import train
 from clearformer.training.objectives import ObjectiveSpec
-from clearformer.training.plan import plan
+from clearformer.training.planning.plan import plan
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.tasks import TASKS

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from clearformer.decoding.translations import translate
+from clearformer.decoding.text.translations import translate
 from clearformer.errors import DataError
 from clearformer.text import Tokenizer
 from clearformer.training.loop import Training, TrainResult

@@ -10,7 +10,7 @@ import torch
 
 from clearformer.errors import CheckpointError, DiskError
 from clearformer.training.config import RunConfig
-from clearformer.training.processes import Processes
+from clearformer.training.processes.distributed import Processes
 from clearformer.training.store import checkpoint_store
 from clearformer.training.store.checkpoint import Progress, list_checkpoints, load_checkpoint, step_of
 from clearformer.training.store.checkpoint_store import CheckpointStore

@@ -5,8 +5,8 @@ from typing import Literal
 
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
-from clearformer.decoding.inputs import Text
-from clearformer.decoding.samples import Prompt, Run, prompt_of, require_decoder
+from clearformer.decoding.text.inputs import Text
+from clearformer.decoding.text.samples import Prompt, Run, prompt_of, require_decoder
 from clearformer.errors import UserError
 from clearformer.model import Transformer
 from clearformer.results import Result

@@ -12,7 +12,6 @@ import numpy as np
 from clearformer.config import resolve
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.decode_state import context_start
-from clearformer.decoding.inputs import Text, Texts, ids_of, text_of, texts_of, with_specials, words_of
 from clearformer.decoding.loop import (
     Completion,
     FinishReason,
@@ -22,7 +21,8 @@ from clearformer.decoding.loop import (
     generate_tokens,
 )
 from clearformer.decoding.samplers import Sampling, random_stream
-from clearformer.decoding.writer import Writer
+from clearformer.decoding.text.inputs import Text, Texts, ids_of, text_of, texts_of, with_specials, words_of
+from clearformer.decoding.text.writer import Writer
 from clearformer.errors import UserError
 from clearformer.model import Decoder, Transformer
 from clearformer.results import Result

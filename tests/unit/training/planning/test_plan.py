@@ -1,6 +1,7 @@
 """What a run is said to cost, against what it does cost."""
 
 import math
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-import clearformer.training.plan as plan_module
+import clearformer.training.planning.plan as plan_module
 from clearformer.cost import LiveBytes, analytic_activations
 from clearformer.cost.rates import DEVICES, Rate, measured_rate, mfu, named_rate, peak_rate
 from clearformer.device import autocast
@@ -19,10 +20,9 @@ from clearformer.model.feedforward import ReLU2
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import RoPE
 from clearformer.training.config import TrainConfig
-from clearformer.training.losses import IGNORED, next_token_loss, summed_loss, summed_loss_of_hidden
 from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective
-from clearformer.training.optimizers import Adam, AdamW, Muon
-from clearformer.training.plan import (
+from clearformer.training.optim.optimizers import Adam, AdamW, Muon
+from clearformer.training.planning.plan import (
     count_flops,
     count_parameters,
     for_every_layer,
@@ -30,6 +30,7 @@ from clearformer.training.plan import (
     plan,
     training_memory,
 )
+from clearformer.training.tasks.losses import IGNORED, next_token_loss, summed_loss, summed_loss_of_hidden
 
 CPU = torch.device("cpu")
 MODEL = ModelConfig(vocab_size=101, d_model=44, n_layers=3, max_seq_len=31)
@@ -44,6 +45,15 @@ def settings(**changes: Any) -> TrainConfig:
 
 
 # --- memory -----------------------------------------------------------------------------------------------
+
+
+def test_the_memory_is_the_same_where_torch_has_no_tensors_without_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = training_memory(MODERN, settings(optimizer=Muon(), ema=0.9))
+    monkeypatch.setitem(sys.modules, "torch._subclasses.fake_tensor", None)
+
+    assert training_memory(MODERN, settings(optimizer=Muon(), ema=0.9)) == expected
 
 
 def real_peak(config: ModelConfig, train: TrainConfig) -> int:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from clearformer.model import Transformer, build
 from clearformer.model.config import ModelConfig
-from clearformer.training import losses
-from clearformer.training.losses import (
+from clearformer.training.tasks import losses
+from clearformer.training.tasks.losses import (
     IGNORED,
     ChunkedLoss,
     in_chunks_is_faster,

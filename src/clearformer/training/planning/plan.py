@@ -1,153 +1,33 @@
 """The cost of a run before it is made: parameters, FLOPs, memory and time."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
-
 from clearformer.cost import (
-    Flops,
-    LiveBytes,
-    NoFormulaError,
     analytic_flops,
     analytic_matrices,
     analytic_parameters,
+    if_known,
     measured_flops,
     measured_parameters,
 )
-from clearformer.cost.parameters import head_matrix
-from clearformer.cost.rates import Rate, measured_rate
-from clearformer.device import autocast
+from clearformer.cost.rates import Rate
 from clearformer.errors import ConfigError
-from clearformer.model.attention import Attention
-from clearformer.model.build import build_on_meta, build_undrawn
+from clearformer.model.build import build_on_meta
 from clearformer.model.config import ModelConfig
 from clearformer.results import Result, short
 from clearformer.training.config import TrainConfig
-from clearformer.training.tasks import task_type
-from clearformer.training.tasks.task import FullBatch
+from clearformer.training.planning import duration
+from clearformer.training.planning.memory import MemoryBytes, part_size, training_memory
 
-Known = TypeVar("Known")
 Counted = TypeVar("Counted", bound="ParameterCounts | TokenFlops | MemoryBytes")
-
-# What compiling a small model's step took on two CPU cores, and the part of a step's time that it saved there
-# (benchmarks/RESULTS.md).
-COMPILE_SECONDS = 25.0
-COMPILE_SAVES = 0.25
 
 MOST_BYTES_EACH = 16
 """An upper bound of the bytes for an element of a tensor, temporaries included."""
 
 MOST_BUILT_LAYERS = 12
 """Layers of a stack that are built; a deeper one is extrapolated from two, as all further layers are alike."""
-
-# --- memory -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MemoryBytes:
-    """Bytes that one process trains with.
-
-    Attributes:
-        weights: Kept for the whole run, like the optimiser's.
-        gradients: Of all weights, complete at the end of the backward pass.
-        optimizer: All its state, and the moving average of the weights where there is one.
-        activations: What the forward pass leaves for the backward pass, the loss's log-probabilities included.
-        peak: The most that is alive at once, passing results included. Not the sum of the others: gradients come
-            as activations go (but stay where a batch is accumulated in parts), and the backward pass begins with
-            gradients of the logits.
-    """
-
-    weights: int
-    gradients: int
-    optimizer: int
-    activations: int
-    peak: int
-
-
-def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: str = "cpu") -> MemoryBytes:
-    """The memory of training, measured on two steps of the model itself, whose tensors are given none.
-
-    Every text is as long as the model reads: of shorter ones, and of the last batch of an epoch, it is less.
-
-    The kernels are those of torch on a CPU, uncompiled; a compiled step keeps less. What an allocator rounds up
-    and what a GPU's context and libraries take comes on top.
-
-    Raises:
-        ConfigError: the vocabulary's size is not set.
-    """
-    from torch._subclasses.fake_tensor import FakeTensorMode  # takes half a second to import
-
-    with FakeTensorMode(), LiveBytes() as live:
-        model = build_undrawn(model_config)
-        if device_type == "cuda":
-            _skip_attention_dropout(model)
-        averages = [torch.empty_like(p) for p in model.parameters()] if train.ema else []
-        optimizers = train.optimizer.build(model, train.lr)
-        micro_batch = _MicroBatch(model, train, device_type)
-        activations = micro_batch.run(live)
-        gradients = _n_bytes(p.grad for p in model.parameters() if p.grad is not None)
-        _update(optimizers)
-        live.peak = live.now  # the first step makes the optimisers' state; a later one finds it there
-        for _ in range(min(train.grad_accum_steps, 2)):  # and a second part finds the gradients of the first
-            micro_batch.run(live)
-        _update(optimizers)
-        states = [state for optimizer in optimizers for state in optimizer.state.values()]
-        return MemoryBytes(
-            weights=_n_bytes(model.parameters()),
-            gradients=gradients,
-            optimizer=_n_bytes(value for state in states for value in state.values()) + _n_bytes(averages),
-            activations=activations,
-            peak=live.peak,
-        )
-
-
-def _skip_attention_dropout(model: nn.Module) -> None:
-    """Leave out attention's dropout: a CPU's kernels keep the pattern for it, and a GPU's fused kernel does not."""
-    for module in model.modules():
-        if isinstance(module, Attention):
-            module.dropout = 0.0
-
-
-class _MicroBatch:
-    """A micro-batch of the largest size that there is, and the loss of it that the run's task has."""
-
-    def __init__(self, model: Any, train: TrainConfig, device_type: str) -> None:
-        self.model, self.task = model, task_type(train.objective)
-        tensors = self.task.full_batch(*part_size(model.config, train))
-        self.batch = FullBatch(tensors, train, on_gpu=device_type == "cuda")
-
-    def run(self, live: LiveBytes) -> int:
-        """Forward and backward; returns the bytes that the forward pass keeps for the backward pass."""
-        before = live.now
-        with autocast(self.batch.tensors[0].device, self.batch.train.dtype):
-            loss = self.task.full_loss(self.model, self.batch)
-        activations = live.now - before
-        loss.backward()
-        return activations
-
-
-def part_size(model: ModelConfig, train: TrainConfig) -> tuple[int, int]:
-    """The texts in one part of a batch, and the tokens in each, where all are as long as the model reads."""
-    seq_len = model.max_seq_len
-    return train.objective.texts_per_part(train.batch_size, train.grad_accum_steps, seq_len), seq_len
-
-
-def _update(optimizers: list[Optimizer]) -> None:
-    for optimizer in optimizers:
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def _n_bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.nbytes for tensor in tensors)
-
-
-# --- the plan ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -236,8 +116,8 @@ def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, devic
     flops = for_every_layer(count_flops, model)
     memory = for_every_layer(lambda each: training_memory(each, train, device_type), model)
     tokens_per_step = train.objective.tokens_per_step(train.batch_size, model.max_seq_len)
-    seconds_per_step = None if rate is None else _seconds_per_step(model, train, rate)
-    steps, seconds = _course(train, seconds_per_step)
+    seconds_per_step = None if rate is None else duration.seconds_per_step(model, train, rate)
+    steps, seconds = duration.steps_and_seconds(train, seconds_per_step)
     return Plan(
         parameters=parameters,
         flops_per_token=flops,
@@ -324,19 +204,6 @@ def check_countable(model: ModelConfig, train: TrainConfig) -> None:
     )
 
 
-def if_known(formula: Callable[..., Known], *arguments: Any) -> Known | None:
-    """The result of a formula; None where a kind of one's own has none."""
-    try:
-        return formula(*arguments)
-    except NoFormulaError:
-        return None
-
-
-def total_flops(flops: Flops) -> int:
-    """Of all components, forward and backward."""
-    return sum(flops.forward.values()) + sum(flops.backward.values())
-
-
 def count_parameters(config: ModelConfig) -> ParameterCounts:
     """A model's parameters, by count and by formula."""
     counted = measured_parameters(build_on_meta(config))
@@ -357,43 +224,6 @@ def count_flops(config: ModelConfig) -> TokenFlops:
     return TokenFlops(
         forward=sum(counted.forward.values()) / seq_len,
         backward=sum(counted.backward.values()) / seq_len,
-        by_formula=None if formula is None else total_flops(formula) / seq_len,
+        by_formula=None if formula is None else formula.total / seq_len,
         by_component={component: flops / seq_len for component, flops in counted.forward.items()},
     )
-
-
-def compile_pays(model: ModelConfig, train: TrainConfig, dtype: str, device: torch.device) -> bool:
-    """Whether compiling the step is likely to gain more than it costs.
-
-    A run of so many steps gains the part of its time that compiling saves. A run of so many seconds gains steps,
-    which are worth waiting for where the run is at least twice as long as compiling.
-    """
-    rate = measured_rate(dtype, device, seconds=0.2)
-    seconds_per_step = _seconds_per_step(model, train, rate)
-    by_steps = math.inf if train.max_steps is None else train.max_steps * seconds_per_step
-    if train.max_seconds is not None and train.max_seconds < by_steps:
-        return train.max_seconds >= 2 * COMPILE_SECONDS
-    return by_steps * COMPILE_SAVES >= COMPILE_SECONDS
-
-
-def _seconds_per_step(model: ModelConfig, train: TrainConfig, rate: Rate) -> float:
-    seq_len = model.max_seq_len
-    flops = if_known(analytic_flops, model, seq_len) or measured_flops(build_on_meta(model), seq_len)
-    flops_per_token = total_flops(flops) / seq_len
-    without_logits = 1 - train.objective.logits_fraction
-    if without_logits:
-        flops_per_token -= without_logits * 6 * head_matrix(model).size
-    tokens_per_step = train.objective.tokens_per_step(train.batch_size, model.max_seq_len)
-    return flops_per_token * tokens_per_step / (rate.flops_per_second * rate.utilisation)
-
-
-def _course(train: TrainConfig, seconds_per_step: float | None) -> tuple[int | None, float | None]:
-    """Steps and seconds of a run that ends at the nearer of its limits."""
-    if seconds_per_step is None:
-        return train.max_steps, None
-    by_steps = math.inf if train.max_steps is None else train.max_steps * seconds_per_step
-    by_seconds = math.inf if train.max_seconds is None else train.max_seconds
-    if by_steps <= by_seconds:
-        return train.max_steps, by_steps
-    steps = by_seconds / seconds_per_step
-    return (math.ceil(steps) if math.isfinite(steps) else None), by_seconds

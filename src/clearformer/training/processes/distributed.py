@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from clearformer.errors import ConfigError
-from clearformer.training.interrupts import ENDING
+from clearformer.training.processes.interrupts import ENDING
 
 logger = logging.getLogger(__name__)
 

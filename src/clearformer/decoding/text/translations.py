@@ -8,8 +8,8 @@ import torch
 
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
-from clearformer.decoding.inputs import Texts, ids_of, texts_of, with_specials
-from clearformer.decoding.samples import Run
+from clearformer.decoding.text.inputs import Texts, ids_of, texts_of, with_specials
+from clearformer.decoding.text.samples import Run
 from clearformer.device import autocast
 from clearformer.errors import TokenizerError, UserError
 from clearformer.model import EncoderDecoder, Transformer

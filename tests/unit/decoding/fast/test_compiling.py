@@ -80,6 +80,14 @@ def test_where_compiling_fails_the_plain_step_goes_on(caplog: pytest.LogCaptureF
     assert "no C++ compiler" in record.message
 
 
+def test_errors_that_are_not_the_compilers_are_raised() -> None:
+    def fails(*_: Any) -> torch.Tensor:
+        raise torch.OutOfMemoryError("full")
+
+    with pytest.raises(torch.OutOfMemoryError, match="full"):
+        _or_plain(fails, lambda x: x)(torch.tensor(1))
+
+
 def test_torch_without_isolated_compiling_checks_everything() -> None:
     found: dict[str, Any] = {}
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from clearformer.training.interrupts import ENDING, Interrupts
+from clearformer.training.processes.interrupts import ENDING, Interrupts
 
 
 def send(number: int) -> None:

@@ -15,7 +15,7 @@ from clearformer.config import to_toml
 from clearformer.errors import ConfigError
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import TrainResult
-from clearformer.training.processes import Processes, backend_for
+from clearformer.training.processes.distributed import Processes, backend_for
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER, list_checkpoints, step_of
 from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.store.lock import LOCK

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearformer.decoding.writer import Writer
+from clearformer.decoding.text.writer import Writer
 from clearformer.errors import UserError
 from clearformer.text import ByteTokenizerSpec, CharTokenizer, CharTokenizerSpec, Tokenizer
 from clearformer.text.kinds.bpe import BPETokenizerSpec

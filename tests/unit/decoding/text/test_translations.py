@@ -7,9 +7,10 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from clearformer.decoding import Translation, search, translate, translations
+from clearformer.decoding import Translation, search, translate
 from clearformer.decoding.beam import beam_search, search_settings
-from clearformer.decoding.translations import EMPTY, LONGER_BY, batches
+from clearformer.decoding.text import translations
+from clearformer.decoding.text.translations import EMPTY, LONGER_BY, batches
 from clearformer.errors import ConfigError, TokenizerError, UserError
 from clearformer.model import ModelConfig, Transformer, build
 from clearformer.model.attention import MultiHead

@@ -14,7 +14,7 @@ from clearformer.text import (
 )
 from clearformer.text.tokenizer import wanted_specials
 from clearformer.training.config import RunConfig
-from clearformer.training.plan import Plan, plan
+from clearformer.training.planning.plan import Plan, plan
 
 MEASURE = "measure"
 GUESSED_CHARACTERS = 65  # of Tiny Shakespeare

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from clearformer.training.schedules import (
+from clearformer.training.optim.schedules import (
     Constant,
     Cosine,
     InverseSqrt,

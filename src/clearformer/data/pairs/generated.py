@@ -1,0 +1,53 @@
+"""Pairs that a kind of data of one's own yields."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from clearformer.data.holding_out import HeldOutPairs, hold_out_pairs
+from clearformer.data.pairs.config import PairsData
+from clearformer.data.pairs.source import Pair, PairSource, digest_of
+from clearformer.data.reading import has_text
+from clearformer.errors import DataError, shown
+
+
+@dataclass(frozen=True)
+class GeneratedPairs(PairSource):
+    """The pairs of the method `pairs` of a kind, the same ones on every call."""
+
+    config: PairsData
+
+    @property
+    def description(self) -> str:
+        return f"{self.config.kind}: {self.config.about()}"
+
+    @cached_property
+    def made(self) -> list[Pair]:
+        """The pairs, numbered from 1.
+
+        Raises:
+            DataError: one of them is not two lines with something in them.
+        """
+        pairs = []
+        for number, made in enumerate(self.config.made(), start=1):
+            if not (isinstance(made, tuple) and len(made) == 2 and all(map(has_text, made))):
+                raise DataError(
+                    f"data.kind={self.config.kind}: pairs() yields (source, target), two strings with something in "
+                    f"them; number {number} is {shown(made)}"
+                )
+            if any("\n" in side for side in made):
+                raise DataError(
+                    f"data.kind={self.config.kind}: a side of a pair is one line; number {number} is {shown(made)}"
+                )
+            pairs.append(Pair(*made, number))
+        return pairs
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "name": self.config.kind,
+            "pairs_sha256": digest_of({"all": self.made}),
+            "held_out": {split: str(share) for split, share in self.config.held_out().items()},
+        }
+
+    def read(self) -> HeldOutPairs[Pair]:
+        return hold_out_pairs(self.made, self.config.held_out())

@@ -1,0 +1,61 @@
+"""Which text a language model learns from, and how it is split."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from clearformer.config import Name, PathName
+from clearformer.data.config import DataSpec, Form, exact
+
+DEFAULT_TEXT = "pydoc"
+
+
+class TextData(DataSpec):
+    """Section `data` of a run.
+
+    `name` is a built-in text, `path` a file or a folder; with neither, the text is pydoc. `field` is the one
+    that holds the text in JSONL. `val_fraction` and `test_fraction` are cut, in this order, from the end of
+    the text; at 0 there is no such split.
+    """
+
+    form: ClassVar[Form] = "text"
+    made_by: ClassVar[str] = "documents"
+
+    kind: Literal["text"] = "text"
+    name: Name | None = None
+    path: PathName | None = None
+    field: Name = "text"
+    order: Literal["random", "epochs"] = "random"
+    val_fraction: float = Field(default=0.1, ge=0, lt=1)
+    test_fraction: float = Field(default=0.0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.name is not None and self.path is not None:
+            raise ValueError(
+                f"name={self.name!r} and path={self.path!r} are both set: keep one, and set the other to none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _something_to_train_on(self) -> Self:
+        if self.train_fraction <= 0:
+            raise ValueError(
+                f"val_fraction={self.val_fraction} and test_fraction={self.test_fraction} leave nothing "
+                "to train on: their sum must be less than 1"
+            )
+        return self
+
+    @property
+    def train_fraction(self) -> Fraction:
+        """The share that the other splits leave, exactly as the decimals are written."""
+        return 1 - exact(self.val_fraction) - exact(self.test_fraction)
+
+    @property
+    def label(self) -> str:
+        """A short name of the text: the built-in's, or the file's without its endings."""
+        if self.makes_its_own:
+            return self.kind
+        return self.name or (Path(self.path).name.partition(".")[0] if self.path else DEFAULT_TEXT)

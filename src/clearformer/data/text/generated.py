@@ -1,0 +1,56 @@
+"""Texts that a function yields."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from clearformer.data.reading import Chunk
+from clearformer.data.text.source import Source
+from clearformer.errors import DataError, shown
+
+
+@dataclass(frozen=True)
+class GeneratedSource(Source):
+    """The documents that a function yields, the same ones on every call."""
+
+    name: str
+    about: str
+    make: Callable[[], Iterable[str]]
+
+    @property
+    def description(self) -> str:
+        return f"{self.name}: {self.about}"
+
+    def identity(self) -> dict[str, Any]:
+        digest = hashlib.sha256()
+        for document in self.strings():
+            digest.update(f"{len(document)}\0{document}".encode())
+        return {"name": self.name, "documents_sha256": digest.hexdigest()}
+
+    def strings(self) -> Iterator[str]:
+        """The strings that the function yields.
+
+        Raises:
+            DataError: it yields something else than strings.
+        """
+        made: Any = self.make()
+        if isinstance(made, str) or not isinstance(made, Iterable):
+            raise DataError(f"the text {self.name}: its function yields documents; it returned {shown(made)}")
+        for number, document in enumerate(made, start=1):
+            if not isinstance(document, str):
+                raise DataError(
+                    f"the text {self.name}: its function yields strings; document {number} is {shown(document)}"
+                )
+            yield document
+
+    def documents(self) -> Iterator[Chunk]:
+        for document in self.strings():
+            yield Chunk(document, ends_document=True)
+
+    def place(self, index: int) -> str:
+        for number, document in enumerate(self.strings(), start=1):
+            if index < len(document):
+                return f"{self.name}, document {number}, line {document.count(chr(10), 0, index) + 1}"
+            index -= len(document)
+        raise IndexError(index)

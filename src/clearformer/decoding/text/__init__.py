@@ -1,0 +1,1 @@
+"""Text in, text out: samples, the likeliest continuations, translations."""

@@ -1,0 +1,1 @@
+"""Optimisers and the schedules of their learning rates."""

@@ -1,0 +1,92 @@
+"""Muon: momentum whose matrices are made orthogonal."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from clearformer.training.optim.startup import leave_compiler_out
+
+
+class MuonOptimizer(Optimizer):
+    """Momentum whose matrix is replaced by the nearest orthogonal one before the step (Jordan et al. 2024)."""
+
+    def __init__(
+        self,
+        parameters: list[nn.Parameter],
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        iterations: int,
+    ) -> None:
+        leave_compiler_out()
+        super().__init__(parameters, {"lr": lr, "peak_lr": lr})
+        self.momentum, self.weight_decay, self.iterations = momentum, weight_decay, iterations
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for members in group_by_shape(group["params"]):
+                self._step_together(members, group["lr"])
+
+    def _step_together(self, parameters: list[nn.Parameter], lr: float) -> None:
+        """One step of all matrices of one shape: one batched product for many is faster than many alone."""
+        directions = torch.stack([self._nesterov_direction(p) for p in parameters])
+        # A step of unit spectral norm is scaled so that tall matrices move as far as wide ones do.
+        scale = max(1.0, parameters[0].shape[0] / parameters[0].shape[1]) ** 0.5
+        for parameter, update in zip(parameters, orthogonalize(directions, self.iterations), strict=True):
+            parameter.mul_(1 - lr * self.weight_decay)
+            parameter.add_(update, alpha=-lr * scale)
+
+    def _nesterov_direction(self, parameter: nn.Parameter) -> Tensor:
+        """The gradient, a good part of the way towards its moving average, which it is added to."""
+        assert parameter.grad is not None
+        state = self.state[parameter]
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(parameter)
+        average = state["momentum"].lerp_(parameter.grad, 1 - self.momentum)
+        return torch.lerp(parameter.grad, average, self.momentum)
+
+
+def group_by_shape(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Parameters that have a gradient, grouped by shape."""
+    groups: dict[torch.Size, list[nn.Parameter]] = {}
+    for p in parameters:
+        if p.grad is not None:
+            groups.setdefault(p.shape, []).append(p)
+    return list(groups.values())
+
+
+def orthogonalize(matrices: Float[Tensor, "N R C"], iterations: int) -> Float[Tensor, "N R C"]:
+    """U V^T of each matrix's U S V^T, nearly: Newton-Schulz iterations X <- a X + (b G + c G G) X with G = X X^T.
+
+    Each iteration has the coefficients that are best after those before it, singular values being between 0.001 and 1
+    (Amsel et al. 2025, The Polar Express). In bfloat16, which is accurate enough for that. Sums are taken by
+    the products' own kernels (`baddbmm`), which is faster than adding by others (docs/log.md).
+    """
+    x = matrices.bfloat16()
+    wide = x.shape[-2] <= x.shape[-1]
+    x = x if wide else x.mT.contiguous()
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) * SAFETY + 1e-7)
+    for i in range(iterations):
+        a, b, c = POLAR_EXPRESS[min(i, len(POLAR_EXPRESS) - 1)]
+        a, b, c = a / SAFETY, b / SAFETY**3, c / SAFETY**5
+        gram = torch.bmm(x, x.mT)
+        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        x = torch.baddbmm(x, polynomial, x, beta=a)
+    return x if wide else x.mT
+
+
+# The paper's coefficients, from its algorithm for singular values from 0.001 on; the last is for all that follow.
+POLAR_EXPRESS = (
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+    (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+    (1.875, -1.25, 0.375),
+)
+SAFETY = 1.01  # a singular value that bfloat16 rounds to more than 1 must not grow

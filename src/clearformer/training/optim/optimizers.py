@@ -1,0 +1,100 @@
+"""Optimisers, which turn gradients into steps: Adam, AdamW, Muon.
+
+A spec builds a list of torch optimisers that are stepped together; each parameter group carries `peak_lr`, its
+learning rate at the schedule's factor 1.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import nn
+from torch.optim import Optimizer
+
+from clearformer.config import Spec
+from clearformer.training.optim.adam import FusedAdam
+from clearformer.training.optim.muon import MuonOptimizer
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class _AdamSpec(Spec):
+    """Moving averages of the gradient and of its square: m / (sqrt(v) + eps), both corrected for their start."""
+
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    eps: PositiveFloat = 1e-8
+    weight_decay: NonNegativeFloat = 0.0
+
+
+class Adam(_AdamSpec):
+    """Adam (Kingma and Ba 2015); its weight decay is added to the gradient."""
+
+    kind: Literal["adam"] = "adam"
+
+    def build(self, model: nn.Module, lr: float) -> list[Optimizer]:
+        groups = decay_groups(model.parameters(), lr, self.weight_decay)
+        return [FusedAdam(groups, self.betas, self.eps)]
+
+
+class AdamW(_AdamSpec):
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019)."""
+
+    kind: Literal["adamw"] = "adamw"
+    weight_decay: NonNegativeFloat = 0.1
+
+    def build(self, model: nn.Module, lr: float) -> list[Optimizer]:
+        groups = decay_groups(model.parameters(), lr, self.weight_decay)
+        return [FusedAdam(groups, self.betas, self.eps, decoupled=True)]
+
+
+class Muon(Spec):
+    """Muon for the blocks' matrices (Jordan et al. 2024), AdamW for embeddings, head, norms and biases.
+
+    `train.lr` is the matrices' rate and `adam_lr` that of the rest; the schedule moves both.
+
+    Attributes:
+        momentum: Of the moving average that is made orthogonal (Nesterov's form).
+        weight_decay: Of the matrices, apart from the gradient; the rest has none.
+        iterations: Newton-Schulz iterations for each step (`orthogonalize`).
+    """
+
+    kind: Literal["muon"] = "muon"
+    momentum: Beta = 0.95
+    weight_decay: NonNegativeFloat = 0.0
+    iterations: PositiveInt = 3
+    adam_lr: PositiveFloat = 3e-3
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    eps: PositiveFloat = 1e-10
+
+    def build(self, model: nn.Module, lr: float) -> list[Optimizer]:
+        named = list(model.named_parameters())
+        matrices = [p for name, p in named if is_block_matrix(name, p)]
+        rest = [p for name, p in named if not is_block_matrix(name, p)]
+        group = {"params": rest, "lr": self.adam_lr, "peak_lr": self.adam_lr}
+        adamw = FusedAdam([group], self.betas, self.eps, decoupled=True)
+        if not matrices:
+            return [adamw]
+        muon = MuonOptimizer(matrices, lr, self.momentum, self.weight_decay, self.iterations)
+        return [muon, adamw]
+
+
+OptimizerSpec = Annotated[Adam | AdamW | Muon, Field(discriminator="kind")]
+
+
+def decay_groups(parameters: Iterable[nn.Parameter], lr: float, weight_decay: float) -> list[dict[str, Any]]:
+    """Two parameter groups: matrices, which decay, and vectors (biases, norms), which do not."""
+    parameters = list(parameters)
+    groups = [
+        ([p for p in parameters if p.dim() >= 2], weight_decay),
+        ([p for p in parameters if p.dim() < 2], 0.0),
+    ]
+    return [
+        {"params": members, "lr": lr, "peak_lr": lr, "weight_decay": decay}
+        for members, decay in groups
+        if members
+    ]
+
+
+def is_block_matrix(name: str, parameter: nn.Parameter) -> bool:
+    """Whether a parameter is a matrix inside a block, and so Muon's to train."""
+    return "blocks." in name and parameter.dim() == 2

@@ -1,0 +1,55 @@
+"""The time that a run takes, estimated from its FLOPs; and whether compiling its step is worth the wait."""
+
+import math
+
+import torch
+
+from clearformer.cost import analytic_flops, if_known, measured_flops
+from clearformer.cost.parameters import head_matrix
+from clearformer.cost.rates import Rate, measured_rate
+from clearformer.model.build import build_on_meta
+from clearformer.model.config import ModelConfig
+from clearformer.training.config import TrainConfig
+
+# What compiling a small model's step took on two CPU cores, and the part of a step's time that it saved there
+# (benchmarks/RESULTS.md).
+COMPILE_SECONDS = 25.0
+COMPILE_SAVES = 0.25
+
+
+def compile_pays(model: ModelConfig, train: TrainConfig, dtype: str, device: torch.device) -> bool:
+    """Whether compiling the step is likely to gain more than it costs.
+
+    A run of so many steps gains the part of its time that compiling saves. A run of so many seconds gains steps,
+    which are worth waiting for where the run is at least twice as long as compiling.
+    """
+    rate = measured_rate(dtype, device, seconds=0.2)
+    each = seconds_per_step(model, train, rate)
+    by_steps = math.inf if train.max_steps is None else train.max_steps * each
+    if train.max_seconds is not None and train.max_seconds < by_steps:
+        return train.max_seconds >= 2 * COMPILE_SECONDS
+    return by_steps * COMPILE_SAVES >= COMPILE_SECONDS
+
+
+def seconds_per_step(model: ModelConfig, train: TrainConfig, rate: Rate) -> float:
+    """The seconds of a step: the FLOPs of its tokens at a rate, without those of logits that the loss does not form."""
+    seq_len = model.max_seq_len
+    flops = if_known(analytic_flops, model, seq_len) or measured_flops(build_on_meta(model), seq_len)
+    flops_per_token = flops.total / seq_len
+    without_logits = 1 - train.objective.logits_fraction
+    if without_logits:
+        flops_per_token -= without_logits * 6 * head_matrix(model).size
+    tokens_per_step = train.objective.tokens_per_step(train.batch_size, model.max_seq_len)
+    return flops_per_token * tokens_per_step / (rate.flops_per_second * rate.utilisation)
+
+
+def steps_and_seconds(train: TrainConfig, each: float | None) -> tuple[int | None, float | None]:
+    """The steps and seconds of a run that ends at the nearer of its limits, from the seconds of each step."""
+    if each is None:
+        return train.max_steps, None
+    by_steps = math.inf if train.max_steps is None else train.max_steps * each
+    by_seconds = math.inf if train.max_seconds is None else train.max_seconds
+    if by_steps <= by_seconds:
+        return train.max_steps, by_steps
+    steps = by_seconds / each
+    return (math.ceil(steps) if math.isfinite(steps) else None), by_seconds

@@ -1,0 +1,115 @@
+"""The memory of training, measured on the model itself without giving its tensors any."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from clearformer.cost import LiveBytes, tensors_without_memory
+from clearformer.device import autocast
+from clearformer.model.attention import Attention
+from clearformer.model.build import build_undrawn
+from clearformer.model.config import ModelConfig
+from clearformer.training.config import TrainConfig
+from clearformer.training.tasks import task_type
+from clearformer.training.tasks.task import FullBatch
+
+
+@dataclass(frozen=True)
+class MemoryBytes:
+    """Bytes that one process trains with.
+
+    Attributes:
+        weights: Kept for the whole run, like the optimiser's.
+        gradients: Of all weights, complete at the end of the backward pass.
+        optimizer: All its state, and the moving average of the weights where there is one.
+        activations: What the forward pass leaves for the backward pass, the loss's log-probabilities included.
+        peak: The most that is alive at once, passing results included. Not the sum of the others: gradients come
+            as activations go (but stay where a batch is accumulated in parts), and the backward pass begins with
+            gradients of the logits.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    peak: int
+
+
+def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: str = "cpu") -> MemoryBytes:
+    """The memory of training, measured on two steps of the model itself, whose tensors are given none.
+
+    Every text is as long as the model reads: of shorter ones, and of the last batch of an epoch, it is less.
+
+    The kernels are those of torch on a CPU, uncompiled; a compiled step keeps less. What an allocator rounds up
+    and what a GPU's context and libraries take comes on top.
+
+    Raises:
+        ConfigError: the vocabulary's size is not set.
+    """
+    with tensors_without_memory(), LiveBytes() as live:
+        model = build_undrawn(model_config)
+        if device_type == "cuda":
+            _skip_attention_dropout(model)
+        averages = [torch.empty_like(p) for p in model.parameters()] if train.ema else []
+        optimizers = train.optimizer.build(model, train.lr)
+        micro_batch = _MicroBatch(model, train, device_type)
+        activations = micro_batch.run(live)
+        gradients = _n_bytes(p.grad for p in model.parameters() if p.grad is not None)
+        _update(optimizers)
+        live.peak = live.now  # the first step makes the optimisers' state; a later one finds it there
+        for _ in range(min(train.grad_accum_steps, 2)):  # and a second part finds the gradients of the first
+            micro_batch.run(live)
+        _update(optimizers)
+        states = [state for optimizer in optimizers for state in optimizer.state.values()]
+        return MemoryBytes(
+            weights=_n_bytes(model.parameters()),
+            gradients=gradients,
+            optimizer=_n_bytes(value for state in states for value in state.values()) + _n_bytes(averages),
+            activations=activations,
+            peak=live.peak,
+        )
+
+
+def _skip_attention_dropout(model: nn.Module) -> None:
+    """Leave out attention's dropout: a CPU's kernels keep the pattern for it, and a GPU's fused kernel does not."""
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.dropout = 0.0
+
+
+class _MicroBatch:
+    """A micro-batch of the largest size that there is, and the loss of it that the run's task has."""
+
+    def __init__(self, model: Any, train: TrainConfig, device_type: str) -> None:
+        self.model, self.task = model, task_type(train.objective)
+        tensors = self.task.full_batch(*part_size(model.config, train))
+        self.batch = FullBatch(tensors, train, on_gpu=device_type == "cuda")
+
+    def run(self, live: LiveBytes) -> int:
+        """Forward and backward; returns the bytes that the forward pass keeps for the backward pass."""
+        before = live.now
+        with autocast(self.batch.tensors[0].device, self.batch.train.dtype):
+            loss = self.task.full_loss(self.model, self.batch)
+        activations = live.now - before
+        loss.backward()
+        return activations
+
+
+def part_size(model: ModelConfig, train: TrainConfig) -> tuple[int, int]:
+    """The texts in one part of a batch, and the tokens in each, where all are as long as the model reads."""
+    seq_len = model.max_seq_len
+    return train.objective.texts_per_part(train.batch_size, train.grad_accum_steps, seq_len), seq_len
+
+
+def _update(optimizers: list[Optimizer]) -> None:
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _n_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
