@@ -47,7 +47,7 @@ class Inputs:
         class_names: Of a model that predicts classes; their numbers, where the names are not known.
     """
 
-    model: Transformer
+    model: Transformer = field(repr=False)
     tokenizer: Tokenizer | None = field(repr=False)
     tokens: Int[Tensor, "1 T"]
     source: Int[Tensor, "1 S"] | None
@@ -111,7 +111,7 @@ class Inputs:
         return self.class_names[number] if self.class_names else self.label(number)
 
     def target(self, position: int) -> int | None:
-        """What a position (counted from 0) is to predict, where the text tells it."""
+        """The id that a position (counted from 0) is to predict, where the text tells it."""
         return self.predicted[position]
 
     def _token(self, name: str, given: Any) -> int:
