@@ -1,6 +1,6 @@
 """The score ledger: one attention score as a sum over who wrote the query's vector and who wrote the key's.
 
-    found = lens.score(run, text, layer=1, head=0, query=-1, key=3)
+    found = lens.score(run, text, layer=1, head=0, key=3)
     found.pairs[0]          which writer's part of the query meets which writer's part of the key, and how much it adds
 
     score = scale * sum over i, j of R(W_Q n(x_i)) . R(W_K n(x_j)) + bias
@@ -165,7 +165,7 @@ def score(
     *,
     layer: int,
     head: int = 0,
-    query: int = -1,
+    position: int = -1,
     key: int,
     attention: SubLayer = "attn",
     tokenizer: Tokenizer | None = None,
@@ -179,8 +179,8 @@ def score(
         output: What an encoder-decoder writes.
         layer: The block; negative ones count from the last. Of an encoder-decoder, the decoder's.
         head: Which of its heads.
-        query: The position that reads.
-        key: The position that is read; of cross-attention one of the source's.
+        position: The one that reads.
+        key: The one that is read; of cross-attention one of the source's.
         attention: `cross_attn` for that of an encoder-decoder to its source.
         tokenizer: That of a model by itself.
         masked: Positions at which an encoder reads [MASK].
@@ -195,7 +195,7 @@ def score(
     module = attention_of(block, attention, layer)
     head = check_head(inputs, head)
     cross = attention == "cross_attn"
-    at, read_at = inputs.position(query), inputs.position(key, of_source=cross)
+    at, read_at = inputs.position(position), inputs.position(key, of_source=cross)
     path = f"{prefix}blocks.{layer}.{attention}"
     check_may_read(inputs, module, cross, at, read_at)
     with quiet(inputs.model):
