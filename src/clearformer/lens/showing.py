@@ -93,6 +93,11 @@ def visible(label: str) -> str:
     return label.replace(" ", "␣")
 
 
+def quoted(label: str) -> str:
+    """A token's label in a sentence."""
+    return f"'{visible(label)}'"
+
+
 def number(value: float) -> str:
     """A number for a table."""
     return f"{value:+.4f}" if abs(value) >= 1e-4 or value == 0 else f"{value:+.1e}"

@@ -93,7 +93,7 @@ def command(
         "layer": layer,
         "head": head,
         "key": key,
-        "cross": "cross_attn",
+        "cross": "cross_attn" if cross else "attn",
         "top": top,
         "temperature": temperature,
         "mask": mask,

@@ -17,7 +17,7 @@ from clearformer.lens.activations import kept
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.readout import Readout, readout
 from clearformer.lens.ledgers.stream import Decomposition, Writer, is_needed, own_prefix
-from clearformer.lens.showing import Shown, Table, bars, number, visible
+from clearformer.lens.showing import Shown, Table, bars, number, quoted
 from clearformer.text import Tokenizer
 
 MOST_BARS = 32
@@ -85,7 +85,7 @@ class Ledger(Shown):
         return sorted(self.parts, key=lambda part: -abs(part.value))
 
     def caption(self) -> str:
-        return f"{what_is_split(self.target, self.foil)} after {visible(self.token)!r} (position {self.position})"
+        return f"{what_is_split(self.target, self.foil)} at {quoted(self.token)} (position {self.position})"
 
     def table(self) -> Table:
         rows = [[part.name, place(part.layer), place(part.head), number(part.value)] for part in self.largest]
@@ -176,8 +176,8 @@ def of_parts(inputs: Inputs, position: int, way: Readout, parts: list[Part]) -> 
 
 def what_is_split(target: str, foil: str | None) -> str:
     """The logit that is taken apart, in words."""
-    wanted = f"the logit of {visible(target)!r}"
-    return wanted if foil is None else f"{wanted} less that of {visible(foil)!r}"
+    wanted = f"the logit of {quoted(target)}"
+    return wanted if foil is None else f"{wanted} less that of {quoted(foil)}"
 
 
 def place(number: int | None) -> str:

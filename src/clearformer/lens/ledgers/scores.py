@@ -34,7 +34,7 @@ from clearformer.lens.ledgers.stream import (
     is_needed,
     own_prefix,
 )
-from clearformer.lens.showing import Shown, Table, heat_map, number, visible
+from clearformer.lens.showing import Shown, Table, heat_map, number, quoted
 from clearformer.model.activations import ActivationCache
 from clearformer.model.attention import (
     Attention,
@@ -120,8 +120,8 @@ class Score(Shown):
 
     def caption(self) -> str:
         return (
-            f"layer {self.layer}, head {self.head}: the score of {visible(self.query)!r} (position "
-            f"{self.query_position}) reading {visible(self.key)!r} (position {self.key_position}), weight "
+            f"layer {self.layer}, head {self.head}: the score of {quoted(self.query)} (position "
+            f"{self.query_position}) reading {quoted(self.key)} (position {self.key_position}), weight "
             f"{self.weight:.3f}"
         )
 

@@ -23,7 +23,7 @@ from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.held import HeldStill
 from clearformer.lens.ledgers.readout import readout
 from clearformer.lens.ledgers.residual import what_is_split
-from clearformer.lens.showing import Shown, Table, bars, number, visible
+from clearformer.lens.showing import Shown, Table, bars, number, quoted, visible
 from clearformer.text import Tokenizer
 
 CONVENTION = (
@@ -82,7 +82,7 @@ class Sources(Shown):
     convention: str = CONVENTION
 
     def caption(self) -> str:
-        return f"{what_is_split(self.target, self.foil)} after {visible(self.token)!r} (position {self.position})"
+        return f"{what_is_split(self.target, self.foil)} at {quoted(self.token)} (position {self.position})"
 
     def table(self) -> Table:
         rows = [

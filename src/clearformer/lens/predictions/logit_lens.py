@@ -23,7 +23,7 @@ from clearformer.decoding import Text
 from clearformer.lens.activations import kept
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.stream import own_prefix
-from clearformer.lens.showing import Shown, Table, heat_map, visible
+from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
 from clearformer.model import Encoder, Transformer
 from clearformer.text import Tokenizer
 
@@ -86,8 +86,8 @@ class LogitLens(Shown):
 
     def caption(self) -> str:
         learned = " through a learned lens" if self.learned else ""
-        after = f"after {visible(self.token)!r} (position {self.position})"
-        return f"predictions by layer {after}{learned}; rank of {visible(self.target)!r}"
+        where = f"at {quoted(self.token)} (position {self.position})"
+        return f"predictions by layer {where}{learned}; rank of {quoted(self.target)}"
 
     def table(self) -> Table:
         rows = [

@@ -15,7 +15,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, shown
 from clearformer.lens.inputs import Subject, quiet, read
-from clearformer.lens.showing import Shown, Table, bars, visible
+from clearformer.lens.showing import Shown, Table, bars, quoted, visible
 from clearformer.text import Tokenizer
 
 TEMPERATURES = (0.2, 0.5, 0.8, 1.0, 1.5)
@@ -43,7 +43,7 @@ class NextTokens(Shown):
     probabilities: Float[np.ndarray, "N K"]
 
     def caption(self) -> str:
-        return f"likeliest after {visible(self.token)!r} (position {self.position})"
+        return f"likeliest at {quoted(self.token)} (position {self.position})"
 
     def table(self) -> Table:
         heads = ["token", *(f"t={temperature:g}" for temperature in self.temperatures)]
