@@ -98,6 +98,18 @@ class Inputs:
             )
         return position % n
 
+    def predicting(self, position: int) -> int:
+        """The position whose prediction is looked at, counted from 0; 0, where the model tells the class of a text.
+
+        Raises:
+            UserError: there is no such position, or it has no part in a class.
+        """
+        if not self.class_names:
+            return self.position(position)
+        if position != -1:
+            raise UserError("position: this model predicts a class of the whole text; leave the position out")
+        return 0
+
     def output(self, name: str, given: str | int) -> int:
         """The number of something that the model predicts: a token by its text or id, or a class by its name.
 
@@ -109,10 +121,6 @@ class Inputs:
     def output_label(self, number: int) -> str:
         """A token or class that the model predicts, as a person can read it."""
         return self.class_names[number] if self.class_names else self.label(number)
-
-    def target(self, position: int) -> int | None:
-        """The id that a position (counted from 0) is to predict, where the text tells it."""
-        return self.predicted[position]
 
     def _token(self, name: str, given: Any) -> int:
         if isinstance(given, str):

@@ -22,12 +22,12 @@ from clearformer.model import Transformer
 
 Acts = Literal["vectors", "rotation", "bias"]
 ABOUT: dict[Acts, tuple[str, str]] = {
-    "vectors": ("vectors added to the tokens' embeddings", "dimension"),
+    "vectors": ("vectors added to the tokens' embeddings", "dimensions"),
     "rotation": (
         "cosines, then sines, of the angles that queries and keys are turned by",
-        "pair of dimensions",
+        "pairs of dimensions",
     ),
-    "bias": ("numbers added to the scores, by how far back a key lies", "head"),
+    "bias": ("numbers added to the scores, by how far back a key lies", "heads"),
 }
 COLUMNS_SHOWN = 6
 
@@ -61,7 +61,7 @@ class PositionTable(Shown):
     def notes(self) -> list[str]:
         n = self.values.shape[1]
         return [
-            f"columns: {ABOUT[self.acts][1]}s 0 to {n - 1}" + (", some left out" if n > COLUMNS_SHOWN else "")
+            f"columns: {ABOUT[self.acts][1]} 0 to {n - 1}" + (", some left out" if n > COLUMNS_SHOWN else "")
         ]
 
     def inches(self) -> tuple[float, float]:

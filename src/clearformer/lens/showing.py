@@ -119,7 +119,7 @@ def heat_map(
     matrix = np.asarray(values, dtype=float)
     largest = float(np.abs(matrix).max(initial=0)) or 1.0
     low, high = limits or ((-largest, largest) if signed else (0.0, largest))
-    image = axes.imshow(matrix, cmap="RdBu_r" if signed else "Blues", vmin=low, vmax=high, aspect="auto")
+    image = axes.imshow(matrix, cmap="RdBu" if signed else "Blues", vmin=low, vmax=high, aspect="auto")
     name_ticks(axes, rows, columns)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
@@ -138,7 +138,7 @@ def name_ticks(axes: Any, rows: Sequence[str], columns: Sequence[str]) -> None:
         range(0, len(columns), every_column),
         [letters(visible(name)) for name in columns[::every_column]],
         fontsize=LABEL_POINTS,
-        rotation=90 if max(map(len, columns), default=0) > 1 else 0,
+        rotation=90 if max(map(len, columns), default=0) > 2 else 0,
     )
 
 

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.cli import standard_input
-from clearformer.cli.options import AsJson, Checkpoint, Device, RunName, check_utf8, was_given
+from clearformer.cli.options import (
+    AsJson,
+    Checkpoint,
+    Device,
+    RunName,
+    check_utf8,
+    named_as_options,
+    was_given,
+)
 from clearformer.cli.views.lens import VIEWS, View, as_text
 from clearformer.errors import UserError, did_you_mean, shortened
 
@@ -17,7 +25,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-ARGUMENTS = {"temperature": "temperatures", "mask": "masked", "cross": "attention"}
+ARGUMENTS = {"temperature": "temperatures", "cross": "attention"}
 """The library's names of the options that bear another."""
 SHARED = ("run", "text", "view", "checkpoint", "device", "as_json", "figure")
 
@@ -68,7 +76,7 @@ def command(
         list[float] | None,
         typer.Option(metavar="X", help="What logits are divided by (may be given more than once)."),
     ] = None,
-    mask: Annotated[
+    masked: Annotated[
         list[int] | None,
         typer.Option(
             metavar="N", help="A position at which an encoder reads [MASK] (may be given more than once)."
@@ -96,7 +104,7 @@ def command(
         "cross": "cross_attn" if cross else "attn",
         "top": top,
         "temperature": temperature,
-        "mask": mask,
+        "masked": masked,
     }
     chosen = view_of(view)
     options = {name: value for name, value in given.items() if was_given(context, name)}
@@ -104,7 +112,8 @@ def command(
     if figure is not None:
         check_known_format(figure)
     read = text_of(view, chosen, text)
-    found = look(load(run, checkpoint, device), chosen, read, options)
+    with named_as_options(context):
+        found = look(load(run, checkpoint, device), chosen, read, options)
     if figure is not None:
         typer.echo(f"drawn: {found.figure(figure)}", err=True)
     if as_json:

@@ -28,7 +28,7 @@ class View(NamedTuple):
     reads_text: bool = True
 
 
-TEXT = ("output", "mask")
+TEXT = ("output", "masked")
 LOGIT = (*TEXT, "position", "target", "foil")
 
 VIEWS = {

@@ -145,7 +145,7 @@ def ledger(
         UserError: there is no such position, token or class, or the model has a norm that cannot be held constant.
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
-    at = inputs.position(position)
+    at = inputs.predicting(position)
     with quiet(inputs.model):
         cache = kept(inputs, is_needed)
         way = readout(inputs, cache, at, target, foil)

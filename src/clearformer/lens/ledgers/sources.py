@@ -128,7 +128,7 @@ def sources(
         UserError: there is no such position, token or class, or the model has a part that cannot be held still.
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
-    at, model = inputs.position(position), inputs.model
+    at, model = inputs.predicting(position), inputs.model
     with quiet(model, grad=True):
         held = HeldStill(inputs)
         with torch.no_grad():

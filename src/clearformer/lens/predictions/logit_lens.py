@@ -161,15 +161,16 @@ def logit_lens(
         UserError: there is no such position, token or class, or the lens is another model's.
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
-    at = inputs.position(position)
-    row = 0 if inputs.class_names else at
+    at = inputs.predicting(position)
     with quiet(inputs.model):
-        found = [(name, _summary(logits, row, top)) for name, logits in logits_by_layer(inputs, tuned)]
-        own = inputs.model(*inputs.arguments)
-        own = own if inputs.class_names else own[0]
-    wanted = int(own[row].argmax()) if target is None else inputs.output("target", target)
-    if target is None and not inputs.class_names and inputs.predicted[at] is not None:
-        wanted = inputs.predicted[at] or 0
+        found = [(name, _summary(logits, at, top)) for name, logits in logits_by_layer(inputs, tuned)]
+        outputs = inputs.model(*inputs.arguments)
+        own = (outputs if inputs.class_names else outputs[0])[at]  # [V] or [C]
+    follows = inputs.predicted[at]
+    if target is not None:
+        wanted = inputs.output("target", target)
+    else:
+        wanted = int(own.argmax()) if follows is None else follows
     last = found[-1][1]
     return LogitLens(
         token=inputs.labels[at],
@@ -177,7 +178,7 @@ def logit_lens(
         target=inputs.output_label(wanted),
         layers=[_layer(inputs, name, summary, wanted) for name, summary in found],
         learned=tuned is not None,
-        error=float((last.logits - own[row]).abs().max()),
+        error=float((last.logits - own).abs().max()),
         tokens=inputs.labels,
         best=[[inputs.output_label(token) for token in summary.best] for _, summary in found],
         probabilities=np.array([summary.probabilities for _, summary in found]),

@@ -96,7 +96,7 @@ def next_tokens(
     if not wanted:
         raise UserError("temperatures: give at least one, such as [1.0]")
     inputs = read(subject, prompt, output, tokenizer=tokenizer, masked=masked)
-    at = inputs.position(position)
+    at = inputs.predicting(position)
     with quiet(inputs.model):
         outputs = inputs.model(*inputs.arguments)[0]
         logits = (outputs if inputs.class_names else outputs[at]).double().cpu()
