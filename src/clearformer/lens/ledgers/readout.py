@@ -109,7 +109,7 @@ def uncapped_outputs(
         return model.uncapped_logits(vectors[0, position])
     if model.config.n_classes is not None:
         return model.classifier(model.pool(vectors))[0]
-    return model.uncapped_logits(model.masked_head(vectors[:, position])[0])
+    return model.uncapped_logits(model.masked_head(vectors[:, position : position + 1])[0, 0])
 
 
 # --- between the final vectors and the outputs ------------------------------------------------------------
