@@ -18,7 +18,7 @@ from clearformer.model.init import Gaussian
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 from clearformer.model.positions import Learned, NoPositions, RoPE, Sinusoidal
 
-from .models import D, config, every_model, made, text
+from .models import D, config, each_kind, every_model, made, text
 
 T, S = 7, 8
 EXACT = 1e-9
@@ -111,12 +111,12 @@ def test_ledgers_of_decoders_sum(case: ModelConfig) -> None:
     check_all(case)
 
 
-@every_model("encoder")
+@each_kind("encoder")
 def test_ledgers_of_encoders_sum(case: ModelConfig) -> None:
     check_all(case)
 
 
-@every_model("encoder-decoder", but=("last",))
+@each_kind("encoder-decoder", but=("last",))
 def test_ledgers_of_encoder_decoders_sum(case: ModelConfig) -> None:
     check_all(case)
 
