@@ -54,7 +54,7 @@ def test_an_encoder_decoders_stacks_are_told_apart() -> None:
 
 WRONG = {
     "blocks.0.attn.hook_patern": "did you mean 'blocks.0.attn.hook_pattern'?",
-    ("patern", 0): "no activation 'patern' was kept of layer 0; did you mean 'attn.pattern'?",
+    ("patern", 0): "no activation 'patern' was kept of layer 0; did you mean 'pattern'?",
     (
         "scale",
         0,
