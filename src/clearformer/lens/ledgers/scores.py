@@ -126,7 +126,10 @@ class Score(Shown):
         )
 
     def table(self) -> Table:
-        rows = [[pair.query.label, pair.key.label, number(pair.value)] for pair in self.pairs]
+        rows = [
+            [without_stack(pair.query.label), without_stack(pair.key.label), number(pair.value)]
+            for pair in self.pairs
+        ]
         return Table(["written to the query", "written to the key", "value"], rows, n_left=2)
 
     def notes(self) -> list[str]:
@@ -352,6 +355,11 @@ def check_may_read(inputs: Inputs, module: Attention, cross: bool, query: int, k
     if (causal and distance < 0) or (window is not None and abs(distance) >= window):
         why = "comes later" if causal and distance < 0 else f"is outside its window of {window}"
         raise UserError(f"key {key}: the query at position {query} may not read it, because it {why}")
+
+
+def without_stack(name: str) -> str:
+    """A hook point's name without its stack, which the column tells."""
+    return name.replace("encoder_", "").replace("decoder_", "")
 
 
 def _largest(sizes: Tensor) -> list[int]:
