@@ -71,7 +71,8 @@ class PositionTable(Shown):
         axes = figure.subplots()
         image = heat_map(axes, self.values, [], [], signed=True)
         for axis, n in ((axes.yaxis, self.values.shape[0]), (axes.xaxis, self.values.shape[1])):
-            axis.set_ticks(np.unique(np.linspace(0, n - 1, min(n, 9)).astype(int)))
+            places = np.unique(np.linspace(0, n - 1, min(n, 9)).astype(int))
+            axis.set_ticks(places, list(map(str, places)))
         axes.set_ylabel("distance" if self.acts == "bias" else "position")
         axes.set_xlabel(ABOUT[self.acts][1])
         axes.set_title(self.caption(), fontsize=10)

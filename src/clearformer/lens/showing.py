@@ -146,7 +146,7 @@ def bars(axes: Any, names: Sequence[str], values: Sequence[float]) -> None:
     """Draw numbers as bars from the top down: blue where positive, red where negative."""
     colours = ["#2f6f9f" if value >= 0 else "#b5483a" for value in values]
     axes.barh(range(len(values)), values, color=colours, height=0.72)
-    axes.set_yticks(range(len(names)), [letters(visible(name)) for name in names], fontsize=LABEL_POINTS)
+    axes.set_yticks(range(len(names)), list(map(letters, names)), fontsize=LABEL_POINTS)
     axes.set_ylim(len(values) - 0.4, -0.6)
     axes.axvline(0, color="#1f2a38", linewidth=0.8)
     axes.spines[["top", "right", "left"]].set_visible(False)

@@ -105,7 +105,7 @@ class Sources(Shown):
         shown = sorted(self.parts, key=lambda part: -abs(part.value))[: MOST_BARS - 1]
         shown.sort(key=lambda part: (part.text != "source", part.position))
         axes = figure.subplots()
-        names = [f"{part.token}  {part.position}" for part in shown] + ["biases"]
+        names = [f"{visible(part.token)}  {part.position}" for part in shown] + ["biases"]
         bars(axes, names, [*(part.value for part in shown), self.biases])
         axes.set_xlabel("share of the logit (patterns, norms and activations held)")
         axes.set_title(f"{self.caption()}\nlogit {self.logit:+.3f}", fontsize=10)

@@ -56,7 +56,7 @@ class NextTokens(Shown):
     def draw(self, figure: Any) -> None:
         every = figure.subplots(1, len(self.temperatures), sharey=True, squeeze=False)[0]
         for axes, temperature, row in zip(every, self.temperatures, self.probabilities, strict=True):
-            bars(axes, self.tokens, row.tolist())
+            bars(axes, [visible(token) for token in self.tokens], row.tolist())
             axes.set_title(f"temperature {temperature:g}", fontsize=9)
             axes.set_xlim(0, 1)
             axes.set_xlabel("probability", fontsize=8)
