@@ -105,7 +105,7 @@ class Sources(Shown):
         shown = sorted(self.parts, key=lambda part: -abs(part.value))[: MOST_BARS - 1]
         shown.sort(key=lambda part: (part.text != "source", part.position))
         axes = figure.subplots()
-        names = [f"{visible(part.token)}  {part.position}" for part in shown] + ["biases"]
+        names = [*map(_place, shown), "biases"]
         bars(axes, names, [*(part.value for part in shown), self.biases])
         axes.set_xlabel("share of the logit (patterns, norms and activations held)")
         axes.set_title(f"{self.caption()}\nlogit {self.logit:+.3f}", fontsize=10)
@@ -175,6 +175,12 @@ def _parts(inputs: Inputs, shares: dict[str, list[float]]) -> Iterator[Source]:
         order = shares.get(f"hook_{prefix}pos_embed", [0.0] * len(labels))
         for position, (label, own, of_place) in enumerate(zip(labels, embedded, order, strict=True)):
             yield Source(label, position, name, own, of_place, own + of_place)
+
+
+def _place(part: Source) -> str:
+    """A token and where it stands; of two texts, in which."""
+    text = "" if part.text == "text" else f"{part.text}: "
+    return f"{text}{visible(part.token)}  {part.position}"
 
 
 def _shares(part: Source) -> tuple[float, float, float]:
