@@ -10,6 +10,7 @@ samples = cf.generate(run, "KING RICHARD II:\n", max_new_tokens=200, temperature
 [[best]] = cf.translate(run, ["le 3 mai"])         # of a run that translates
 [found] = cf.classify(run, ["Österreich"])        # of one that classifies: found.label, found.probability
 vectors = cf.lens.embed(run, "the bank").vectors  # of any, by layer
+cf.lens.ledger(run, "To be or not").figure("ledger.png")  # why this token: what each part wrote for it
 run = cf.from_hf("gpt2-folder")                   # and cf.to_hf(run, "folder")
 run = cf.Run(model, tokenizer)                    # of a model from a loop of one's own; run.save("NAME") keeps it
 """

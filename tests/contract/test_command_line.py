@@ -9,7 +9,19 @@ import clearformer
 from clearformer.cli import COMMANDS, main
 
 NAMES = (
-    *("train", "eval", "generate", "translate", "classify", "tokenizer", "data", "plan", "presets", "runs"),
+    *(
+        "train",
+        "eval",
+        "generate",
+        "translate",
+        "classify",
+        "lens",
+        "tokenizer",
+        "data",
+        "plan",
+        "presets",
+        "runs",
+    ),
     *("export", "import", "bench"),
 )
 

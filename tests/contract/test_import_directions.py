@@ -27,7 +27,7 @@ BUILDS_ON = {
     "runs": {"training", "results"},
     "auto": {"training"},
     "interop": {"runs"},
-    "lens": {"decoding"},
+    "lens": {"runs"},
     "registry": {"training"},
     "testing": {"registry"},
     "run": {"interop"},

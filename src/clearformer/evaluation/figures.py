@@ -1,6 +1,9 @@
 """Measurements as pictures, by matplotlib, which is imported only when one is drawn."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from clearformer.errors import UserError, needs_extra
 from clearformer.evaluation.classes.metrics import ClassificationReport
@@ -27,21 +30,42 @@ def confusion_matrix_figure(report: ClassificationReport, path: Path, title: str
         UserError: the path has another ending.
         DiskError: the file cannot be written.
     """
+    side = min(max(CELL_INCHES * len(report.names), SMALLEST_SIDE), LARGEST_SIDE)
+    with saved_figure(path, side + 2.6, side + 1.9) as figure:
+        _draw_confusion_matrix(figure, report, side, title)
+
+
+@contextmanager
+def saved_figure(path: Path, width: float, height: float) -> Iterator[Any]:
+    """A figure of matplotlib to draw on, of a size in inches, which is written at the end of the `with` block.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+        UserError: the path has another ending than `SUFFIXES`.
+        DiskError: the file cannot be written.
+    """
     check_known_format(path)
     with needs_extra("figures", "a figure needs matplotlib"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-        from matplotlib.ticker import PercentFormatter
+    # The canvas is named, and no global state of pyplot's is touched: it works without a screen, and in a notebook.
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    yield figure
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=DOTS_PER_INCH)
+
+
+def _draw_confusion_matrix(figure: Any, report: ClassificationReport, side: float, title: str) -> None:
+    from matplotlib.ticker import PercentFormatter
+
     n_classes = len(report.names)
     n_of_row = report.confusion.sum(1, keepdims=True)
     shares = report.confusion / n_of_row.clip(min=1)
-    side = min(max(CELL_INCHES * n_classes, SMALLEST_SIDE), LARGEST_SIDE)
-    # The canvas is named, and no global state of pyplot's is touched: it works without a screen, and in a notebook.
-    figure = Figure(figsize=(side + 2.6, side + 1.9), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    names = [_plain(name) for name in report.names]
+    names = [letters(name) for name in report.names]
     size = min(LABEL_POINTS, 72 * side / n_classes)  # no taller than their row
     axes.set_yticks(range(n_classes), names, fontsize=size)
     axes.set_xticks(range(n_classes), names, fontsize=size, rotation=45, ha="right", rotation_mode="anchor")
@@ -61,10 +85,7 @@ def confusion_matrix_figure(report: ClassificationReport, path: Path, title: str
     bar.set_label("share of the label's texts")
     bar.outline.set_visible(False)
     scores = f"accuracy {report.accuracy:.1%} of {report.n:,}, macro-F1 {report.macro_f1:.3f}"
-    axes.set_title(f"{_plain(title)}\n{scores}" if title else scores, fontsize=11)
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=DOTS_PER_INCH)
+    axes.set_title(f"{letters(title)}\n{scores}" if title else scores, fontsize=11)
 
 
 def check_known_format(path: Path) -> None:
@@ -80,6 +101,6 @@ def _counts(report: ClassificationReport) -> list[tuple[tuple[int, int], int]]:
     return [((row, column), n) for row, line in counts for column, n in enumerate(line) if n]
 
 
-def _plain(text: str) -> str:
+def letters(text: str) -> str:
     """A name as matplotlib shows it letter by letter: between two dollar signs it would read formulas."""
     return text.replace("$", r"\$")

@@ -1,6 +1,159 @@
-"""Looking inside a trained model: what it makes of each token, layer by layer."""
+"""Looking inside a trained model: every number in it, taken apart into named parts that sum to it.
 
+    logits, cache = lens.run_with_cache(run, text)        cache["pattern", 0]
+    lens.ledger(run, text, target=" the", foil=" a")      a logit, by what wrote it
+    lens.score(run, text, layer=1, head=0, key=3)         an attention score, by who wrote both sides
+    lens.sources(run, text)                               a logit, by source token
+    lens.logit_lens(run, text)                            the prediction of every layer
+    lens.attention(run, text), lens.alignment(run, text)  who reads whom
+    lens.next_tokens(run, text), lens.positions(run), lens.tokens(run, text)
+    lens.embed(run, text), lens.word_similarity(run, word, texts)
+    lens.intervene(run, text, lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)))
+    lens.patch_every(run, text, donor, "heads"), lens.patch_paths(run, text, donor, senders, receivers)
+    lens.gradient_x_input(run, text), lens.integrated_gradients(run, text), lens.occlusion(run, text)
+    lens.weight_gradients(run, text)                      dW of each matrix, position by position
+    lens.head_scores(run), lens.head_scores_by_checkpoint(run)
+    lens.loss_changes(before, after, text)                which part paid for the fall of the loss
+
+Each is a value (`to_dict()`), shows itself as a table in a notebook, and draws itself: `.figure("name.png")`.
+"""
+
+from clearformer.lens.activations import run_with_cache
+from clearformer.lens.causal import (
+    Edit,
+    Effect,
+    Gradient,
+    Intervention,
+    LogitDifference,
+    MeanLoss,
+    PatchEffects,
+    PathEffect,
+    Site,
+    add,
+    change,
+    copy_without_heads,
+    edited_copy,
+    gradients_at,
+    heads_of,
+    hooks_of,
+    intervene,
+    mean,
+    networks_of,
+    next_token_loss,
+    patch,
+    patch_every,
+    patch_paths,
+    replace,
+    resample,
+    zero,
+)
 from clearformer.lens.embeddings import Embedded, embed
+from clearformer.lens.gradients import (
+    InputAttribution,
+    LossChanges,
+    MatrixGradient,
+    WeightGradients,
+    gradient_x_input,
+    integrated_gradients,
+    loss_changes,
+    loss_changes_since,
+    occlusion,
+    weight_gradients,
+)
+from clearformer.lens.heads import (
+    HeadHistory,
+    HeadScore,
+    HeadScores,
+    head_scores,
+    head_scores_by_checkpoint,
+)
+from clearformer.lens.inputs import Inputs, quiet, read
+from clearformer.lens.ledgers import Ledger, Part, Score, Sources, ledger, score, sources
+from clearformer.lens.patterns import Alignment, AttentionPatterns, alignment, attention
+from clearformer.lens.positions import PositionTable, positions
+from clearformer.lens.predictions import (
+    LogitLens,
+    NextTokens,
+    TunedLens,
+    logit_lens,
+    next_tokens,
+    tune,
+)
+from clearformer.lens.showing import Shown, Table
+from clearformer.lens.tokens import TokenTable, tokens
 from clearformer.lens.words import similarity_table, word_similarity
 
-__all__ = ["Embedded", "embed", "similarity_table", "word_similarity"]
+__all__ = [
+    "Alignment",
+    "AttentionPatterns",
+    "Edit",
+    "Effect",
+    "Embedded",
+    "Gradient",
+    "HeadHistory",
+    "HeadScore",
+    "HeadScores",
+    "InputAttribution",
+    "Inputs",
+    "Intervention",
+    "Ledger",
+    "LogitDifference",
+    "LogitLens",
+    "LossChanges",
+    "MatrixGradient",
+    "MeanLoss",
+    "NextTokens",
+    "Part",
+    "PatchEffects",
+    "PathEffect",
+    "PositionTable",
+    "Score",
+    "Shown",
+    "Site",
+    "Sources",
+    "Table",
+    "TokenTable",
+    "TunedLens",
+    "WeightGradients",
+    "add",
+    "alignment",
+    "attention",
+    "change",
+    "copy_without_heads",
+    "edited_copy",
+    "embed",
+    "gradient_x_input",
+    "gradients_at",
+    "head_scores",
+    "head_scores_by_checkpoint",
+    "heads_of",
+    "hooks_of",
+    "integrated_gradients",
+    "intervene",
+    "ledger",
+    "logit_lens",
+    "loss_changes",
+    "loss_changes_since",
+    "mean",
+    "networks_of",
+    "next_token_loss",
+    "next_tokens",
+    "occlusion",
+    "patch",
+    "patch_every",
+    "patch_paths",
+    "positions",
+    "quiet",
+    "read",
+    "replace",
+    "resample",
+    "run_with_cache",
+    "score",
+    "similarity_table",
+    "sources",
+    "tokens",
+    "tune",
+    "weight_gradients",
+    "word_similarity",
+    "zero",
+]

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from clearformer.errors import ConfigError, UserError, count
 from clearformer.model import fast
+from clearformer.model.activations import ActivationCache
 from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
@@ -89,11 +90,14 @@ class Transformer(nn.Module, ABC):
 
     def unembed(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
         """Logits of vectors of the residual stream (after the final norm)."""
+        logits, cap = self.uncapped_logits(x), self.config.logit_soft_cap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def uncapped_logits(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
+        """Logits as they are before a soft cap; the same, where the model has none."""
         if self.config.scale_logits:
             x = x * self.config.d_model**-0.5
-        logits = fast.linear(x, self.embed.weight, self.head_bias) if self.head is None else self.head(x)
-        cap = self.config.logit_soft_cap
-        return logits if cap is None else cap * torch.tanh(logits / cap)
+        return fast.linear(x, self.embed.weight, self.head_bias) if self.head is None else self.head(x)
 
     # --- parts ----------------------------------------------------------------------------------------------
 
@@ -171,11 +175,12 @@ class Transformer(nn.Module, ABC):
 
     def run_with_cache(
         self, *inputs: Any, names: str | Iterable[str] | Callable[[str], bool] | None = None
-    ) -> tuple[Float[Tensor, "..."], dict[str, Tensor]]:
+    ) -> tuple[Float[Tensor, "..."], ActivationCache]:
         """The result of `forward`, and the activations at the named hook points (all, where no names are given).
 
         A name may be a pattern (`blocks.*.attn.hook_z`), or a function tells which names are meant. Each activation is
-        as it goes on from its point: as the functions of a `hooked` block around this call left it.
+        as it goes on from its point: as the functions of a `hooked` block around this call left it. `ActivationCache`
+        says how they are found again.
 
         Shapes follow TransformerLens: q, k, v and z are [B T H Dh], scores and patterns [B H T S], the scale of a norm
         [B T 1], the rest [B T D] (or F in the feed-forward network).
@@ -186,7 +191,7 @@ class Transformer(nn.Module, ABC):
         else:
             patterns = [names] if isinstance(names, str) else names
             wanted = list(dict.fromkeys(name for pattern in patterns for name in matching(pattern, points)))
-        seen: dict[str, Tensor] = {}
+        seen = ActivationCache()
 
         def keep(activation: Tensor, hook: Hook) -> None:
             seen[hook.name] = activation

@@ -1,0 +1,174 @@
+"""`clearformer lens`: what happens inside a model with one text."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clearformer.cli import standard_input
+from clearformer.cli.options import (
+    AsJson,
+    Checkpoint,
+    Device,
+    RunName,
+    check_utf8,
+    named_as_options,
+    was_given,
+)
+from clearformer.cli.views.lens import VIEWS, View, as_text
+from clearformer.errors import UserError, did_you_mean, shortened
+
+if TYPE_CHECKING:
+    from clearformer.lens import Shown
+    from clearformer.run import Run
+
+app = typer.Typer(add_completion=False)
+
+ARGUMENTS = {"temperature": "temperatures", "cross": "attention"}
+"""The library's names of the options that bear another."""
+SHARED = ("run", "text", "view", "checkpoint", "device", "as_json", "figure")
+
+
+@app.command(
+    "lens", epilog="Views: " + "; ".join(f"{name}: {view.about}" for name, view in VIEWS.items()) + "."
+)
+def command(
+    context: typer.Context,
+    run: RunName,
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEXT", help="What the model reads; - reads it from standard input.", show_default=False
+        ),
+    ] = None,
+    view: Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(VIEWS)}.")] = "next",
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="What an encoder-decoder writes.", show_default="its own translation"
+        ),
+    ] = None,
+    position: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Which token's prediction, from 0.", show_default="-1, the last"),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="Whose logit or rank.", show_default="the likeliest")
+    ] = None,
+    foil: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="Whose logit is taken away: why TARGET and not FOIL?")
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(metavar="N", help="From 0; -1 is the last.", show_default=False)
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option(metavar="N", help="From 0; -1 is the last.", show_default=False)
+    ] = None,
+    key: Annotated[
+        int | None, typer.Option(metavar="N", help="The token that is read, from 0.", show_default=False)
+    ] = None,
+    cross: Annotated[
+        bool, typer.Option("--cross", help="The score of an encoder-decoder's attention to its source.")
+    ] = False,
+    top: Annotated[int | None, typer.Option(min=1, metavar="K", help="How many of the likeliest.")] = None,
+    temperature: Annotated[
+        list[float] | None,
+        typer.Option(metavar="X", help="What logits are divided by (may be given more than once)."),
+    ] = None,
+    masked: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="N", help="A position at which an encoder reads [MASK] (may be given more than once)."
+        ),
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it: FILE.png, .svg or .pdf.")
+    ] = None,
+    checkpoint: Checkpoint = "latest",
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Look inside a run's model: why this token, who reads whom, what each layer predicts."""
+    from clearformer.evaluation.figures import check_known_format
+    from clearformer.run import load
+
+    given = {
+        "output": output,
+        "position": position,
+        "target": target,
+        "foil": foil,
+        "layer": layer,
+        "head": head,
+        "key": key,
+        "cross": "cross_attn" if cross else "attn",
+        "top": top,
+        "temperature": temperature,
+        "masked": masked,
+    }
+    chosen = view_of(view)
+    options = {name: value for name, value in given.items() if was_given(context, name)}
+    check_options(view, chosen, options)
+    if figure is not None:
+        check_known_format(figure)
+    read = text_of(view, chosen, text)
+    with named_as_options(context):
+        found = look(load(run, checkpoint, device), chosen, read, options)
+    if figure is not None:
+        typer.echo(f"drawn: {found.figure(figure)}", err=True)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict()))
+    elif figure is None:
+        typer.echo(as_text(found))
+
+
+def view_of(name: str) -> View:
+    """The view of a name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in VIEWS:
+        hint = did_you_mean(name, VIEWS) or ""
+        raise UserError(f"--view takes {', '.join(VIEWS)}; got {shortened(name)!r}{hint}")
+    return VIEWS[name]
+
+
+def check_options(name: str, view: View, given: dict[str, Any]) -> None:
+    """Raise UserError where a view is given an option that has no part in it, or lacks one that it needs."""
+    for option in given:
+        if option not in view.options:
+            known = ", ".join(f"--{each}" for each in view.options)
+            raise UserError(
+                f"--{option}: --view {name} has no such; {f'it takes {known}' if known else 'leave it out'}"
+            )
+    for option in view.needs:
+        if option not in given:
+            raise UserError(f"--{option}: --view {name} needs it")
+
+
+def text_of(name: str, view: View, text: str | None) -> str | None:
+    """The text that a view reads, if it reads one.
+
+    Raises:
+        UserError: it is missing, or there is one and the view reads none.
+    """
+    if not view.reads_text:
+        if text is not None:
+            raise UserError(f"--view {name} reads no text; leave {shortened(text, 40)!r} out")
+        return None
+    if text is None:
+        raise UserError(f"TEXT is missing: --view {name} looks at a model that reads one")
+    if text == "-":
+        return standard_input.read_text()
+    check_utf8("TEXT", text)
+    return text
+
+
+def look(run: "Run", view: View, text: str | None, options: dict[str, Any]) -> "Shown":
+    """What a view shows of a run."""
+    from clearformer import lens
+
+    arguments = {ARGUMENTS.get(name, name): value for name, value in options.items()}
+    function = getattr(lens, view.function)
+    return function(run, **arguments) if text is None else function(run, text, **arguments)

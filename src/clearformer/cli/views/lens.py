@@ -1,0 +1,59 @@
+"""The views of `clearformer lens`, and what they look like in a terminal."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from clearformer.cli.tables import paragraph, table
+
+if TYPE_CHECKING:
+    from clearformer.lens import Shown
+
+MOST_ROWS = 40
+
+
+class View(NamedTuple):
+    """One view.
+
+    Attributes:
+        about: What it shows, in a few words.
+        function: Of `clearformer.lens`, which makes it.
+        options: Those that it takes, of the command's.
+        needs: Those that it cannot do without.
+        reads_text: Whether it is of a text, and not of the model alone.
+    """
+
+    about: str
+    function: str
+    options: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    reads_text: bool = True
+
+
+TEXT = ("output", "masked")
+LOGIT = (*TEXT, "position", "target", "foil")
+
+VIEWS = {
+    "tokens": View("the text's tokens", "tokens", TEXT),
+    "next": View("likeliest next tokens", "next_tokens", (*TEXT, "position", "top", "temperature")),
+    "positions": View("how positions are told apart", "positions", reads_text=False),
+    "lens": View("prediction of each layer", "logit_lens", (*TEXT, "position", "target", "top")),
+    "ledger": View("a logit by what wrote it", "ledger", LOGIT),
+    "sources": View("a logit by source token", "sources", LOGIT),
+    "attention": View("who reads whom", "attention", (*TEXT, "layer", "head")),
+    "alignment": View("which source each word was made from", "alignment", ("output", "layer", "head")),
+    "score": View(
+        "why a head reads there",
+        "score",
+        (*TEXT, "layer", "head", "position", "key", "cross"),
+        needs=("layer", "key"),
+    ),
+}
+
+
+def as_text(found: "Shown") -> str:
+    """A result as lines: what it is, its table, and what to read with it."""
+    heads, rows, n_left = found.table()
+    more = len(rows) - MOST_ROWS
+    lines = [paragraph(found.caption()), "", table(heads, rows[:MOST_ROWS], n_left)]
+    if more > 0:
+        lines.append(f"... and {more:,} rows more (--json has all)")
+    return "\n".join([*lines, *(["", *map(paragraph, found.notes())] if found.notes() else [])])

@@ -1,0 +1,50 @@
+"""Causes: what a model does where one of its activations or weights is another."""
+
+from clearformer.lens.causal.hook_gradients import Gradient, gradients_at
+from clearformer.lens.causal.interventions import (
+    Edit,
+    Intervention,
+    add,
+    change,
+    hooks_of,
+    intervene,
+    mean,
+    patch,
+    replace,
+    resample,
+    zero,
+)
+from clearformer.lens.causal.metrics import LogitDifference, MeanLoss, next_token_loss
+from clearformer.lens.causal.patching import Effect, PatchEffects, patch_every
+from clearformer.lens.causal.paths import PathEffect, patch_paths
+from clearformer.lens.causal.sites import Site, heads_of, networks_of
+from clearformer.lens.causal.weights import copy_without_heads, edited_copy
+
+__all__ = [
+    "Edit",
+    "Effect",
+    "Gradient",
+    "Intervention",
+    "LogitDifference",
+    "MeanLoss",
+    "PatchEffects",
+    "PathEffect",
+    "Site",
+    "add",
+    "change",
+    "copy_without_heads",
+    "edited_copy",
+    "gradients_at",
+    "heads_of",
+    "hooks_of",
+    "intervene",
+    "mean",
+    "networks_of",
+    "next_token_loss",
+    "patch",
+    "patch_every",
+    "patch_paths",
+    "replace",
+    "resample",
+    "zero",
+]

@@ -1,0 +1,314 @@
+"""Interventions: an activation is replaced, and the model goes on with what stands there now.
+
+    _, donor = lens.run_with_cache(run, "The dog")
+    edits = [lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)), lens.patch("blocks.3.hook_resid_pre", donor)]
+    lens.intervene(run, "The cat", edits, target=" barks").effect
+
+    zero         0 in its place
+    mean         its mean over texts and positions                       (mean ablation)
+    resample     what stands at other positions or in other texts        (resample ablation, Chan et al. 2022)
+    patch        what stands there in another text                       (activation patching, Vig et al. 2020)
+    add, change  a vector more (a steering vector), or any function of it
+
+Each says what a model does without something, or with something else: a cause. What it computes by it in
+between need not be natural; zero most of all takes a model where it never was in training.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.errors import UserError
+from clearformer.lens.causal.metrics import Metric, inputs_of, metric_of
+from clearformer.lens.causal.sites import SQUARE, Site, Where, site_of
+from clearformer.lens.inputs import Inputs, Subject, quiet
+from clearformer.lens.showing import Shown, Table, bars, number, visible
+from clearformer.model import Transformer
+from clearformer.model.activations import ActivationCache
+from clearformer.model.hooks import Hook, HookFn, hook_points
+from clearformer.model.init import generator_of
+
+Arguments = tuple[Tensor, ...]
+"""The arguments of a model: (tokens,), or (source, tokens) of an encoder-decoder."""
+Activations = Mapping[str, Tensor]
+"""Activations by the names of their hook points."""
+Change = Callable[[Tensor, str], Tensor | float]
+"""A function of the part of an activation that a site means, and of the hook point's name."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A site, and the change that is made there."""
+
+    site: Site
+    change: Change
+
+
+def hooks_of(edits: Iterable[Edit]) -> dict[str, HookFn]:
+    """Edits as `model.hooked` takes them; those of one name are made in their order."""
+    by_name: dict[str, list[Edit]] = {}
+    for edit in edits:
+        by_name.setdefault(edit.site.name, []).append(edit)
+    return {name: _in_turn(of_name) for name, of_name in by_name.items()}
+
+
+def _in_turn(edits: Sequence[Edit]) -> HookFn:
+    def changed(activation: Tensor, hook: Hook) -> Tensor | None:
+        original = activation
+        for edit in edits:
+            activation = _with_edit(activation, hook.name, edit)
+        return None if activation is original else activation
+
+    return changed
+
+
+def _with_edit(activation: Tensor, name: str, edit: Edit) -> Tensor:
+    """The activation with the change made; itself where every number stays, so that no norm is computed anew."""
+    index = edit.site.index(name, activation)
+    part = activation[index]
+    new = torch.as_tensor(edit.change(part, name), dtype=part.dtype, device=part.device)
+    try:
+        new = new.expand_as(part)
+    except RuntimeError:
+        raise UserError(
+            f"{edit.site}: its shape in this text is {list(part.shape)}, and {list(new.shape)} is put there; texts "
+            "that are patched into each other have equally many tokens"
+        ) from None
+    if not new.requires_grad and torch.equal(new, part):
+        return activation
+    activation = activation.clone()
+    activation[index] = new
+    return activation
+
+
+# --- the changes ----------------------------------------------------------------------------------------------
+
+
+def zero(where: Where) -> Edit:
+    """0 in place of an activation."""
+    return replace(where, 0.0)
+
+
+def replace(where: Where, value: Tensor | float) -> Edit:
+    """A value in place of an activation; it may have the shape of one position, which is then put at all of them."""
+    return Edit(site_of(where), lambda _part, _name: value)
+
+
+def add(where: Where, vector: Tensor | float) -> Edit:
+    """A vector more at every position of the site, such as a steering vector (Turner et al. 2023)."""
+    return Edit(site_of(where), lambda part, _name: part + vector)
+
+
+def change(where: Where, function: Callable[[Tensor], Tensor]) -> Edit:
+    """Any function of the site's part of an activation, all of whose axes are there."""
+    return Edit(site_of(where), lambda part, _name: function(part))
+
+
+def patch(where: Where, donor: Activations) -> Edit:
+    """Another text's activation at the site, from those that are given."""
+    site = site_of(where)
+
+    def of_donor(_part: Tensor, name: str) -> Tensor:
+        activation = _known(donor, name)
+        return activation[site.index(name, activation)]
+
+    return Edit(site, of_donor)
+
+
+def mean(where: Where, texts: Sequence[Activations]) -> Edit:
+    """The mean of an activation over all positions of some texts, whose activations are given.
+
+    Raises:
+        UserError: the site is of scores or a pattern, whose rows are of different texts' tokens.
+    """
+    site = site_of(where)
+    _check_same_at_all_positions(site)
+
+    def of_texts(part: Tensor, name: str) -> Tensor:
+        return _pooled(site, texts, name, part).mean(0)
+
+    return Edit(site, of_texts)
+
+
+def resample(where: Where, texts: Sequence[Activations], seed: int) -> Edit:
+    """At each position what stands at a random one of some texts, whose activations are given.
+
+    Args:
+        where: The site.
+        texts: The text itself (then positions change places) or others.
+        seed: Of the draw, which is another at each hook point.
+
+    Raises:
+        UserError: the site is of scores or a pattern, whose rows are of different texts' tokens.
+    """
+    site = site_of(where)
+    _check_same_at_all_positions(site)
+
+    def drawn(part: Tensor, name: str) -> Tensor:
+        pool = _pooled(site, texts, name, part)
+        n_rows, n_positions = part.shape[0], 1 if part.dim() == 2 else part.shape[1]
+        places = torch.randint(len(pool), (n_rows * n_positions,), generator=generator_of(seed, name))
+        return pool[places.to(pool.device)].view(part.shape)
+
+    return Edit(site, drawn)
+
+
+def _pooled(site: Site, texts: Sequence[Activations], name: str, part: Tensor) -> Float[Tensor, "N ..."]:
+    """The site's part of an activation at every position of some texts, one after another."""
+    everywhere = Site(site.name, site.head)
+    parts = []
+    for text in texts:
+        activation = _known(text, name)
+        own = activation[everywhere.index(name, activation)]
+        parts.append(own if own.dim() == 2 else own.flatten(0, 1))
+    if not parts:
+        raise UserError(f"{site}: give the activations of one or more texts to take it from")
+    return torch.cat(parts).to(part.device)
+
+
+def _check_same_at_all_positions(site: Site) -> None:
+    if site.name.endswith(SQUARE):
+        raise UserError(
+            f"{site}: rows of scores and patterns belong to their own text's tokens and have no mean or draw over "
+            "positions; take hook_z, which the pattern makes"
+        )
+
+
+def _known(activations: Activations, name: str) -> Tensor:
+    if name not in activations:
+        raise UserError(f"{name} is not among the activations that are given; it is patched from there")
+    return activations[name]
+
+
+# --- running --------------------------------------------------------------------------------------------------
+
+
+def activations(
+    model: Transformer, arguments: Arguments, names: str | Iterable[str] | None = None
+) -> ActivationCache:
+    """The activations of a text at the named hook points (all, where no names are given), in evaluation mode."""
+    with quiet(model), attention_in_the_open(model):
+        return model.run_with_cache(*arguments, names=names)[1]
+
+
+def output_with(model: Transformer, arguments: Arguments, edits: Iterable[Edit] = ()) -> Tensor:
+    """The model's output with edits made, in evaluation mode and without gradients."""
+    with quiet(model), attention_in_the_open(model), model.hooked(hooks_of(edits)):
+        return model(*arguments)
+
+
+def attention_in_the_open(model: Transformer) -> AbstractContextManager[None]:
+    """Attention by its formula in the `with` block, whatever is looked at.
+
+    A text with edits and the same text without are then computed in one form, and a difference of the last bit is made
+    by the edits.
+    """
+    return model.hooked({name: leave for name in hook_points(model) if name.endswith("hook_pattern")})
+
+
+def leave(_activation: Tensor, _hook: Hook) -> None:
+    """Leave an activation as it is: a hook function that only looks."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Intervention(Shown):
+    """The effect of edits on a model's prediction.
+
+    Attributes:
+        sites: Where they are made.
+        before: The measure without them: a logit, or the difference of two.
+        after: With them.
+        labels: The tokens whose positions predict; one for the whole text of a model with classes.
+        kl: KL(without || with) of the prediction at each of them, in nats.
+        output: With them: logits [T V], or of classes [C].
+    """
+
+    sites: list[str]
+    before: float
+    after: float
+    labels: list[str]
+    kl: list[float]
+    output: Tensor
+
+    @property
+    def effect(self) -> float:
+        """The change of the measure that the edits make."""
+        return self.after - self.before
+
+    def to_dict(self) -> dict[str, object]:
+        return {**super().to_dict(), "effect": self.effect}
+
+    def caption(self) -> str:
+        return f"with {', '.join(self.sites) or 'no edit'}: {self.before:.4f} becomes {self.after:.4f}"
+
+    def table(self) -> Table:
+        rows = zip(self.labels, self.kl, strict=True)
+        return Table(
+            ["position", "token", "KL"],
+            [[str(i), visible(n), number(kl)] for i, (n, kl) in enumerate(rows)],
+            2,
+        )
+
+    def inches(self) -> tuple[float, float]:
+        return 5.0, 0.8 + 0.2 * len(self.kl)
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        bars(axes, list(map(visible, self.labels)), self.kl)
+        axes.set_xlabel("KL(without || with), nats")
+
+
+def intervene(
+    subject: Subject,
+    text: Text | Inputs,
+    edits: Edit | Sequence[Edit],
+    *,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    position: int = -1,
+    output: Text | None = None,
+    metric: Metric | None = None,
+) -> Intervention:
+    """Read a text with edits made, and compare with the same text without.
+
+        _, donor = lens.run_with_cache(run, "The dog")
+        lens.intervene(run, "The cat", lens.patch("blocks.2.hook_resid_pre", donor), target=" barks")
+
+    Args:
+        subject: A run, or a model by itself.
+        text: A string or ids, or what `read` made of them.
+        edits: One or several.
+        target: A token or class whose logit is measured; where not given, the likeliest one.
+        foil: Another, whose logit is taken away.
+        position: Where it is predicted.
+        output: What an encoder-decoder writes.
+        metric: Of the output, in place of the logits; see `metrics`.
+
+    Raises:
+        UserError: there is no such hook point, head, position, token or class, or a shape does not fit.
+    """
+    inputs = inputs_of(subject, text, output)
+    edits = [edits] if isinstance(edits, Edit) else list(edits)
+    metric = metric or metric_of(inputs, target, foil, position)
+    before = output_with(inputs.model, inputs.arguments)
+    after = output_with(inputs.model, inputs.arguments, edits)
+    return Intervention(
+        [str(edit.site) for edit in edits],
+        metric(before).item(),
+        metric(after).item(),
+        ["(text)"] if inputs.class_names else inputs.labels,
+        divergence(before, after)[0].flatten().tolist(),
+        after[0],
+    )
+
+
+def divergence(one: Float[Tensor, "*B V"], other: Float[Tensor, "*B V"]) -> Float[Tensor, "*B"]:
+    """KL(one || other) of the distributions that logits stand for, in nats."""
+    log_p, log_q = one.log_softmax(-1), other.log_softmax(-1)
+    return (log_p.exp() * (log_p - log_q)).sum(-1)

@@ -1,0 +1,108 @@
+"""Metrics: a number for each text, of the model's output, by which interventions are measured.
+
+A metric is any function of logits [B T V] (of a model that predicts classes [B C]) to numbers [B].
+
+Shapes: B batch, T positions, V vocabulary, C classes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clearformer.data.text.batches import IGNORED
+from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_run
+from clearformer.errors import UserError
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.model import Transformer
+
+Metric = Callable[[Tensor], Tensor]
+"""Numbers [B] of a model's output; differentiable, where gradients are wanted."""
+
+
+@dataclass(frozen=True)
+class LogitDifference:
+    """The logit of a target less that of a foil; without a foil, the logit itself.
+
+    Attributes:
+        target: A token or a class.
+        foil: Another one.
+        position: Where it is predicted; of a model that predicts classes there is no position.
+    """
+
+    target: int
+    foil: int | None = None
+    position: int = -1
+
+    def __call__(self, output: Float[Tensor, "B *T V"]) -> Float[Tensor, " B"]:
+        logits = output if output.dim() == 2 else output[:, self.position]
+        return logits[:, self.target] - (0.0 if self.foil is None else logits[:, self.foil])
+
+
+@dataclass(frozen=True, eq=False)
+class MeanLoss:
+    """-log p(target) in nats, averaged over those targets of a text that count.
+
+    Attributes:
+        targets: [B T], `IGNORED` where none counts; one row stands for any number of them.
+    """
+
+    targets: Int[Tensor, "B T"]
+
+    def __call__(self, output: Float[Tensor, "B T V"]) -> Float[Tensor, " B"]:
+        targets = self.targets.expand(len(output), -1)
+        losses = F.cross_entropy(output.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+        return losses.sum(1) / (targets != IGNORED).sum(1)
+
+
+def next_token_loss(tokens: Int[Tensor, "B T"]) -> MeanLoss:
+    """The mean loss of every token after the first, each predicted from those before it."""
+    last = torch.full_like(tokens[:, :1], IGNORED)
+    return MeanLoss(torch.cat([tokens[:, 1:], last], dim=1).long())
+
+
+def loss_of(inputs: Inputs) -> MeanLoss:
+    """The mean loss of what the text itself tells that its positions predict.
+
+    Raises:
+        UserError: it tells nothing, because the model predicts classes or there is but one token.
+    """
+    targets = [IGNORED if token is None else token for token in inputs.predicted]
+    if set(targets) <= {IGNORED}:
+        raise UserError(
+            "the text does not tell what its positions predict, so it has no loss; give a target, or a longer text"
+        )
+    return MeanLoss(torch.tensor([targets], device=inputs.tokens.device))
+
+
+def inputs_of(subject: Subject, text: Text | Inputs, output: Text | None = None) -> Inputs:
+    """A text as a model reads it; one that was read before is given to this model."""
+    if not isinstance(text, Inputs):
+        return read(subject, text, output)
+    if not isinstance(subject, Transformer):
+        check_run(subject)
+    return replace(text, model=subject if isinstance(subject, Transformer) else subject.model)
+
+
+def metric_of(
+    inputs: Inputs, target: str | int | None, foil: str | int | None = None, position: int = -1
+) -> LogitDifference:
+    """The logit of a target, or its difference from that of a foil, at a position of a text.
+
+    Where no target is given, it is the token or class that the model itself finds likeliest there.
+
+    Raises:
+        UserError: there is no such token, class or position.
+    """
+    at = -1 if inputs.class_names else inputs.position(position)
+    other = None if foil is None else inputs.output("foil", foil)
+    if target is not None:
+        return LogitDifference(inputs.output("target", target), other, at)
+    with quiet(inputs.model):
+        output = inputs.model(*inputs.arguments)
+    logits = output[0] if output.dim() == 2 else output[0, at]
+    return LogitDifference(int(logits.argmax()), other, at)

@@ -1,0 +1,167 @@
+"""Path patching: what one part tells another, and not the rest (Goldowsky-Dill et al. 2023; Wang et al. 2022).
+
+    lens.patch_paths(run, text, donor, senders=[Site("blocks.0.attn.hook_z", head=4)],
+                     receivers=["blocks.1.attn.hook_k"], target=..., foil=...)
+
+A sender is whatever writes to a residual stream: a head, a feed-forward network, the embedding. A receiver is any later
+hook point. The model reads the text with the senders as in the donor text and every other writer held as in the text
+itself: so what reaches a receiver differs by what the senders wrote directly. Then it reads the text again with
+the receivers as they were there, everything else free. The norms on the way are computed anew.
+
+With all writers as senders a receiver has exactly what it has in the donor text.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.errors import UserError
+from clearformer.lens.causal.interventions import (
+    Activations,
+    Arguments,
+    Edit,
+    activations,
+    attention_in_the_open,
+    hooks_of,
+    output_with,
+    patch,
+)
+from clearformer.lens.causal.metrics import Metric, metric_of
+from clearformer.lens.causal.patching import read_both
+from clearformer.lens.causal.sites import Site, Where, embeddings_of, networks_of, sites_of
+from clearformer.lens.inputs import Inputs, Subject, quiet
+from clearformer.lens.showing import Shown, Table, bars, number
+from clearformer.model import Transformer
+from clearformer.model.hooks import hook_points
+
+OUTPUT = "output"
+"""The receiver that is the model's output itself: only what the senders tell it directly changes."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PathEffect(Shown):
+    """The effect of the paths from senders straight to receivers.
+
+    Attributes:
+        senders: What tells something else.
+        receivers: Who is told.
+        own: The measure of the text itself.
+        donor: That of the donor text.
+        after: With the paths patched.
+    """
+
+    senders: list[Site]
+    receivers: list[Site]
+    own: float
+    donor: float
+    after: float
+
+    @property
+    def effect(self) -> float:
+        """The change of the measure that the paths make."""
+        return self.after - self.own
+
+    def to_dict(self) -> dict[str, object]:
+        return {**super().to_dict(), "effect": self.effect}
+
+    def caption(self) -> str:
+        senders, receivers = (", ".join(map(str, sites)) for sites in (self.senders, self.receivers))
+        return f"the paths from {senders or 'nothing'} straight to {receivers}, patched from the donor text"
+
+    def table(self) -> Table:
+        return Table(["text", "measure"], [[name, number(value)] for name, value in self._measures().items()])
+
+    def notes(self) -> list[str]:
+        return [f"effect of the paths: {number(self.effect)}"]
+
+    def inches(self) -> tuple[float, float]:
+        return 5.0, 1.6
+
+    def draw(self, figure: Any) -> None:
+        bars(figure.subplots(), list(self._measures()), list(self._measures().values()))
+
+    def _measures(self) -> dict[str, float]:
+        return {"itself": self.own, "paths patched": self.after, "donor": self.donor}
+
+
+def patch_paths(
+    subject: Subject,
+    text: Text | Inputs,
+    donor: Text | Inputs,
+    senders: Where | Iterable[Where],
+    receivers: Where | Iterable[Where] = OUTPUT,
+    *,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    position: int = -1,
+    output: Text | None = None,
+    metric: Metric | None = None,
+) -> PathEffect:
+    """Patch the paths from some parts of a model straight to others.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: What is read.
+        donor: What is patched from, of as many tokens.
+        senders: Heads (`hook_z`), networks (`hook_mlp_out`), embeddings (`hook_embed`, `hook_pos_embed`).
+        receivers: Later hook points, such as a head's queries (`hook_q`) or a network's input (`mlp.hook_pre`); or
+            `output`.
+        target: A token or class whose logit is measured; where not given, the likeliest one.
+        foil: Another, whose logit is taken away.
+        position: Where it is predicted.
+        output: What an encoder-decoder writes of both; where not given, its own translation of the text.
+        metric: Of the output, in place of the logits; see `metrics`.
+
+    Raises:
+        UserError: a sender writes to no residual stream, the texts are of different lengths, or there is no such hook
+            point, head, position, token or class.
+    """
+    inputs, other = read_both(subject, text, donor, output)
+    metric = metric or metric_of(inputs, target, foil, position)
+    given = [receivers] if isinstance(receivers, str | Site) else list(receivers)
+    told = [] if given == [OUTPUT] else sites_of(inputs.model, given)
+    sending = sites_of(inputs.model, senders)
+    after = output_of_paths(inputs.model, inputs.arguments, other.arguments, sending, told)
+    own, donated = (metric(output_with(each.model, each.arguments)).item() for each in (inputs, other))
+    return PathEffect(sending, told or [Site(OUTPUT)], own, donated, metric(after).item())
+
+
+def output_of_paths(
+    model: Transformer, arguments: Arguments, donor: Arguments, senders: list[Site], receivers: list[Site]
+) -> Tensor:
+    """The model's output with the paths patched; without receivers, those to the output itself."""
+    held = _writers_held(model, arguments, donor, senders)
+    if not receivers:
+        return output_with(model, arguments, held)
+    told = _activations_with(model, arguments, held, [site.name for site in receivers])
+    return output_with(model, arguments, [patch(site, told) for site in receivers])
+
+
+def _writers_held(
+    model: Transformer, arguments: Arguments, donor: Arguments, senders: list[Site]
+) -> list[Edit]:
+    """Every writer as in the text itself, and the senders as in the donor text."""
+    writers = writers_of(model)
+    for site in senders:
+        if site.name not in writers:
+            raise UserError(
+                f"{site.name} writes to no residual stream; a sender is one of {', '.join(sorted(writers))}"
+            )
+    own, other = (activations(model, each, writers) for each in (arguments, donor))
+    return [*(patch(name, own) for name in writers), *(patch(site, other) for site in senders)]
+
+
+def writers_of(model: Transformer) -> list[str]:
+    """The hook points of all that is added to a residual stream."""
+    heads = [name for name in hook_points(model) if name.endswith("attn.hook_z")]
+    return [*(site.name for site in embeddings_of(model)), *heads, *(s.name for s in networks_of(model))]
+
+
+def _activations_with(
+    model: Transformer, arguments: Arguments, edits: list[Edit], names: list[str]
+) -> Activations:
+    with quiet(model), attention_in_the_open(model), model.hooked(hooks_of(edits)):
+        return model.run_with_cache(*arguments, names=names)[1]

@@ -1,0 +1,136 @@
+"""Where in a model one intervenes: a hook point, and in it one head, one position, or all.
+
+    Site("blocks.2.attn.hook_z", head=3, position=-1)
+    heads_of(model), networks_of(model), embeddings_of(model)    what writes to the residual stream
+
+Shapes: B batch, T query positions, S key positions, H heads, Dh head size.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from clearformer.errors import UserError, count
+from clearformer.model import Transformer
+from clearformer.model.hooks import hook_points, matching
+
+SQUARE = ("hook_attn_scores", "hook_pattern")  # [B H T S]; every other point with heads is [B T H Dh]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A part of an activation.
+
+    Attributes:
+        name: Its hook point, or a pattern that means several (`blocks.*.attn.hook_z`).
+        head: One head of it; None: all, or there are none. Of keys and values, a key/value head.
+        position: One position, a negative one from the end; of scores and patterns the query's; None: all.
+    """
+
+    name: str
+    head: int | None = None
+    position: int | None = None
+
+    def __str__(self) -> str:
+        parts = [f"head {self.head}"] * (self.head is not None)
+        parts += [f"position {self.position}"] * (self.position is not None)
+        return f"{self.name} ({', '.join(parts)})" if parts else self.name
+
+    @property
+    def label(self) -> str:
+        """Its name, with the head behind a colon: `blocks.0.attn.hook_z:3`."""
+        return self.name if self.head is None else f"{self.name}:{self.head}"
+
+    def index(self, name: str, activation: Tensor) -> tuple[slice, ...]:
+        """Where it is in the activation of a hook point; every axis stays.
+
+        Raises:
+            UserError: the activation has no such head or position.
+        """
+        axes = axes_of(name, activation)
+        index = [slice(None)] * activation.dim()
+        for kind, axis, wanted in (
+            ("head", axes.head, self.head),
+            ("position", axes.position, self.position),
+        ):
+            if wanted is not None:
+                if axis is None:
+                    raise UserError(f"{name} has no {kind}s; leave {kind}={wanted} out")
+                index[axis] = _one(name, kind, wanted, activation.shape[axis])
+        return tuple(index)
+
+
+Where = str | Site
+"""A site, or the name of a hook point for all of it."""
+
+
+class Axes(NamedTuple):
+    """Which axes of an activation are its heads and its positions, where it has any."""
+
+    head: int | None
+    position: int | None
+
+
+def axes_of(name: str, activation: Tensor) -> Axes:
+    """The axes of the activation of a hook point."""
+    if activation.dim() == 4:
+        return Axes(1, 2) if name.endswith(SQUARE) else Axes(2, 1)
+    return Axes(None, 1 if activation.dim() == 3 else None)
+
+
+def site_of(where: Where) -> Site:
+    """A site as it is, or that of a name."""
+    if isinstance(where, str):
+        return Site(where)
+    if not isinstance(where, Site):
+        raise UserError(f"a site is a hook point's name or a Site(name, head, position); got {where!r}")
+    return where
+
+
+def sites_of(model: Transformer, where: Where | Iterable[Where]) -> list[Site]:
+    """Sites of single hook points: those with patterns are written out.
+
+    Raises:
+        UserError: a name or pattern means no hook point of this model (with the nearest that does).
+    """
+    names = list(hook_points(model))
+    given = [where] if isinstance(where, str | Site) else where
+    return [
+        Site(name, site.head, site.position)
+        for site in map(site_of, given)
+        for name in matching(site.name, names)
+    ]
+
+
+# --- what writes to the residual stream -----------------------------------------------------------------------
+
+
+def heads_of(model: Transformer) -> list[Site]:
+    """Every attention head, in the order of the layers: head h of `hook_z`."""
+    n_heads, _ = model.config.attention.heads(model.config.d_model)
+    names = [name for name in hook_points(model) if name.endswith("attn.hook_z")]
+    return [Site(name, head) for name in names for head in range(n_heads)]
+
+
+def networks_of(model: Transformer) -> list[Site]:
+    """Every feed-forward network: `hook_mlp_out`."""
+    return [Site(name) for name in hook_points(model) if name.endswith("hook_mlp_out")]
+
+
+def embeddings_of(model: Transformer) -> list[Site]:
+    """The embeddings of the tokens, and of the positions where they have some, before the first block of each stack."""
+    return [Site(name) for name in hook_points(model) if "." not in name and name.endswith("embed")]
+
+
+def residuals_of(model: Transformer) -> list[Site]:
+    """The residual stream before each block: `hook_resid_pre`."""
+    return [Site(name) for name in hook_points(model) if name.endswith("hook_resid_pre")]
+
+
+def _one(name: str, kind: str, wanted: int, n: int) -> slice:
+    if not -n <= wanted < n:
+        raise UserError(f"{name} has {count(n, kind)}, 0 to {n - 1}; there is no {kind} {wanted}")
+    at = wanted % n
+    return slice(at, at + 1)

@@ -1,0 +1,69 @@
+"""Weight edits, on a copy: what would the model do, had it other weights?
+
+    without = edited_copy(model, {"blocks.0.mlp.W_out.weight": torch.zeros_like})
+    without = copy_without_heads(model, [Site("blocks.1.attn.hook_z", head=3)])
+
+The model's own weights stay as they are, to the bit.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from clearformer.errors import UserError, did_you_mean
+from clearformer.lens.causal.sites import Site, heads_of
+from clearformer.model import Transformer
+from clearformer.model.attention import ProjectedHeads
+
+
+def edited_copy(
+    model: Transformer, changes: Mapping[str, Tensor | Callable[[Tensor], Tensor]]
+) -> Transformer:
+    """A copy of a model with other weights.
+
+    Args:
+        model: What is copied.
+        changes: By a parameter's name in `model.state_dict()`, its new values or a function of the old ones.
+
+    Raises:
+        UserError: there is no parameter of that name (the nearest is named), or the shape is another.
+    """
+    copy = deepcopy(model)
+    parameters = dict(copy.named_parameters())
+    with torch.no_grad():
+        for name, change in changes.items():
+            if name not in parameters:
+                raise UserError(f"this model has no parameter {name!r}{did_you_mean(name, parameters)}")
+            old = parameters[name]
+            new = change(old.detach().clone()) if callable(change) else change
+            if new.shape != old.shape:
+                raise UserError(f"{name} is {list(old.shape)}, and its new values are {list(new.shape)}")
+            old.copy_(new)
+    return copy
+
+
+def copy_without_heads(model: Transformer, heads: Iterable[Site]) -> Transformer:
+    """A copy whose output matrices W_O read nothing of some heads: zero ablation, in the weights.
+
+    Args:
+        model: What is copied.
+        heads: Of those that `heads_of` lists.
+
+    Raises:
+        UserError: one is no head, or is in a kind of attention without an output matrix, which adds it as it is.
+    """
+    copy, known = deepcopy(model), heads_of(model)
+    for site in heads:
+        if site not in known:
+            raise UserError(f"{site} is no head of this model; heads_of(model) lists them")
+        layer = copy.get_submodule(site.name.rpartition(".")[0])
+        if not isinstance(layer, ProjectedHeads) or not isinstance(layer.W_O, nn.Linear):
+            raise UserError(
+                f"{site} has no output matrix that its weights could be taken from; edit its activation: zero(site)"
+            )
+        weight = layer.W_O.weight
+        with torch.no_grad():
+            weight.unflatten(1, (layer.n_heads, -1))[:, site.head] = 0  # [D H Dh]
+    return copy

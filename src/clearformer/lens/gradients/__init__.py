@@ -1,0 +1,23 @@
+"""Gradients of a prediction or a loss: what they say of the input, of each matrix and of the training between."""
+
+from clearformer.lens.gradients.input_attribution import (
+    InputAttribution,
+    gradient_x_input,
+    integrated_gradients,
+    occlusion,
+)
+from clearformer.lens.gradients.loss_change import LossChanges, loss_changes, loss_changes_since
+from clearformer.lens.gradients.matrices import MatrixGradient, WeightGradients, weight_gradients
+
+__all__ = [
+    "InputAttribution",
+    "LossChanges",
+    "MatrixGradient",
+    "WeightGradients",
+    "gradient_x_input",
+    "integrated_gradients",
+    "loss_changes",
+    "loss_changes_since",
+    "occlusion",
+    "weight_gradients",
+]

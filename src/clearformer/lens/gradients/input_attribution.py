@@ -1,0 +1,349 @@
+"""Input attribution: how much each token of the text matters to a prediction.
+
+    lens.gradient_x_input(run, text, target=" Paris")       x . d measure / d x, x the token's embedding
+    lens.integrated_gradients(run, text, target=" Paris")   the same all the way from a baseline, with its sum
+    lens.occlusion(run, text, target=" Paris")              the measure less that of the text without the token
+
+The first is the slope at one point, and 0 where the prediction is saturated; the second spreads the whole
+difference from a baseline over the tokens, and depends on the baseline (Sundararajan et al. 2017); the third is an
+intervention, one token at a time (Zeiler and Fergus 2014).
+
+Shapes: T tokens, S tokens of an encoder-decoder's source, D d_model, N steps.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.errors import UserError
+from clearformer.lens.causal.hook_gradients import gradients_at
+from clearformer.lens.causal.interventions import Arguments, activations, output_with
+from clearformer.lens.causal.metrics import LogitDifference, Metric, inputs_of, metric_of
+from clearformer.lens.inputs import Inputs, Subject, quiet
+from clearformer.lens.showing import Shown, Table, bars, number, visible
+from clearformer.model import EncoderDecoder, Transformer
+from clearformer.model.hooks import Hook, HookFn
+
+ROUGH = 0.05  # of the difference; where the sum misses more of it, that is said
+TOKENS_AT_ONCE = 8192  # of a batch whose rows are one text, each a little different
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class InputAttribution(Shown):
+    """The contribution of each token to a measure.
+
+    Attributes:
+        method: By which it was found.
+        labels: The text's tokens; of an encoder-decoder those of its output.
+        values: [T] one number for each of them.
+        source_labels: An encoder-decoder's source; none in the other families.
+        source_values: [S] one number for each of them.
+        measure: Of the whole text.
+        baseline: Of the baseline, for integrated gradients.
+        error: By how much the values' sum misses measure - baseline, for integrated gradients.
+    """
+
+    method: str
+    labels: list[str]
+    values: Float[Tensor, " T"]
+    source_labels: list[str]
+    source_values: Float[Tensor, " S"]
+    measure: float
+    baseline: float | None = None
+    error: float | None = None
+
+    def caption(self) -> str:
+        return f"{self.method}: what each token contributes to {self.measure:.4f}"
+
+    def table(self) -> Table:
+        return Table(
+            ["token", "contribution"], [[visible(name), number(value)] for name, value in self._all()]
+        )
+
+    def notes(self) -> list[str]:
+        if self.error is None or self.baseline is None:
+            return []
+        missed = f"of a baseline of {self.baseline:.4f}; the sum misses the difference by {self.error:.1e}"
+        is_rough = abs(self.error) > ROUGH * abs(self.measure - self.baseline)
+        return [f"{missed}: take more steps"] if is_rough else [missed]
+
+    def inches(self) -> tuple[float, float]:
+        return 5.0, 0.8 + 0.2 * len(self._all())
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        names, values = zip(*self._all(), strict=True)
+        bars(axes, list(map(visible, names)), values)
+        axes.set_xlabel(self.method)
+
+    def _all(self) -> list[tuple[str, float]]:
+        """Every token and its value, the source's first."""
+        names = [f"source: {label}" for label in self.source_labels] + self.labels
+        return list(zip(names, [*self.source_values.tolist(), *self.values.tolist()], strict=True))
+
+
+def gradient_x_input(
+    subject: Subject,
+    text: Text | Inputs,
+    *,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    position: int = -1,
+    output: Text | None = None,
+    metric: Metric | None = None,
+) -> InputAttribution:
+    """The product of each token's embedding with its gradient, summed over the dimensions.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: A string or ids, or what `read` made of them.
+        target: A token or class whose logit is measured; where not given, the likeliest one.
+        foil: Another, whose logit is taken away.
+        position: Where it is predicted.
+        output: What an encoder-decoder writes.
+        metric: Of the output, in place of the logits; see `causal.metrics`.
+
+    Raises:
+        UserError: there is no such token, class or position.
+    """
+    inputs, metric = _read(subject, text, target, foil, position, output, metric)
+    found = gradients_at(inputs.model, inputs.arguments, metric, _embeddings(inputs.model))
+    values = [(each.value * each.gradient).sum(-1)[0] for each in found.values()]
+    return _result("gradient x input", inputs, values, _measure(inputs, metric))
+
+
+def integrated_gradients(
+    subject: Subject,
+    text: Text | Inputs,
+    *,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    position: int = -1,
+    output: Text | None = None,
+    metric: Metric | None = None,
+    baseline: str | int | None = None,
+    steps: int = 32,
+) -> InputAttribution:
+    """The gradients' mean along the straight way from a baseline to the text, times the difference of embeddings.
+
+    The integral is by Gauss and Legendre's rule. Where the model is smooth on the way, the error falls fast with the
+    steps.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: A string or ids, or what `read` made of them.
+        target: A token or class whose logit is measured; where not given, the likeliest one.
+        foil: Another, whose logit is taken away.
+        position: Where it is predicted.
+        output: What an encoder-decoder writes.
+        metric: Of the output, in place of the logits; see `causal.metrics`.
+        baseline: A token that stands at every position of the baseline; where not given, each embedding is the mean of
+            the vocabulary's. (Not 0: a norm makes of the way from there a jump at its beginning.)
+        steps: Points on the way at which the gradient is taken.
+
+    Raises:
+        UserError: there is no such token, class or position, or no step.
+    """
+    if steps < 1:
+        raise UserError(f"steps: at least 1 point on the way; got {steps}")
+    inputs, metric = _read(subject, text, target, foil, position, output, metric)
+    model, names = inputs.model, _embeddings(inputs.model)
+    ends = activations(model, inputs.arguments, names)
+    starts = _baseline(inputs, ends, baseline)
+    way = [(starts[name], ends[name]) for name in names]
+    points, weights = np.polynomial.legendre.leggauss(steps)
+    total = [torch.zeros_like(end[0]) for _, end in way]
+    for part in torch.arange(steps).split(_rows_at_once(inputs)):
+        at, weight = (torch.as_tensor(each[part.numpy()]) / 2 for each in (points, weights))
+        for i, gradient in enumerate(_gradients_on_the_way(inputs, names, way, at + 0.5, metric)):
+            total[i] += (weight.to(gradient)[:, None, None] * gradient).sum(0)
+    values = [((end - start)[0] * mean).sum(-1) for (start, end), mean in zip(way, total, strict=True)]
+    first, last = (
+        metric(_output_from(inputs, names, way, torch.tensor([alpha]))).item() for alpha in (0.0, 1.0)
+    )
+    error = sum(value.sum().item() for value in values) - (last - first)
+    return _result("integrated gradients", inputs, values, last, first, error)
+
+
+def occlusion(
+    subject: Subject,
+    text: Text | Inputs,
+    *,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    position: int = -1,
+    output: Text | None = None,
+    metric: Metric | None = None,
+    by: str | int | None = None,
+) -> InputAttribution:
+    """The measure less that of the same text with one token replaced, or dropped as if it did not stand there.
+
+    A token that is dropped is marked as padding: nobody reads it, and those behind it move one position back.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: A string or ids, or what `read` made of them.
+        target: A token or class whose logit is measured; where not given, the likeliest one.
+        foil: Another, whose logit is taken away.
+        position: Where it is predicted; dropped, it predicts nothing, and its own value is NaN.
+        output: What an encoder-decoder writes.
+        metric: Of the output, in place of the logits; see `causal.metrics`.
+        by: A token to put in its place; where not given, it is dropped.
+
+    Raises:
+        UserError: there is no such token, class or position, or a text of one token would have none left.
+    """
+    inputs, metric = _read(subject, text, target, foil, position, output, metric)
+    measure = _measure(inputs, metric)
+    if by is None:
+        variants = _dropped(inputs)
+    else:
+        variants = _replaced(inputs, _token(inputs, "by", by))
+    values = [measure - _measures(inputs, rows, metric) for rows in variants]
+    if by is None and isinstance(metric, LogitDifference) and not inputs.class_names:
+        values[-1][metric.position] = torch.nan
+    return _result("occlusion", inputs, values, measure)
+
+
+# --- embeddings -----------------------------------------------------------------------------------------------
+
+
+def _embeddings(model: Transformer) -> list[str]:
+    """The hook points of the tokens' vectors, in the order of the model's arguments."""
+    return (
+        ["hook_encoder_embed", "hook_decoder_embed"] if isinstance(model, EncoderDecoder) else ["hook_embed"]
+    )
+
+
+def _baseline(inputs: Inputs, ends: dict[str, Tensor], token: str | int | None) -> dict[str, Tensor]:
+    model = inputs.model
+    if token is not None:
+        same = tuple(torch.full_like(each, _token(inputs, "baseline", token)) for each in inputs.arguments)
+        return activations(model, same, list(ends))
+    everything = torch.arange(model.embed.num_embeddings, device=inputs.tokens.device)[None]
+    with quiet(model):
+        mean = model.token_vectors(everything).mean(1, keepdim=True)
+        own = map(model.token_vectors, inputs.arguments)
+        # In place of the token's vector alone: what else is there, such as that of its text, stays.
+        return {name: end + (mean - vectors) for (name, end), vectors in zip(ends.items(), own, strict=True)}
+
+
+def _gradients_on_the_way(
+    inputs: Inputs,
+    names: list[str],
+    way: list[tuple[Tensor, Tensor]],
+    at: Float[Tensor, " N"],
+    metric: Metric,
+) -> tuple[Float[Tensor, "N T D"], ...]:
+    vectors = [_between(*ends, at).requires_grad_() for ends in way]
+    with quiet(inputs.model, grad=True):
+        measure = metric(_output_of(inputs, names, vectors)).sum()
+        return torch.autograd.grad(measure, vectors, allow_unused=True, materialize_grads=True)
+
+
+def _output_from(
+    inputs: Inputs, names: list[str], way: list[tuple[Tensor, Tensor]], at: Float[Tensor, " N"]
+) -> Tensor:
+    with quiet(inputs.model):
+        return _output_of(inputs, names, [_between(*ends, at) for ends in way])
+
+
+def _between(start: Tensor, end: Tensor, at: Float[Tensor, " N"]) -> Float[Tensor, "N T D"]:
+    return start + at.to(end)[:, None, None] * (end - start)
+
+
+def _output_of(inputs: Inputs, names: list[str], vectors: list[Tensor]) -> Tensor:
+    """The model's output of embeddings in place of those of the tokens, a row each."""
+    rows = tuple(each.expand(len(vectors[0]), -1) for each in inputs.arguments)
+    hooks = {name: _put(each) for name, each in zip(names, vectors, strict=True)}
+    with inputs.model.hooked(hooks):
+        return inputs.model(*rows)
+
+
+def _put(vectors: Tensor) -> HookFn:
+    def put(_activation: Tensor, _hook: Hook) -> Tensor:
+        return vectors
+
+    return put
+
+
+# --- texts with one token less --------------------------------------------------------------------------------
+
+
+def _replaced(inputs: Inputs, token: int) -> list[Arguments]:
+    """For each of the model's texts a batch, in whose row i token i is replaced."""
+    batches = []
+    for which, own in enumerate(inputs.arguments):
+        rows = [each.repeat(own.shape[1], 1) for each in inputs.arguments]
+        rows[which].fill_diagonal_(token)
+        batches.append(tuple(rows))
+    return batches
+
+
+def _dropped(inputs: Inputs) -> list[Arguments]:
+    """For each of the model's texts a batch, in whose row i token i is padding."""
+    batches = []
+    for which, own in enumerate(inputs.arguments):
+        n = own.shape[1]
+        if n == 1:
+            raise UserError(
+                "a text of one token has none left where it is dropped; give by=TOKEN to put another there"
+            )
+        rows = [each.expand(n, -1) for each in inputs.arguments]
+        real = [torch.ones_like(each, dtype=torch.bool) for each in rows]
+        real[which].fill_diagonal_(False)
+        batches.append((*rows, *real))
+    return batches
+
+
+def _measures(inputs: Inputs, rows: Arguments, metric: Metric) -> Tensor:
+    parts = zip(*(each.split(_rows_at_once(inputs)) for each in rows), strict=True)
+    return torch.cat([metric(output_with(inputs.model, part)) for part in parts])
+
+
+def _rows_at_once(inputs: Inputs) -> int:
+    return max(1, TOKENS_AT_ONCE // max(each.shape[1] for each in inputs.arguments))
+
+
+# --- parts ----------------------------------------------------------------------------------------------------
+
+
+def _read(
+    subject: Subject,
+    text: Text | Inputs,
+    target: str | int | None,
+    foil: str | int | None,
+    position: int,
+    output: Text | None,
+    metric: Metric | None,
+) -> tuple[Inputs, Metric]:
+    inputs = inputs_of(subject, text, output)
+    return inputs, metric or metric_of(inputs, target, foil, position)
+
+
+def _token(inputs: Inputs, name: str, given: str | int) -> int:
+    """A token of the text, also where the output is of classes."""
+    return replace(inputs, class_names=()).output(name, given)
+
+
+def _measure(inputs: Inputs, metric: Metric) -> float:
+    return metric(output_with(inputs.model, inputs.arguments)).item()
+
+
+def _result(
+    method: str,
+    inputs: Inputs,
+    values: list[Tensor],
+    measure: float,
+    baseline: float | None = None,
+    error: float | None = None,
+) -> InputAttribution:
+    source = values[0] if len(values) > 1 else values[0].new_empty(0)
+    return InputAttribution(
+        method, inputs.labels, values[-1], inputs.source_labels, source, measure, baseline, error
+    )

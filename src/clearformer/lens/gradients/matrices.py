@@ -1,0 +1,324 @@
+"""Weight gradients by position: for a matrix, dW = sum over positions of delta outer x.
+
+    found = lens.weight_gradients(run, text)["blocks.0.mlp.W_in.weight"]
+    found.matrix                 [O I], equal to autograd's
+    found.largest(5)             the positions that it comes from most
+    found.entry(3, 7)            [N] each position's part of one entry
+
+x is what the matrix is given at a position and delta the measure's gradient at what it makes of it: a position
+teaches a matrix the more, the larger both are. An embedding is a matrix too, whose x is 1 at the token's row; tied to
+the head it is used twice, and its gradient is the sum of both.
+
+Shapes: B batch, N positions of all uses, I inputs, O outputs.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from clearformer.decoding import Text
+from clearformer.errors import UserError, did_you_mean
+from clearformer.lens.causal.interventions import output_with
+from clearformer.lens.causal.metrics import Metric, inputs_of, loss_of, metric_of
+from clearformer.lens.inputs import Inputs, Subject, quiet
+from clearformer.lens.showing import Shown, Table, bars, number, visible
+from clearformer.model import EncoderDecoder, Transformer
+
+OF_ANOTHER_TEXT = ("cross_attn.W_K.weight", "cross_attn.W_V.weight")  # in a decoder, they read the source
+
+
+@dataclass(frozen=True)
+class Term:
+    """One position's part of a matrix' gradient, delta outer x.
+
+    Attributes:
+        position: In its text.
+        label: The token that stands there.
+        of_source: Whether the text is an encoder-decoder's source.
+        use: `product`, or `lookup` of an embedding.
+        size: |delta| |x|, its norm.
+        share: Its part of the whole gradient G, <delta outer x, G> / <G, G>; the shares of all terms sum to 1.
+    """
+
+    position: int
+    label: str
+    of_source: bool
+    use: str
+    size: float
+    share: float
+
+
+class Use(NamedTuple):
+    """One use of a matrix: its inputs [N I] (of a lookup, the ids [N]), and the gradient of its outputs [N O]."""
+
+    kind: str
+    given: Tensor
+    delta: Float[Tensor, "N O"]
+    of_source: bool
+
+    @property
+    def sizes(self) -> Float[Tensor, " N"]:
+        """The norm of each position's term."""
+        norms = self.delta.norm(dim=1)
+        return norms if self.kind == "lookup" else norms * self.given.norm(dim=1)
+
+    def add_to(self, matrix: Tensor) -> None:
+        """Add the sum of its terms to a matrix."""
+        if self.kind == "lookup":
+            matrix.index_add_(0, self.given, self.delta)
+        else:
+            matrix.add_(self.delta.T @ self.given)
+
+    def products(self, matrix: Tensor) -> Float[Tensor, " N"]:
+        """The inner product of each position's term with a matrix."""
+        if self.kind == "lookup":
+            return (self.delta * matrix[self.given]).sum(1)
+        return ((self.delta @ matrix) * self.given).sum(1)
+
+    def entry(self, row: int, column: int) -> Float[Tensor, " N"]:
+        """Each position's part of one entry of the matrix."""
+        if self.kind == "lookup":
+            return self.delta[:, column] * (self.given == row)
+        return self.delta[:, row] * self.given[:, column]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class MatrixGradient(Shown):
+    """The gradient of a measure by one matrix, as a sum over the positions at which it is used.
+
+    Attributes:
+        name: The matrix' in `model.state_dict()`.
+        matrix: [O I] the gradient, made of its terms.
+        terms: One for each use and position, in their order.
+        uses: What they are made of.
+    """
+
+    name: str
+    matrix: Float[Tensor, "O I"] = field(repr=False)
+    terms: list[Term]
+    uses: list[Use] = field(repr=False)
+
+    def largest(self, n: int = 10) -> list[Term]:
+        """The terms that make up most of the gradient."""
+        return sorted(self.terms, key=lambda term: -abs(term.share))[:n]
+
+    def entry(self, row: int, column: int) -> Float[Tensor, " N"]:
+        """Each term's part of one entry of the gradient, in the order of `terms`.
+
+        Raises:
+            UserError: the matrix has no such entry.
+        """
+        n_rows, n_columns = self.matrix.shape
+        if not (0 <= row < n_rows and 0 <= column < n_columns):
+            raise UserError(f"{self.name} is [{n_rows} {n_columns}]; it has no entry {row}, {column}")
+        return torch.cat([use.entry(row, column) for use in self.uses])
+
+    @property
+    def norm(self) -> float:
+        """|G|."""
+        return self.matrix.norm().item()
+
+    def caption(self) -> str:
+        return f"the gradient of {self.name}, position by position; its norm is {self.norm:.3g}"
+
+    def table(self) -> Table:
+        rows = [
+            [str(term.position), visible(term.label), _use(term), f"{term.size:.3g}", number(term.share)]
+            for term in self.largest(len(self.terms))
+        ]
+        return Table(["position", "token", "use", "size", "share"], rows, 3)
+
+    def inches(self) -> tuple[float, float]:
+        return 5.0, 0.8 + 0.2 * len(self.terms)
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        bars(
+            axes,
+            [f"{visible(term.label)} ({_use(term)})" for term in self.terms],
+            [term.share for term in self.terms],
+        )
+        axes.set_xlabel("share of the gradient")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class WeightGradients(Shown):
+    """The gradients of a measure by several matrices; `found["embed.weight"]` is that of one.
+
+    Attributes:
+        measure: The loss, or the logit, that they are gradients of.
+        matrices: In the order of the model.
+    """
+
+    measure: float
+    matrices: list[MatrixGradient]
+
+    def __iter__(self) -> Iterator[MatrixGradient]:
+        return iter(self.matrices)
+
+    def __getitem__(self, name: str) -> MatrixGradient:
+        """That of one matrix.
+
+        Raises:
+            UserError: it is not among them (the nearest is named).
+        """
+        by_name = {each.name: each for each in self.matrices}
+        if name not in by_name:
+            raise UserError(f"no gradient of a matrix {name!r} was taken{did_you_mean(name, by_name)}")
+        return by_name[name]
+
+    def caption(self) -> str:
+        return f"gradients of {self.measure:.4f} by each matrix, and the positions that they come from most"
+
+    def table(self) -> Table:
+        return Table(
+            ["matrix", "most of it from", "norm", "share"], [_row(each) for each in self.matrices], 2
+        )
+
+    def inches(self) -> tuple[float, float]:
+        return 6.0, 0.8 + 0.2 * len(self.matrices)
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        bars(axes, [each.name for each in self.matrices], [each.norm for each in self.matrices])
+        axes.set_xlabel("norm of the gradient")
+
+
+def _row(each: MatrixGradient) -> list[str]:
+    term = next(iter(each.largest(1)), None)
+    origin, share = (
+        ("", "") if term is None else (f"{term.position} {visible(term.label)}", number(term.share))
+    )
+    return [each.name, origin, f"{each.norm:.3g}", share]
+
+
+def _use(term: Term) -> str:
+    return f"{term.use}, source" if term.of_source else term.use
+
+
+def weight_gradients(
+    subject: Subject,
+    text: Text | Inputs,
+    names: str | Iterable[str] = "*",
+    *,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    position: int = -1,
+    output: Text | None = None,
+    metric: Metric | None = None,
+) -> "WeightGradients":
+    """The gradient of a loss by each matrix of a model, position by position; dropout is off.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: A string or ids, or what `read` made of them.
+        names: Matrices by name or pattern (`blocks.*.mlp.*`); all, where none are given.
+        target: A token or class whose logit is measured; where not given, it is the text's mean loss.
+        foil: Another, whose logit is taken away.
+        position: Where it is predicted.
+        output: What an encoder-decoder writes.
+        metric: Of the output, in place of these; see `causal.metrics`.
+
+    Raises:
+        UserError: there is no such matrix, token, class or position, or the text has no loss.
+    """
+    inputs = inputs_of(subject, text, output)
+    if metric is None:
+        metric = loss_of(inputs) if target is None else metric_of(inputs, target, foil, position)
+    wanted = matrices_of(inputs.model, names)
+    uses = uses_of(inputs.model, inputs.arguments, metric, wanted)
+    found = [_result(inputs, name, uses[name]) for name in wanted]
+    return WeightGradients(metric(output_with(inputs.model, inputs.arguments)).item(), found)
+
+
+def matrices_of(model: Transformer, names: str | Iterable[str] = "*") -> dict[str, Tensor]:
+    """The matrices and embeddings of a model whose names or patterns are given.
+
+    Raises:
+        UserError: there are none of that name (the nearest is named).
+    """
+    parts = (torch.nn.Linear, torch.nn.Embedding)
+    known = {
+        f"{path}.weight": module.weight for path, module in model.named_modules() if isinstance(module, parts)
+    }
+    wanted: dict[str, Tensor] = {}
+    for pattern in [names] if isinstance(names, str) else names:
+        found = [name for name in known if fnmatchcase(name, pattern)]
+        if not found:
+            raise UserError(f"this model has no matrix {pattern!r}{did_you_mean(pattern, known)}")
+        wanted |= {name: known[name] for name in found}
+    return wanted
+
+
+def uses_of(
+    model: Transformer, arguments: tuple[Tensor, ...], metric: Metric, matrices: dict[str, Tensor]
+) -> dict[str, list[Use]]:
+    """Every use of some matrices in reading one text or a batch, by the matrix' name."""
+    with quiet(model, grad=True), _Uses(matrices) as seen:
+        measure = metric(model(*arguments)).sum()
+    deltas = torch.autograd.grad(
+        measure, [made for *_, made in seen.uses], allow_unused=True, materialize_grads=True
+    )
+    uses: dict[str, list[Use]] = {name: [] for name in matrices}
+    for (name, kind, given, _), delta in zip(seen.uses, deltas, strict=True):
+        rows = given.flatten() if kind == "lookup" else given.flatten(0, -2)
+        of_source = _of_source(model, name, is_first=not uses[name])
+        uses[name].append(Use(kind, rows, delta.flatten(0, -2), of_source))
+    return uses
+
+
+class _Uses(TorchFunctionMode):
+    """While it is entered, what is done with some matrices is written down.
+
+    Not by hooks of modules: a head that is the embedding itself is no module.
+    """
+
+    def __init__(self, matrices: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.names = {id(matrix): name for name, matrix in matrices.items()}
+        self.uses: list[tuple[str, str, Tensor, Tensor]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in (F.linear, F.embedding) and (name := self.names.get(id(args[1]))) is not None:
+            # A node of its own, whose gradient is this use's alone; also where the weights need none.
+            result = result.view_as(result) if result.requires_grad else result.detach().requires_grad_()
+            kind = "product" if func is F.linear else "lookup"
+            self.uses.append((name, kind, args[0].detach(), result))
+        return result
+
+
+def _of_source(model: Transformer, name: str, is_first: bool) -> bool:
+    """Whether a use is at the positions of an encoder-decoder's source; of the embedding, the first is."""
+    if not isinstance(model, EncoderDecoder):
+        return False
+    return (
+        name.startswith("encoder_") or name.endswith(OF_ANOTHER_TEXT) or (name == "embed.weight" and is_first)
+    )
+
+
+def _result(inputs: Inputs, name: str, uses: list[Use]) -> MatrixGradient:
+    weight = dict(inputs.model.named_parameters())[name]
+    matrix = torch.zeros_like(weight)
+    for use in uses:
+        use.add_to(matrix)
+    whole = matrix.square().sum().clamp_min(torch.finfo(matrix.dtype).tiny)
+    terms = [term for use in uses for term in _terms(inputs, use, use.products(matrix) / whole)]
+    return MatrixGradient(name, matrix, terms, uses)
+
+
+def _terms(inputs: Inputs, use: Use, shares: Tensor) -> list[Term]:
+    labels = inputs.source_labels if use.of_source else inputs.labels
+    if len(use.delta) != len(labels):  # one vector of the whole text, as a classifier's
+        labels = ["(text)"] * len(use.delta)
+    values = zip(labels, use.sizes.tolist(), shares.tolist(), strict=True)
+    return [
+        Term(i, label, use.of_source, use.kind, size, share) for i, (label, size, share) in enumerate(values)
+    ]

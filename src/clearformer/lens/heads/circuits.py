@@ -1,0 +1,114 @@
+"""A head's circuits, by the eigenvalues of what its weights make of two tokens (Elhage et al. 2021).
+
+    copying      W_E W_V W_O W_U: an attended token makes itself likelier, where the eigenvalues are positive
+    matching     W_E W_Q W_K^T W_E^T: a token attends to itself
+
+They are those of the straight paths from the embedding and to the logits, with the gains of the norms on them. A norm's
+division by its scale, which differs from vector to vector, biases and positions are left out.
+
+Shapes: V vocabulary, D d_model, H heads, K key/value heads, Dh head size.
+"""
+
+from math import nan
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from clearformer.model import Transformer
+from clearformer.model.attention import DotModule, ProjectedHeads, SharedModule
+from clearformer.model.norms import LayerNormModule, RMSNormModule
+
+
+class Circuits:
+    """The matrices [V V] that a head's weights make of two tokens, by their eigenvalues.
+
+    Each is a product A B with A [V Dh] and B [Dh V], and has the eigenvalues of B A [Dh Dh], the rest of them 0. So the
+    vocabulary enters by two products [D D] alone, which all heads share.
+    """
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+        embeddings = model.embed.weight.detach()
+        self.identity = torch.eye(model.config.d_model, dtype=embeddings.dtype, device=embeddings.device)
+        self.embeddings = embeddings.T @ embeddings
+        self.unembeddings: Tensor | None = None
+        if predicts_linearly(model):
+            unembeddings = model.embed.weight if model.head is None else model.head.weight
+            self.unembeddings = unembeddings.detach().T @ embeddings
+
+    def copying(self, name: str, head: int) -> float:
+        """W_E W_V W_O W_U: how an attended token changes each token's logit."""
+        if self.unembeddings is None or name.startswith("encoder_blocks"):
+            return nan
+        layer = self._layer(name)
+        n_heads, n_kv_heads = getattr(layer, "n_heads", 1), getattr(layer, "n_kv_heads", 1)
+        values = matrix_of(layer, "W_V", self.identity).unflatten(0, (n_kv_heads, -1))  # [K Dh D]
+        outputs = matrix_of(layer, "W_O", self.identity).unflatten(1, (n_heads, -1))  # [D H Dh]
+        written = with_gain(self.model.get_submodule(stack_of(name) + "ln_final"), outputs[:, head].T)
+        read = self._reading(name) @ values[head * n_kv_heads // n_heads].T
+        return eigenvalue_score(written @ self.unembeddings @ read)
+
+    def matching(self, name: str, head: int) -> float:
+        """W_E W_Q W_K^T W_E^T: how a token attends to each token, their positions aside."""
+        layer = self._layer(name)
+        if isinstance(layer, ProjectedHeads):
+            queries = layer.W_Q.weight.detach().unflatten(0, (layer.n_heads, -1))[head]
+            keys = layer.W_K.weight.detach().unflatten(0, (layer.n_kv_heads, -1))
+            key = keys[head * layer.n_kv_heads // layer.n_heads]
+            q_norm, k_norm = layer.q_norm, layer.k_norm
+        elif isinstance(layer, DotModule | SharedModule):
+            queries = key = matrix_of(layer, "W", self.identity)
+            q_norm = k_norm = nn.Identity()
+        else:
+            return nan
+        q = with_gain(q_norm, self._reading(name, of_queries=True) @ queries.T)
+        k = with_gain(k_norm, self._reading(name) @ key.T)
+        return eigenvalue_score(k.T @ self.embeddings @ q)
+
+    def _layer(self, name: str) -> nn.Module:
+        return self.model.get_submodule(name.rpartition(".")[0])
+
+    def _reading(self, name: str, of_queries: bool = False) -> Float[Tensor, "D D"]:
+        """The gains of the norms between an embedding and what a layer reads: keys and values, or queries."""
+        path, _, kind = name.rpartition(".")[0].rpartition(".")
+        crosses = kind == "cross_attn"
+        stack = "encoder_" if crosses and not of_queries else stack_of(name)
+        gain = with_gain(self.model.get_submodule(stack + "ln_embed"), self.identity)
+        if crosses and not of_queries:
+            return with_gain(self.model.get_submodule("encoder_ln_final"), gain)
+        if self.model.config.placement != "pre":
+            return gain
+        return with_gain(self.model.get_submodule(f"{path}.{'ln_cross' if crosses else 'ln1'}"), gain)
+
+
+def eigenvalue_score(matrix: Float[Tensor, "Dh Dh"]) -> float:
+    """Sum of Re(lambda) over sum of |lambda|: 1 where all eigenvalues are positive, NaN where all are 0."""
+    values = torch.linalg.eigvals(matrix.double())
+    size = values.abs().sum().item()
+    return values.real.sum().item() / size if size else nan
+
+
+def predicts_linearly(model: Transformer) -> bool:
+    """Whether logits are a linear function of the final norm's result (before a soft cap)."""
+    return model.config.n_classes is None and model.config.masked_head == "none"
+
+
+def stack_of(name: str) -> str:
+    """The prefix of the parts of the stack that a hook point is in: `encoder_`, `decoder_` or nothing."""
+    return name.partition("blocks.")[0]
+
+
+def matrix_of(layer: nn.Module, name: str, otherwise: Float[Tensor, "D D"]) -> Float[Tensor, "O I"]:
+    """A layer's matrix of a name; another, where it has none."""
+    part = getattr(layer, name, None)
+    return part.weight.detach() if isinstance(part, nn.Linear) else otherwise
+
+
+def with_gain(norm: nn.Module, rows: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
+    """A norm's linear part: of LayerNorm the mean taken away, then the gain."""
+    if isinstance(norm, LayerNormModule):
+        return (rows - rows.mean(-1, keepdim=True)) * norm.weight.detach()
+    if isinstance(norm, RMSNormModule) and norm.weight is not None:
+        return rows * norm.weight.detach()
+    return rows

@@ -1,0 +1,355 @@
+"""Attention heads by what they do, each by a definition.
+
+    found = lens.head_scores(run)
+    found.largest("induction")                   the heads that do it most
+    lens.head_scores_by_checkpoint(run)          one for every checkpoint that the run keeps
+
+On random tokens said twice (Olsson et al. 2022), how much a head attends, on average,
+
+    previous     from each position to the one before
+    duplicate    from each repeated token to where it stood before
+    induction    from each repeated token to what stood behind it then, which comes next
+
+and, of the weights alone (Elhage et al. 2021), whether the eigenvalues of its circuits are positive, sum of Re(lambda)
+over sum of |lambda|, from -1 to 1:
+
+    copying      W_E W_V W_O W_U: attended to, a token makes itself likelier
+    matching     W_E W_Q W_K^T W_E^T: a token attends to itself
+
+For what the circuits leave out see `circuits.py`.
+
+Shapes: B texts, T tokens, S keys, H heads, V vocabulary.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import nan
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from clearformer.decoding.arguments import check_run
+from clearformer.decoding.samples import Run
+from clearformer.errors import UserError
+from clearformer.lens.heads.circuits import Circuits
+from clearformer.lens.inputs import Subject, quiet
+from clearformer.lens.showing import Shown, Table, heat_map
+from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
+from clearformer.model.hooks import hook_points
+from clearformer.runs.folders import read_run
+from clearformer.text import Tokenizer
+from clearformer.training.store.checkpoint import list_checkpoints, step_of
+from clearformer.training.store.folder import RunFolder
+
+Kind = Literal["previous", "duplicate", "induction", "copying", "matching"]
+KINDS: tuple[Kind, ...] = ("previous", "duplicate", "induction", "copying", "matching")
+
+
+@dataclass(frozen=True)
+class HeadScore:
+    """One head's scores; NaN where a definition does not fit its kind.
+
+    Attributes:
+        name: Its hook point, `blocks.0.attn.hook_z`.
+        head: Which of that layer.
+        previous: Attention to the position before; NaN of cross-attention, like the next two.
+        duplicate: Attention from a repeated token to where it stood before.
+        induction: Attention from a repeated token to what stood behind it then.
+        copying: Of the circuit of values and output; NaN where what lies between the head and the logits is not linear.
+        matching: Of the circuit of queries and keys; NaN where there are none.
+    """
+
+    name: str
+    head: int
+    previous: float
+    duplicate: float
+    induction: float
+    copying: float
+    matching: float
+
+    @property
+    def label(self) -> str:
+        """Its layer's path and its number: `blocks.0.attn:3`."""
+        return f"{self.name.rpartition('.')[0]}:{self.head}"
+
+    @property
+    def scores(self) -> list[float]:
+        """All of them, in the order of `KINDS`."""
+        return [getattr(self, kind) for kind in KINDS]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class HeadScores(Shown):
+    """The scores of every head of a model.
+
+    Attributes:
+        step: Of the checkpoint; 0 where that is not known.
+        heads: In the order of the layers.
+        first_loss: On random tokens said for the first time, in nats; NaN of a model that predicts no next token.
+        repeat_loss: On the same tokens said again: low where there is induction.
+    """
+
+    step: int
+    heads: list[HeadScore]
+    first_loss: float
+    repeat_loss: float
+
+    def largest(self, kind: Kind, n: int = 5) -> list[HeadScore]:
+        """The heads that do something most.
+
+        Raises:
+            UserError: there is no such score.
+        """
+        check_kind(kind)
+        scored = [
+            each for each in self.heads if getattr(each, kind) == getattr(each, kind)
+        ]  # NaN equals nothing
+        return sorted(scored, key=lambda each: -getattr(each, kind))[:n]
+
+    def caption(self) -> str:
+        return "what each head does, on random tokens said twice and by its weights"
+
+    def table(self) -> Table:
+        rows = [[each.label, *map(_cell, each.scores)] for each in self.heads]
+        return Table(["head", *KINDS], rows)
+
+    def notes(self) -> list[str]:
+        if self.first_loss != self.first_loss:
+            return []
+        return [
+            f"loss of the tokens said first {self.first_loss:.3f} nats, said again {self.repeat_loss:.3f}"
+        ]
+
+    def inches(self) -> tuple[float, float]:
+        return 5.5, 1.4 + 0.2 * len(self.heads)
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        scores = [each.scores for each in self.heads]
+        image = heat_map(
+            axes, scores, [each.label for each in self.heads], KINDS, signed=True, limits=(-1, 1)
+        )
+        figure.colorbar(image, ax=axes)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class HeadHistory(Shown):
+    """The scores of every head at each checkpoint of a run.
+
+    Attributes:
+        checkpoints: The oldest first.
+    """
+
+    checkpoints: list[HeadScores]
+
+    def of(self, kind: Kind) -> Float[Tensor, "C N"]:
+        """One score of every head at every checkpoint.
+
+        Raises:
+            UserError: there is no such score.
+        """
+        check_kind(kind)
+        return torch.tensor([[getattr(head, kind) for head in each.heads] for each in self.checkpoints])
+
+    def caption(self) -> str:
+        return "the head that does each thing most, checkpoint by checkpoint"
+
+    def table(self) -> Table:
+        rows = [
+            [str(each.step), *(_most(each, kind) for kind in KINDS), _cell(each.repeat_loss)]
+            for each in self.checkpoints
+        ]
+        return Table(["step", *KINDS, "repeat loss"], rows)
+
+    def inches(self) -> tuple[float, float]:
+        return 7.0, 7.0
+
+    def draw(self, figure: Any) -> None:
+        steps = [each.step for each in self.checkpoints]
+        panels = figure.subplots(len(KINDS), 1, sharex=True)
+        for axes, kind in zip(panels, KINDS, strict=True):
+            axes.plot(steps, self.of(kind).numpy(), linewidth=0.9, marker=".")
+            axes.set_ylabel(kind)
+            axes.spines[["top", "right"]].set_visible(False)
+        panels[-1].set_xlabel("step")
+
+
+def check_kind(kind: str) -> None:
+    """Raise UserError where there is no such score."""
+    if kind not in KINDS:
+        raise UserError(f"there is no score {kind!r}; there are {', '.join(KINDS)}")
+
+
+def _cell(value: float) -> str:
+    return "-" if value != value else f"{value:.3f}"
+
+
+def _most(scores: HeadScores, kind: Kind) -> str:
+    best = next(iter(scores.largest(kind, 1)), None)
+    return "-" if best is None else f"{getattr(best, kind):.3f} {best.label}"
+
+
+def head_scores(
+    subject: Subject,
+    *,
+    n_tokens: int = 50,
+    n_texts: int = 4,
+    seed: int = 0,
+    tokenizer: Tokenizer | None = None,
+) -> HeadScores:
+    """Score every attention head of a model.
+
+    Args:
+        subject: A run, or a model by itself.
+        n_tokens: How many random tokens are said twice; fewer where the model does not read so many.
+        n_texts: Over how many such texts scores are averaged.
+        seed: Of the random tokens.
+        tokenizer: That of a model by itself, whose special tokens are left out.
+
+    Raises:
+        UserError: the model's attention has no pattern to score (kind `last`), or it reads too few tokens.
+    """
+    if isinstance(subject, Transformer):
+        model = subject
+    else:
+        check_run(subject)
+        model, tokenizer = subject.model, tokenizer or subject.tokenizer
+    names = [name for name in hook_points(model) if name.endswith("attn.hook_pattern")]
+    if not names:
+        raise UserError(
+            f"attention of kind {model.config.attention.kind} has no pattern, so no head to score"
+        )
+    text = repeated(model, tokenizer, n_tokens, n_texts, seed)
+    arguments = (text.tokens, text.tokens) if isinstance(model, EncoderDecoder) else (text.tokens,)
+    with quiet(model):
+        output, patterns = model.run_with_cache(*arguments, names=names)
+    first, again = repeat_losses(model, output, text)
+    circuits = Circuits(model)
+    heads = [score for name in names for score in _of_layer(circuits, name, patterns[name], text.tokens)]
+    return HeadScores(getattr(subject, "step", 0), heads, first, again)
+
+
+def head_scores_by_checkpoint(
+    run: Run, *, n_tokens: int = 50, n_texts: int = 4, seed: int = 0
+) -> "HeadHistory":
+    """`head_scores` of every checkpoint that a run keeps, the oldest first; `train.keep_last` sets how many those are.
+
+    Raises:
+        RunError: the run is kept in no folder.
+        CheckpointError: a checkpoint is damaged.
+        UserError: see `head_scores`.
+    """
+    check_run(run, "folder")
+    folder: RunFolder = run.folder  # type: ignore[attr-defined]
+    steps = sorted(step_of(path) for path in list_checkpoints(folder.checkpoints))
+    device = run.model.embed.weight.device
+    loaded = (read_run(folder.path, step, device) for step in steps)
+    return HeadHistory([head_scores(each, n_tokens=n_tokens, n_texts=n_texts, seed=seed) for each in loaded])
+
+
+# --- random tokens, said twice --------------------------------------------------------------------------------
+
+
+class Repeated(NamedTuple):
+    """Random tokens, said twice.
+
+    Attributes:
+        tokens: [B T] <bos>, where the tokeniser has one, and the tokens twice.
+        start: Where they begin.
+        n: How many they are.
+    """
+
+    tokens: Int[Tensor, "B T"]
+    start: int
+    n: int
+
+
+def repeated(
+    model: Transformer, tokenizer: Tokenizer | None, n_tokens: int, n_texts: int, seed: int
+) -> Repeated:
+    """Random tokens said twice, all of them different where the vocabulary has so many.
+
+    Raises:
+        UserError: the model reads too few tokens for that.
+    """
+    bos = None if tokenizer is None or isinstance(model, Encoder) else tokenizer.bos_id
+    start = 0 if bos is None else 1
+    n = min(n_tokens, (model.config.max_seq_len - start) // 2)
+    if n < 2:
+        raise UserError(
+            "heads are scored on two or more tokens said twice; n_tokens or model.max_seq_len is too small"
+        )
+    choice = torch.tensor(_plain_tokens(model, tokenizer))
+    numbers = torch.Generator().manual_seed(seed)
+    if len(choice) >= n:
+        said = torch.stack(
+            [choice[torch.randperm(len(choice), generator=numbers)[:n]] for _ in range(n_texts)]
+        )
+    else:
+        said = choice[torch.randint(len(choice), (n_texts, n), generator=numbers)]
+    before = torch.full((n_texts, start), bos if bos is not None else 0)
+    tokens = torch.cat([before, said, said], dim=1).to(model.embed.weight.device)
+    return Repeated(tokens, start, n)
+
+
+def _plain_tokens(model: Transformer, tokenizer: Tokenizer | None) -> list[int]:
+    """The ids of all tokens but the special ones."""
+    if tokenizer is None:
+        return list(range(model.embed.num_embeddings))
+    special = {tokenizer.id_of(name) for name in tokenizer.specials}
+    return [token for token in range(tokenizer.vocab_size) if token not in special]
+
+
+def repeat_losses(model: Transformer, output: Float[Tensor, "B T V"], text: Repeated) -> tuple[float, float]:
+    """The mean next-token loss of the tokens said for the first time, and of those said again.
+
+    The first token of each is left out: nothing before tells it.
+    """
+    if not isinstance(model, Decoder | EncoderDecoder):
+        return nan, nan
+    losses = F.cross_entropy(output[:, :-1].transpose(1, 2), text.tokens[:, 1:].long(), reduction="none")
+    first, again = text.start, text.start + text.n  # losses[:, t] is that of token t + 1
+    return losses[:, first : again - 1].mean().item(), losses[:, again : again + text.n - 1].mean().item()
+
+
+# --- attention ------------------------------------------------------------------------------------------------
+
+
+def _of_layer(
+    circuits: Circuits, name: str, pattern: Float[Tensor, "B H T S"], tokens: Int[Tensor, "B T"]
+) -> Iterator[HeadScore]:
+    crosses = name.endswith("cross_attn.hook_pattern")
+    n_heads = pattern.shape[1]
+    wanted = (previous_positions, duplicate_positions, induction_positions)
+    attended = [[nan] * n_heads if crosses else attention_to(pattern, each(tokens)) for each in wanted]
+    for head, (previous, duplicate, induction) in enumerate(zip(*attended, strict=True)):
+        copying, matching = circuits.copying(name, head), circuits.matching(name, head)
+        point = name.replace("hook_pattern", "hook_z")
+        yield HeadScore(point, head, previous, duplicate, induction, copying, matching)
+
+
+def attention_to(pattern: Float[Tensor, "B H T S"], wanted: Bool[Tensor, "B T S"]) -> list[float]:
+    """Each head's attention to some keys, averaged over the queries that have one."""
+    attended = (pattern * wanted.unsqueeze(1)).sum(-1).sum((0, 2))  # [H]
+    return (attended / wanted.any(-1).sum()).tolist()
+
+
+def previous_positions(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B T T"]:
+    """True where a key stands directly before a query."""
+    places = torch.arange(tokens.shape[1], device=tokens.device)
+    return (places[:, None] - 1 == places).expand(len(tokens), -1, -1)
+
+
+def duplicate_positions(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B T T"]:
+    """True where a key stands before a query and is the same token."""
+    return (tokens.unsqueeze(2) == tokens.unsqueeze(1)).tril(-1)
+
+
+def induction_positions(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B T T"]:
+    """True where a key stands before a query, behind a token that is the same as the query's."""
+    behind = torch.zeros_like(duplicate_positions(tokens))
+    behind[:, :, 1:] = duplicate_positions(tokens)[:, :, :-1]
+    return behind.tril(-1)

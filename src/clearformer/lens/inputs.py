@@ -1,0 +1,303 @@
+"""One text as a lens reads it: its tokens, what the model is called with, and what each position predicts.
+
+    inputs = read(run, "First Citizen:")
+    with quiet(inputs.model):
+        logits = inputs.model(*inputs.arguments)          # [1 T V]
+    inputs.labels[3], inputs.predicted_labels[3]          # a token, and the one its position predicts
+
+Shapes: T tokens, S tokens of an encoder-decoder's source, V vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from clearformer.decoding import Text, evaluating, translate_texts
+from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.beam import BeamSearch
+from clearformer.decoding.inputs import ids_of, text_of
+from clearformer.decoding.samples import Run
+from clearformer.decoding.translations import translator
+from clearformer.errors import TokenizerError, UserError, count, did_you_mean, shown
+from clearformer.lens.embeddings import tokens_read
+from clearformer.model import Encoder, EncoderDecoder, Transformer
+from clearformer.text import Tokenizer
+
+Subject = Run | Transformer
+"""A run, or a model by itself, which is looked at with ids in place of texts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """One text, or an encoder-decoder's two, as a model reads it.
+
+    Attributes:
+        model: What reads it.
+        tokenizer: What made the tokens; None, where ids were given to a model by itself.
+        tokens: Of the text whose positions predict: an encoder-decoder's output, else the only text.
+        source: What an encoder-decoder reads; None in the other families.
+        predicted: For each position the id of the token that it predicts: the next one of a decoder and of an
+            encoder-decoder, the one that stands there of an encoder; None where the text does not tell it, or the model
+            predicts classes.
+        class_names: Of a model that predicts classes; their numbers, where the names are not known.
+    """
+
+    model: Transformer = field(repr=False)
+    tokenizer: Tokenizer | None = field(repr=False)
+    tokens: Int[Tensor, "1 T"]
+    source: Int[Tensor, "1 S"] | None
+    predicted: list[int | None]
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[Tensor, ...]:
+        """The arguments of `model(...)`."""
+        return (self.tokens,) if self.source is None else (self.source, self.tokens)
+
+    @property
+    def labels(self) -> list[str]:
+        """The tokens as a person can read them."""
+        return [self.label(token) for token in self.tokens[0].tolist()]
+
+    @property
+    def source_labels(self) -> list[str]:
+        """Those of the source; none, where there is none."""
+        return [] if self.source is None else [self.label(token) for token in self.source[0].tolist()]
+
+    @property
+    def predicted_labels(self) -> list[str]:
+        """The token that each position predicts, as a person can read it; empty where the text does not tell."""
+        return ["" if token is None else self.label(token) for token in self.predicted]
+
+    def __len__(self) -> int:
+        return self.tokens.shape[1]
+
+    def label(self, token: int) -> str:
+        """One token as a person can read it; its id, without a tokeniser."""
+        if self.tokenizer is None or token >= self.tokenizer.vocab_size:  # a vocabulary may be padded
+            return f"#{token}"
+        return self.tokenizer.token_label(token)
+
+    def position(self, position: int, of_source: bool = False) -> int:
+        """A position of the text (or of the source), counted from 0; negative ones count from the end.
+
+        Raises:
+            UserError: the text is not so long, or that is no whole number.
+        """
+        check_whole("position", position)
+        n = len(self.source_labels) if of_source else len(self)
+        if not -n <= position < n:
+            raise UserError(
+                f"position {position} is beyond the {'source' if of_source else 'text'} of {count(n, 'token')}: give "
+                f"0 to {n - 1}, or -1 for the last"
+            )
+        return position % n
+
+    def predicting(self, position: int) -> int:
+        """The position whose prediction is looked at, counted from 0; 0, where the model tells the class of a text.
+
+        Raises:
+            UserError: there is no such position, or it has no part in a class.
+        """
+        if not self.class_names:
+            return self.position(position)
+        if position != -1:
+            raise UserError("position: this model predicts a class of the whole text; leave the position out")
+        return 0
+
+    def output(self, name: str, given: str | int) -> int:
+        """The number of something that the model predicts: a token by its text or id, or a class by its name.
+
+        Raises:
+            UserError: there is no such token or class; `name` is the argument's, for the message.
+        """
+        return self._class(name, given) if self.class_names else self._token(name, given)
+
+    def output_label(self, number: int) -> str:
+        """A token or class that the model predicts, as a person can read it."""
+        return self.class_names[number] if self.class_names else self.label(number)
+
+    def _token(self, name: str, given: Any) -> int:
+        if isinstance(given, str):
+            return self._token_of_text(name, given)
+        check_whole(name, given)
+        n_tokens = self.model.embed.num_embeddings
+        if not 0 <= given < n_tokens:
+            raise UserError(f"{name}: the id {given} is outside the vocabulary of {n_tokens:,}")
+        return int(given)
+
+    def _token_of_text(self, name: str, given: str) -> int:
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            raise UserError(f"{name}: give a token's id: without a tokenizer {shown(given)} names none")
+        if (token := tokenizer.id_of(given)) is not None:
+            return token
+        labels = (tokenizer.token_label(token) for token in range(tokenizer.vocab_size))
+        if (token := next((i for i, label in enumerate(labels) if label == given), None)) is not None:
+            return token  # as the lens shows it: "\\n" for a newline
+        try:
+            parts = tokenizer.encode(given).tolist()
+        except TokenizerError as error:
+            raise UserError(f"{name}: {shown(given)} is no token: {error}") from None
+        if len(parts) == 1:
+            return parts[0]
+        cut = " | ".join(map(tokenizer.token_label, parts[:8])) + (" | ..." if len(parts) > 8 else "")
+        raise UserError(
+            f"{name}: {shown(given)} is no token of this tokenizer, which cuts it: {cut or 'nothing'}"
+        )
+
+    def _class(self, name: str, given: Any) -> int:
+        names = self.class_names
+        if isinstance(given, str):
+            if given not in names:
+                hint = did_you_mean(given, names) or f"; there are {', '.join(names[:12])}"
+                raise UserError(f"{name}: there is no class {shown(given)}{hint}")
+            return names.index(given)
+        check_whole(name, given)
+        if not 0 <= given < len(names):
+            raise UserError(f"{name}: the classes are numbered 0 to {len(names) - 1}; got {given}")
+        return int(given)
+
+
+def read(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    tokenizer: Tokenizer | None = None,
+    masked: Sequence[int] = (),
+) -> Inputs:
+    """A text as a run's model reads it.
+
+    A string is given the special tokens that the model saw in training: <bos> before a decoder's text, [CLS] and [SEP]
+    around an encoder's, <eos> behind a source, and <bos> before an output. Ids are read exactly as they are.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: A string, or ids as a list, an array or a tensor [T] or [1 T]; an encoder-decoder's source.
+        output: What an encoder-decoder writes, as far as it is looked at; where it is not given, its own greedy
+            translation.
+        tokenizer: That of a model by itself.
+        masked: Positions at which an encoder reads [MASK] in place of the token.
+
+    Raises:
+        TokenizerError: a text holds a character or an id that the tokeniser lacks.
+        UserError: there is no tokeniser for a string, a text is empty or longer than the model reads, an output is
+            given to a model that writes none or missing for one without a tokeniser, or a position that is masked is
+            not there.
+    """
+    model, tokenizer = _parts_of(subject, tokenizer)
+    if not isinstance(model, EncoderDecoder):
+        if output is not None:
+            raise UserError(
+                f"output: only an encoder-decoder writes a second text, and this is a {model.config.family}"
+            )
+        ids = _checked(model, _ids(model, tokenizer, text))
+        return _masked(_with_one_text(subject, model, tokenizer, ids), masked)
+    if len(masked):
+        raise UserError("masked: only an encoder reads [MASK]; leave it out")
+    source = _checked(model, _ids(model, tokenizer, text))
+    ids, following = _output(model, tokenizer, source, output)
+    ids = _checked(model, ids)
+    return Inputs(model, tokenizer, _row(model, ids), _row(model, source), [*ids[1:], following])
+
+
+@contextmanager
+def quiet(model: Transformer, grad: bool = False) -> Iterator[None]:
+    """The model in evaluation mode, and without gradients unless they are asked for; afterwards as it was."""
+    with evaluating(model), torch.set_grad_enabled(grad):
+        yield
+
+
+def _parts_of(subject: Any, tokenizer: Tokenizer | None) -> tuple[Transformer, Tokenizer | None]:
+    if isinstance(subject, Transformer):
+        return subject, tokenizer
+    check_run(subject)
+    return subject.model, tokenizer or subject.tokenizer
+
+
+def _ids(model: Transformer, tokenizer: Tokenizer | None, text: Text) -> list[int]:
+    plain = _plain(text)
+    if not isinstance(plain, str):
+        return plain
+    if tokenizer is None:
+        raise UserError(
+            "a model by itself reads ids: give those, or a run (cf.Run(model, tokenizer)) for a text"
+        )
+    return tokens_read(model, tokenizer, plain)
+
+
+def _plain(text: Text) -> str | list[int]:
+    """A text as a string or a list of ids; a batch of one row is that row."""
+    shape = getattr(text, "shape", ())
+    if len(shape) == 2:
+        if shape[0] != 1:
+            raise UserError(f"a lens looks at one text at a time; got ids of {shape[0]} rows")
+        text = text[0]  # type: ignore[index, assignment]
+    return text_of(text)
+
+
+def _output(
+    model: EncoderDecoder, tokenizer: Tokenizer | None, source: list[int], output: Text | None
+) -> tuple[list[int], int | None]:
+    """The ids that the decoder reads, and the one that its last position predicts, where it is known."""
+    plain = None if output is None else _plain(output)
+    if isinstance(plain, list):
+        return plain, None
+    if tokenizer is None:
+        raise UserError("output: a model by itself needs the ids of what an encoder-decoder writes")
+    _, bos, eos = translator(model, tokenizer)
+    if plain is not None:
+        return [bos, *ids_of(tokenizer, plain)], eos
+    [[best]] = translate_texts(model, tokenizer, [source], BeamSearch(beams=1))
+    written = [bos, *best.tokens]
+    return written[:-1] or [bos], written[-1]
+
+
+def _checked(model: Transformer, ids: list[int]) -> list[int]:
+    """The ids, if the model can read them."""
+    if not ids:
+        raise UserError("the text is empty: there are no tokens to look at")
+    n_tokens = model.embed.num_embeddings
+    for token in ids:
+        if not 0 <= token < n_tokens:
+            raise UserError(f"the id {token} is outside the model's vocabulary of {n_tokens:,}")
+    model.check_length(len(ids), None)
+    return ids
+
+
+def _with_one_text(subject: Any, model: Transformer, tokenizer: Tokenizer | None, ids: list[int]) -> Inputs:
+    n_classes = model.config.n_classes
+    if n_classes is not None:
+        predicted: list[int | None] = [None] * len(ids)
+    else:
+        predicted = list(ids) if isinstance(model, Encoder) else [*ids[1:], None]
+    names = () if n_classes is None else _class_names(subject, n_classes)
+    return Inputs(model, tokenizer, _row(model, ids), None, predicted, names)
+
+
+def _class_names(subject: Any, n_classes: int) -> tuple[str, ...]:
+    data = getattr(getattr(subject, "config", None), "data", None)
+    names = getattr(data, "labels", None)
+    return tuple(names) if names and len(names) == n_classes else tuple(map(str, range(n_classes)))
+
+
+def _masked(inputs: Inputs, masked: Sequence[int]) -> Inputs:
+    """The same text with some of its tokens hidden from an encoder."""
+    if not len(masked):
+        return inputs
+    mask_id = None if inputs.tokenizer is None else inputs.tokenizer.mask_id
+    if not isinstance(inputs.model, Encoder) or mask_id is None:
+        raise UserError("masked: only an encoder whose tokenizer has [MASK] reads one; leave it out")
+    tokens = inputs.tokens.clone()
+    tokens[0, [inputs.position(each) for each in masked]] = mask_id
+    return Inputs(inputs.model, inputs.tokenizer, tokens, None, inputs.predicted, inputs.class_names)
+
+
+def _row(model: Transformer, ids: list[int]) -> Int[Tensor, "1 T"]:
+    return torch.tensor([ids], device=model.embed.weight.device)

@@ -1,0 +1,107 @@
+"""A model of which everything that is not linear is held as it was with one text."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from clearformer.errors import UserError
+from clearformer.lens.activations import kept
+from clearformer.lens.inputs import Inputs
+from clearformer.lens.ledgers.readout import final_vectors
+from clearformer.lens.ledgers.stream import check_norm
+from clearformer.model import Transformer
+from clearformer.model.activations import ActivationCache
+from clearformer.model.attention import Attention, LastModule
+from clearformer.model.block import Block
+from clearformer.model.feedforward import FeedForward, GatedFeedForward
+from clearformer.model.hooks import Hook, HookFn
+from clearformer.model.norms import LayerNormModule, RMSNormModule
+
+LAST_PARTS = ("embed", "hook_scale", "hook_pattern", "hook_pre", "hook_post", "hook_resid_post")
+"""Of the names of the hook points that it needs."""
+
+
+class HeldStill:
+    """The linear function of the embeddings that a model is beside one text.
+
+    Attributes:
+        cache: The activations of the text.
+        embeddings: Those that the function is given: the tokens' vectors and their positions', by their hook points.
+
+    Raises:
+        UserError: the model has a part of which it is not known how to hold it still.
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.inputs, self.model = inputs, inputs.model
+        check_known_parts(self.model)
+        with torch.no_grad():
+            self.cache = kept(inputs, lambda name: name.endswith(LAST_PARTS))
+        self.embeddings = {name: vectors for name, vectors in self.cache.items() if name.endswith("embed")}
+        self._hooks = dict(held_hooks(self.model, self.cache))
+
+    def final(self, embeddings: Mapping[str, Tensor]) -> Float[Tensor, "T D"]:
+        """The final vectors of other embeddings."""
+        given = {name: _instead(vectors) for name, vectors in embeddings.items()}
+        with self.model.hooked(self._hooks | given):
+            seen = kept(self.inputs, lambda name: name.endswith("hook_resid_post"))
+            return final_vectors(self.model, seen)
+
+
+def check_known_parts(model: Transformer) -> None:
+    """Raise UserError where a model has a part of a kind of one's own."""
+    for path, module in model.named_modules():
+        if not isinstance(module, Block):
+            continue
+        for name in ("ln1", "ln_cross", "ln2"):
+            if (norm := getattr(module, name)) is not None:
+                check_norm(norm, f"{path}.{name}")
+        known = (Attention, LastModule), (FeedForward, GatedFeedForward, type(None))
+        for name, types in zip(("attn", "mlp"), known, strict=True):
+            if not isinstance(part := getattr(module, name), types):
+                raise UserError(f"{path}.{name}: it is not known how a {type(part).__name__} is held still")
+
+
+def held_hooks(model: Transformer, cache: ActivationCache) -> dict[str, HookFn]:
+    """The hook functions that hold norm scales, patterns and activations as they are in a cache."""
+    hooks: dict[str, HookFn] = {}
+    for path, module in model.named_modules():
+        match module:
+            case LayerNormModule() | RMSNormModule():
+                hooks |= _replaced(f"{path}.hook_scale", cache)
+            case Attention():
+                hooks |= _replaced(f"{path}.hook_pattern", cache)
+            case FeedForward():
+                before, after = cache[f"{path}.hook_pre"], cache[f"{path}.hook_post"]
+                hooks |= _scaled(f"{path}.hook_pre", path, torch.where(before == 0, 0, after / before))
+            case GatedFeedForward():
+                gate = module.activation(cache[f"{path}.hook_pre"])
+                hooks |= _scaled(f"{path}.hook_pre_linear", path, gate)
+            case nn.Module():
+                pass
+    return hooks
+
+
+def _replaced(name: str, cache: ActivationCache) -> dict[str, HookFn]:
+    """A hook that puts in what was there; none at a point that the text did not come by."""
+    return {name: _instead(cache[name])} if name in cache else {}
+
+
+def _instead(value: Tensor) -> HookFn:
+    return lambda _activation, _hook: value
+
+
+def _scaled(before: str, path: str, factor: Tensor) -> dict[str, HookFn]:
+    """Hooks that make what is behind an activation a fixed multiple of what is before it."""
+    seen: list[Tensor] = []
+
+    def remember(activation: Tensor, _hook: Hook) -> None:
+        seen[:] = [activation]
+
+    def multiply(_activation: Tensor, _hook: Hook) -> Any:
+        return seen.pop() * factor
+
+    return {before: remember, f"{path}.hook_post": multiply}

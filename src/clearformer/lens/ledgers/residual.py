@@ -1,0 +1,185 @@
+"""The residual ledger: a logit as the sum of what every part of the model wrote for it (direct logit attribution).
+
+    found = lens.ledger(run, "First Citizen:", target="\\n")
+    found.parts[0]                     blocks.3.hook_mlp_out wrote +2.31 of the logit
+    found.logit - found.sum            found.error
+
+Norm scales are held as they were; a part is pushed through every norm behind it. It is exact as a sum and says nothing
+of what a part would write, were another one changed: for causes see the interventions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clearformer.decoding import Text
+from clearformer.lens.activations import kept
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.ledgers.readout import Readout, readout
+from clearformer.lens.ledgers.stream import Decomposition, Writer, is_needed, own_prefix
+from clearformer.lens.showing import Shown, Table, bars, number, quoted
+from clearformer.text import Tokenizer
+
+MOST_BARS = 32
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a sum.
+
+    Attributes:
+        name: Its hook point; of a bias, which has none, the parameter.
+        layer: The block that it is in, if any.
+        head: Which of an attention's heads it is, if any.
+        value: Its share.
+    """
+
+    name: str
+    layer: int | None
+    head: int | None
+    value: float
+
+    @classmethod
+    def of(cls, writer: Writer, value: float) -> "Part":
+        return cls(writer.name, writer.layer, writer.head, value)
+
+    @property
+    def label(self) -> str:
+        """Its name, and the head's number."""
+        return self.name if self.head is None else f"{self.name}[{self.head}]"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Ledger(Shown):
+    """A logit, or the difference of two, as the sum of its parts.
+
+    Attributes:
+        token: The token at the position.
+        position: Counted from 0.
+        target: The token (or class) whose logit it is.
+        foil: The one whose logit is taken away, if any.
+        logit: The model's own, before a soft cap.
+        sum: That of the parts.
+        error: How far the two are apart.
+        parts: In the order in which the model computes them.
+        soft_cap: What no logit can be larger than: cap * tanh(logit / cap) is the last step; None: there is none.
+        capped: After that step; None, where there is none.
+        tokens: The text's, for the picture.
+    """
+
+    token: str
+    position: int
+    target: str
+    foil: str | None
+    logit: float
+    sum: float
+    error: float
+    parts: list[Part]
+    soft_cap: float | None = None
+    capped: float | None = None
+    tokens: list[str] = field(default_factory=list, repr=False)
+
+    @property
+    def largest(self) -> list[Part]:
+        """The parts by their size."""
+        return sorted(self.parts, key=lambda part: -abs(part.value))
+
+    def caption(self) -> str:
+        return f"{what_is_split(self.target, self.foil)} at {quoted(self.token)} (position {self.position})"
+
+    def table(self) -> Table:
+        rows = [[part.name, place(part.layer), place(part.head), number(part.value)] for part in self.largest]
+        return Table(["part", "layer", "head", "value"], rows)
+
+    def notes(self) -> list[str]:
+        lines = [f"sum {self.sum:+.6f}, the model's logit {self.logit:+.6f}, error {self.error:.1e}"]
+        if self.capped is not None:
+            lines.append(f"last step, the soft cap of {self.soft_cap:g}: {self.capped:+.6f}")
+        return lines
+
+    def inches(self) -> tuple[float, float]:
+        return 7.5, 1.4 + 0.21 * len(self._bars()[0])
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        names, values = self._bars()
+        bars(axes, names, values)
+        axes.set_xlabel("share of the logit")
+        axes.set_title(f"{self.caption()}\nlogit {self.logit:+.3f}", fontsize=10)
+
+    def _bars(self) -> tuple[list[str], list[float]]:
+        """The largest parts and, together, the rest."""
+        shown = self.largest[:MOST_BARS]
+        rest = self.largest[MOST_BARS:]
+        names, values = [part.label for part in shown], [part.value for part in shown]
+        if rest:
+            names.append(f"{len(rest)} others")
+            values.append(sum(part.value for part in rest))
+        return names, values
+
+
+def ledger(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    position: int = -1,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    tokenizer: Tokenizer | None = None,
+    masked: Sequence[int] = (),
+) -> Ledger:
+    """A logit of one position, part by part: embedding, position, heads, feed-forward networks and biases.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        output: What an encoder-decoder writes.
+        position: Where the logit stands; negative ones count from the end.
+        target: The token, by its text or id, or the class; the one with the largest logit, where not given.
+        foil: Another, whose logit is taken away: why this one and not that?
+        tokenizer: That of a model by itself.
+        masked: Positions at which an encoder reads [MASK].
+
+    Raises:
+        UserError: there is no such position, token or class, or the model has a norm that cannot be held constant.
+    """
+    inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
+    at = inputs.predicting(position)
+    with quiet(inputs.model):
+        cache = kept(inputs, is_needed)
+        way = readout(inputs, cache, at, target, foil)
+        stream = Decomposition(inputs.model, cache).final(own_prefix(inputs.model), way.rows)
+        values = way.of(stream.vectors).tolist()
+    parts = [Part.of(writer, value) for writer, value in zip(stream.writers, values, strict=True)]
+    parts += [Part.of(writer, value) for writer, value in way.constants]
+    return of_parts(inputs, at, way, parts)
+
+
+def of_parts(inputs: Inputs, position: int, way: Readout, parts: list[Part]) -> Ledger:
+    """The ledger of some parts, beside the model's own logit."""
+    total = sum(part.value for part in parts)
+    return Ledger(
+        token=inputs.labels[position],
+        position=position,
+        target=inputs.output_label(way.target),
+        foil=None if way.foil is None else inputs.output_label(way.foil),
+        logit=way.logit,
+        sum=total,
+        error=abs(total - way.logit),
+        parts=parts,
+        soft_cap=None if way.capped is None else inputs.model.config.logit_soft_cap,
+        capped=way.capped,
+        tokens=inputs.labels,
+    )
+
+
+def what_is_split(target: str, foil: str | None) -> str:
+    """The logit that is taken apart, in words."""
+    wanted = f"the logit of {quoted(target)}"
+    return wanted if foil is None else f"{wanted} less that of {quoted(foil)}"
+
+
+def place(number: int | None) -> str:
+    """A layer or head for a table."""
+    return "" if number is None else str(number)

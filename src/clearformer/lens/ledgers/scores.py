@@ -1,0 +1,367 @@
+"""The score ledger: one attention score as a sum over who wrote the query's vector and who wrote the key's.
+
+    found = lens.score(run, text, layer=1, head=0, key=3)
+    found.pairs[0]          which writer's part of the query meets which writer's part of the key, and how much it adds
+
+    score = scale * sum over i, j of R(W_Q n(x_i)) . R(W_K n(x_j)) + bias
+
+x_i are the parts of the residual stream at the query's position and x_j those at the key's; n is the norm and, where
+there is one, that of queries and keys, each with its scale held as it was; R turns both by their positions (RoPE).
+ALiBi's and relative positions' numbers are a term of their own.
+
+Shapes: N parts of the query's vector, M of the key's, D d_model, Dh head size.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from clearformer.decoding import Text
+from clearformer.errors import UserError, count
+from clearformer.lens.activations import kept
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.ledgers.residual import Part
+from clearformer.lens.ledgers.stream import (
+    Decomposition,
+    Stream,
+    Writer,
+    check_norm,
+    frozen_norm,
+    is_needed,
+    own_prefix,
+)
+from clearformer.lens.showing import Shown, Table, heat_map, number, quoted
+from clearformer.model.activations import ActivationCache
+from clearformer.model.attention import (
+    Attention,
+    DotModule,
+    MultiHeadModule,
+    ProjectedHeads,
+    SharedModule,
+)
+from clearformer.model.block import Block
+from clearformer.text import Tokenizer
+
+SubLayer = Literal["attn", "cross_attn"]
+MOST_WRITERS = 16  # of each side of the picture
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One term of a score: a part of the query's vector with a part of the key's.
+
+    Attributes:
+        query: Who wrote the one.
+        key: Who wrote the other.
+        value: What they add to the score.
+    """
+
+    query: Part
+    key: Part
+    value: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Score(Shown):
+    """One score q.k as the sum of its parts.
+
+    Attributes:
+        layer: Counted from 0.
+        head: Counted from 0.
+        attention: `attn`, or `cross_attn`, whose keys are those of an encoder-decoder's source.
+        query: The token that reads.
+        query_position: Its place.
+        key: The token that is read.
+        key_position: Its place.
+        weight: The attention weight that the softmax makes of the score.
+        score: The model's own, as it enters the softmax.
+        sum: Of the pairs and the bias.
+        error: How far the two are apart.
+        bias: What positions add to it (ALiBi, relative), else 0.
+        queries: The writers of the query's vector, each with all that it adds to the score.
+        keys: Those of the key's.
+        values: What each pair adds, [N M].
+    """
+
+    layer: int
+    head: int
+    attention: SubLayer
+    query: str
+    query_position: int
+    key: str
+    key_position: int
+    weight: float
+    score: float
+    sum: float
+    error: float
+    bias: float
+    queries: list[Part]
+    keys: list[Part]
+    values: Float[Tensor, "N M"] = field(repr=False)
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """All terms, by their size."""
+        rows = self.values.tolist()
+        pairs = [
+            Pair(query, key, value)
+            for query, row in zip(self.queries, rows, strict=True)
+            for key, value in zip(self.keys, row, strict=True)
+        ]
+        return sorted(pairs, key=lambda pair: -abs(pair.value))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All values; `values` row by row, a row for each of `queries`."""
+        return super().to_dict() | {"values": self.values.tolist()}
+
+    def caption(self) -> str:
+        return (
+            f"layer {self.layer}, head {self.head}: the score of {quoted(self.query)} (position "
+            f"{self.query_position}) reading {quoted(self.key)} (position {self.key_position}), weight "
+            f"{self.weight:.3f}"
+        )
+
+    def table(self) -> Table:
+        rows = [
+            [without_stack(pair.query.label), without_stack(pair.key.label), number(pair.value)]
+            for pair in self.pairs
+        ]
+        return Table(["written to the query", "written to the key", "value"], rows, n_left=2)
+
+    def notes(self) -> list[str]:
+        of_order = [f"bias of positions {self.bias:+.6f}"] if self.bias else []
+        return [
+            *of_order,
+            f"sum {self.sum:+.6f}, the model's score {self.score:+.6f}, error {self.error:.1e}",
+        ]
+
+    def inches(self) -> tuple[float, float]:
+        return 4.8 + 0.24 * min(len(self.keys), MOST_WRITERS), 3.4 + 0.22 * min(
+            len(self.queries), MOST_WRITERS
+        )
+
+    def draw(self, figure: Any) -> None:
+        rows, columns = _largest(self.values.abs().sum(1)), _largest(self.values.abs().sum(0))
+        axes = figure.subplots()
+        image = heat_map(
+            axes,
+            self.values[rows][:, columns],
+            [self.queries[i].label for i in rows],
+            [self.keys[i].label for i in columns],
+            signed=True,
+        )
+        axes.set_ylabel("written to the query's vector")
+        axes.set_xlabel("written to the key's vector")
+        first, _, rest = self.caption().partition(": ")
+        axes.set_title(f"{first}\n{rest}\nscore {self.score:+.3f}", fontsize=9)
+        figure.colorbar(image, ax=axes, shrink=0.8).outline.set_visible(False)
+
+
+def score(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    layer: int,
+    head: int = 0,
+    position: int = -1,
+    key: int,
+    attention: SubLayer = "attn",
+    tokenizer: Tokenizer | None = None,
+    masked: Sequence[int] = (),
+) -> Score:
+    """One score, pair by pair of what was written: why does this head look there?
+
+    Args:
+        subject: A run, or a model by itself.
+        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        output: What an encoder-decoder writes.
+        layer: The block; negative ones count from the last. Of an encoder-decoder, the decoder's.
+        head: Which of its heads.
+        position: The one that reads.
+        key: The one that is read; of cross-attention one of the source's.
+        attention: `cross_attn` for that of an encoder-decoder to its source.
+        tokenizer: That of a model by itself.
+        masked: Positions at which an encoder reads [MASK].
+
+    Raises:
+        UserError: there is no such layer, head or position, the query may not read the key, or the kind of attention
+            has no score q.k.
+    """
+    inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
+    prefix = own_prefix(inputs.model)
+    block, layer = block_of(inputs, prefix, layer)
+    module = attention_of(block, attention, layer)
+    head = check_head(inputs, head)
+    cross = attention == "cross_attn"
+    at, read_at = inputs.position(position), inputs.position(key, of_source=cross)
+    path = f"{prefix}blocks.{layer}.{attention}"
+    check_may_read(inputs, module, cross, at, read_at)
+    with quiet(inputs.model):
+        looked = (f"{path}.hook_attn_scores", f"{path}.hook_pattern")
+        cache = kept(inputs, lambda name: is_needed(name) or name in looked)
+        parts = Decomposition(inputs.model, cache)
+        of_query = parts.read_by(prefix, layer, attention, [at])
+        of_key = (
+            parts.final("encoder_", [read_at])
+            if cross
+            else parts.read_by(prefix, layer, attention, [read_at])
+        )
+        queries, keys = (
+            projected(module, "q", of_query, head, path, at, cache),
+            projected(module, "k", of_key, head, path, read_at, cache),
+        )
+        bias = 0.0
+        if not cross:
+            queries, keys = turned(inputs, prefix, queries, at), turned(inputs, prefix, keys, read_at)
+            bias = bias_of_positions(inputs, prefix, head, at, read_at)
+        values = queries.vectors[:, 0] @ keys.vectors[:, 0].T * module.scale  # [N M]
+        own, weight = (float(cache[name][0, head, at, read_at]) for name in looked)
+    total = float(values.sum()) + bias
+    return Score(
+        layer=layer,
+        head=head,
+        attention=attention,
+        query=inputs.labels[at],
+        query_position=at,
+        key=(inputs.source_labels if cross else inputs.labels)[read_at],
+        key_position=read_at,
+        weight=weight,
+        score=own,
+        sum=total,
+        error=abs(total - own),
+        bias=bias,
+        queries=[Part.of(*each) for each in zip(queries.writers, values.sum(1).tolist(), strict=True)],
+        keys=[Part.of(*each) for each in zip(keys.writers, values.sum(0).tolist(), strict=True)],
+        values=values.cpu(),
+    )
+
+
+# --- from what a block reads to queries and keys ----------------------------------------------------------
+
+
+def projected(
+    module: Attention,
+    side: Literal["q", "k"],
+    stream: Stream,
+    head: int,
+    path: str,
+    row: int,
+    cache: ActivationCache,
+) -> Stream:
+    """The query or the key of a head, by who wrote the vector that it is made of; biases are parts of their own."""
+    if not isinstance(module, ProjectedHeads):
+        return Stream(stream.writers, module.queries(stream.vectors)[:, :, 0])  # one head, and no biases
+    matrix = module.W_Q if side == "q" else module.W_K
+    norm = module.q_norm if side == "q" else module.k_norm
+    if side == "k":
+        head //= module.n_heads // module.n_kv_heads
+    weight = matrix.weight.unflatten(0, (module.n_heads if side == "q" else module.n_kv_heads, -1))[
+        head
+    ]  # [Dh D]
+    made = Stream(stream.writers, stream.vectors @ weight.T)
+    if matrix.bias is not None:
+        bias = matrix.bias.unflatten(0, (-1, len(weight)))[head]
+        made = made.plus_constant(Writer(f"{path}.W_{side.upper()}.bias", layer_in(path), head), bias)
+    check_norm(norm, f"{path}.{side}_norm")
+    if isinstance(norm, nn.Identity):
+        return made
+    scale = cache[f"{path}.{side}_norm.hook_scale"][0, row, head]
+    return frozen_norm(norm, made, scale[None], f"{path}.{side}_norm")
+
+
+def turned(inputs: Inputs, prefix: str, stream: Stream, row: int) -> Stream:
+    """Every part turned by a position, where positions turn queries and keys."""
+    position = torch.tensor([row], device=stream.vectors.device)
+    rotate = inputs.model.stack(prefix).position.rotate
+    return Stream(stream.writers, rotate(stream.vectors[:, :, None], position)[:, :, 0])
+
+
+def bias_of_positions(inputs: Inputs, prefix: str, head: int, query: int, key: int) -> float:
+    """The number that positions add to a score."""
+    device = inputs.tokens.device
+    q_pos, k_pos = torch.tensor([query], device=device), torch.tensor([key], device=device)
+    bias = inputs.model.stack(prefix).position.bias(q_pos, k_pos)
+    return 0.0 if bias is None else float(bias.reshape(-1)[head])
+
+
+def layer_in(path: str) -> int:
+    """The number of the block that a path leads into."""
+    return int(path.split(".")[1])
+
+
+# --- what there is ----------------------------------------------------------------------------------------
+
+
+def block_of(inputs: Inputs, prefix: str, layer: int) -> tuple[Block, int]:
+    """A block, and its number counted from 0.
+
+    Raises:
+        UserError: there is none of that number.
+    """
+    blocks = inputs.model.stack(prefix).blocks
+    n = len(blocks)
+    if not isinstance(layer, int) or isinstance(layer, bool) or not -n <= layer < n:
+        raise UserError(
+            f"layer {layer}: the model has {count(n, 'layer')}: give 0 to {n - 1}, or -1 for the last"
+        )
+    block = blocks[layer]
+    assert isinstance(block, Block)
+    return block, layer % n
+
+
+def attention_of(block: Block, attention: str, layer: int) -> Attention:
+    """The attention whose scores are products q.k.
+
+    Raises:
+        UserError: the block has none such, or its kind has no such scores.
+    """
+    if attention not in ("attn", "cross_attn"):
+        raise UserError(f"attention: attn or cross_attn; got {attention!r}")
+    module = getattr(block, attention)
+    if module is None:
+        raise UserError("attention=cross_attn: only an encoder-decoder reads another text; leave it out")
+    if not isinstance(module, DotModule | SharedModule | MultiHeadModule):
+        kind = type(module).__name__.removesuffix("Module").lower()
+        raise UserError(
+            f"layer {layer} has {kind} attention, which has no score q.k: only dot, shared and multihead attention do"
+        )
+    return module
+
+
+def check_head(inputs: Inputs, head: int) -> int:
+    """The number of a head counted from 0.
+
+    Raises:
+        UserError: there is none of that number.
+    """
+    n, _ = inputs.model.config.attention.heads(inputs.model.config.d_model)
+    if not isinstance(head, int) or isinstance(head, bool) or not -n <= head < n:
+        raise UserError(f"head {head}: a layer has {count(n, 'head')}: give 0 to {n - 1}, or -1 for the last")
+    return head % n
+
+
+def check_may_read(inputs: Inputs, module: Attention, cross: bool, query: int, key: int) -> None:
+    """Raise UserError where the mask lets a query read no such key."""
+    if cross:
+        return
+    causal = inputs.model.config.family != "encoder"
+    distance = query - key
+    window = module.window
+    if (causal and distance < 0) or (window is not None and abs(distance) >= window):
+        why = "comes later" if causal and distance < 0 else f"is outside its window of {window}"
+        raise UserError(f"key {key}: the query at position {query} may not read it, because it {why}")
+
+
+def without_stack(name: str) -> str:
+    """A hook point's name without its stack, which the column tells."""
+    return name.replace("encoder_", "").replace("decoder_", "")
+
+
+def _largest(sizes: Tensor) -> list[int]:
+    """The places of the largest numbers, in their order."""
+    return sorted(sizes.topk(min(MOST_WRITERS, len(sizes))).indices.tolist())

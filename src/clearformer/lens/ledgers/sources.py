@@ -1,0 +1,187 @@
+"""The source ledger: a logit as the sum of what each token of the text gave to it, with everything else held still.
+
+Attention patterns, norm scales and activations are held as they were in this call; the model is then linear in its
+embeddings, and a token's share is that of its embedding along every path through values and residuals. An activation
+f(x) is held by its ratio f(x) / x, in a gated network by its gate. That is a convention and no cause: patterns and
+activations would change as well, were a token another one.
+
+    logit = sum over tokens of J_s x_s + c        J the model held still, c what it gives of biases alone
+
+Shapes: T positions, D d_model.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.ledgers.held import HeldStill
+from clearformer.lens.ledgers.readout import readout
+from clearformer.lens.ledgers.residual import what_is_split
+from clearformer.lens.showing import Shown, Table, bars, number, quoted, visible
+from clearformer.text import Tokenizer
+
+CONVENTION = (
+    "a convention, not a cause: patterns, norm scales and activations are held as they were (f(x)/x; gates)"
+)
+MOST_BARS = 48
+
+
+@dataclass(frozen=True)
+class Source:
+    """The share of one token.
+
+    Attributes:
+        token: As a person can read it.
+        position: Its place in its text.
+        text: `text`, or of an encoder-decoder `source` and `output`.
+        embedding: The share of its embedding.
+        order: That of its position's vector, where positions are added to the embeddings.
+        value: The two together.
+    """
+
+    token: str
+    position: int
+    text: str
+    embedding: float
+    order: float
+    value: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sources(Shown):
+    """A logit, or the difference of two, as the sum of what each token gave.
+
+    Attributes:
+        token: The token at the position.
+        position: Counted from 0.
+        target: The token (or class) whose logit it is.
+        foil: The one whose logit is taken away, if any.
+        logit: The model's own, before a soft cap.
+        sum: Of the tokens' shares and the biases'.
+        error: How far the two are apart.
+        parts: A share for each token of the text (or the texts).
+        biases: The share of all biases, which no token brings.
+        convention: How the model was made linear.
+    """
+
+    token: str
+    position: int
+    target: str
+    foil: str | None
+    logit: float
+    sum: float
+    error: float
+    parts: list[Source]
+    biases: float
+    convention: str = CONVENTION
+
+    def caption(self) -> str:
+        return f"{what_is_split(self.target, self.foil)} at {quoted(self.token)} (position {self.position})"
+
+    def table(self) -> Table:
+        rows = [
+            [part.text, str(part.position), visible(part.token), *map(number, _shares(part))]
+            for part in self.parts
+        ]
+        rows.append(["biases", "", "", "", "", number(self.biases)])
+        return Table(["text", "position", "token", "embedding", "order", "value"], rows, n_left=3)
+
+    def notes(self) -> list[str]:
+        return [
+            f"sum {self.sum:+.6f}, the model's logit {self.logit:+.6f}, error {self.error:.1e}",
+            self.convention,
+        ]
+
+    def inches(self) -> tuple[float, float]:
+        return 6.5, 1.6 + 0.21 * min(len(self.parts) + 1, MOST_BARS)
+
+    def draw(self, figure: Any) -> None:
+        shown = sorted(self.parts, key=lambda part: -abs(part.value))[: MOST_BARS - 1]
+        shown.sort(key=lambda part: (part.text != "source", part.position))
+        axes = figure.subplots()
+        names = [*map(_place, shown), "biases"]
+        bars(axes, names, [*(part.value for part in shown), self.biases])
+        axes.set_xlabel("share of the logit (patterns, norms and activations held)")
+        axes.set_title(f"{self.caption()}\nlogit {self.logit:+.3f}", fontsize=10)
+
+
+def sources(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    position: int = -1,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    tokenizer: Tokenizer | None = None,
+    masked: Sequence[int] = (),
+) -> Sources:
+    """A logit of one position, token by token of the text; the arguments are those of `ledger`.
+
+    Raises:
+        UserError: there is no such position, token or class, or the model has a part that cannot be held still.
+    """
+    inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
+    at, model = inputs.predicting(position), inputs.model
+    with quiet(model, grad=True):
+        held = HeldStill(inputs)
+        with torch.no_grad():
+            way = readout(inputs, held.cache, at, target, foil)
+        vectors = {name: vectors.clone().requires_grad_() for name, vectors in held.embeddings.items()}
+
+        def logit(of: dict[str, Tensor]) -> Tensor:
+            return (held.final(of)[way.rows] @ way.direction).mean() + way.constant
+
+        slopes = torch.autograd.grad(logit(vectors), list(vectors.values()), allow_unused=True)
+        with torch.no_grad():
+            shares = {name: _along(vectors[name], slope) for name, slope in zip(vectors, slopes, strict=True)}
+            biases = float(logit({name: torch.zeros_like(vector) for name, vector in vectors.items()}))
+    parts = list(_parts(inputs, shares))
+    total = sum(part.value for part in parts) + biases
+    return Sources(
+        token=inputs.labels[at],
+        position=at,
+        target=inputs.output_label(way.target),
+        foil=None if way.foil is None else inputs.output_label(way.foil),
+        logit=way.logit,
+        sum=total,
+        error=abs(total - way.logit),
+        parts=parts,
+        biases=biases,
+    )
+
+
+def _along(vectors: Float[Tensor, "1 T D"], slope: Tensor | None) -> list[float]:
+    """The share of each token's vector; of one that no path leads from, none."""
+    if slope is None:
+        return [0.0] * vectors.shape[1]
+    return (vectors * slope)[0].sum(-1).tolist()
+
+
+def _parts(inputs: Inputs, shares: dict[str, list[float]]) -> Iterator[Source]:
+    """The shares by token, text after text."""
+    if inputs.source is None:
+        texts = [("", "text", inputs.labels)]
+    else:
+        texts = [("encoder_", "source", inputs.source_labels), ("decoder_", "output", inputs.labels)]
+    for prefix, name, labels in texts:
+        embedded = shares[f"hook_{prefix}embed"]
+        order = shares.get(f"hook_{prefix}pos_embed", [0.0] * len(labels))
+        for position, (label, own, of_place) in enumerate(zip(labels, embedded, order, strict=True)):
+            yield Source(label, position, name, own, of_place, own + of_place)
+
+
+def _place(part: Source) -> str:
+    """A token and where it stands; of two texts, in which."""
+    text = "" if part.text == "text" else f"{part.text}: "
+    return f"{text}{visible(part.token)}  {part.position}"
+
+
+def _shares(part: Source) -> tuple[float, float, float]:
+    return part.embedding, part.order, part.value

@@ -1,0 +1,112 @@
+"""Alignment: which words of the source each word of the output was made from (Bahdanau et al. 2015; lecture 003).
+
+    lens.alignment(run, "le 3 mai").figure("alignment.png")
+
+A decoder's position reads the source to predict the token after it. A row is therefore called after the token that its
+position predicts, not after the one that stands there: by the latter every word would seem to look one word too far.
+
+Shapes: T positions of the output, S of the source.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from clearformer.decoding import Text
+from clearformer.errors import UserError
+from clearformer.lens.activations import kept
+from clearformer.lens.inputs import Subject, quiet, read
+from clearformer.lens.patterns.attention import checked_number, read_most
+from clearformer.lens.showing import Shown, Table, heat_map, visible
+from clearformer.model import EncoderDecoder
+from clearformer.text import Tokenizer
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Alignment(Shown):
+    """The weights by which each token of an output reads the source.
+
+    Attributes:
+        source: The tokens that are read.
+        predicted: For each row, the token that its position predicts.
+        tokens: The token that stands there.
+        weights: A row for each of `predicted`, a column for each of `source`; rows sum to 1.
+        layer: Whose cross-attention it is.
+        head: Which head's; None: the mean of all.
+    """
+
+    source: list[str]
+    predicted: list[str]
+    tokens: list[str]
+    weights: Float[np.ndarray, "T S"]
+    layer: int
+    head: int | None
+
+    def caption(self) -> str:
+        head = "mean of all heads" if self.head is None else f"head {self.head}"
+        return f"cross-attention of layer {self.layer}, {head}: each token that is predicted, and the source it reads"
+
+    def table(self) -> Table:
+        rows = [
+            [visible(label), read_most(row, self.source)]
+            for label, row in zip(self.predicted, self.weights, strict=True)
+        ]
+        return Table(["predicted", "reads most"], rows, n_left=2)
+
+    def inches(self) -> tuple[float, float]:
+        return 2.6 + 0.24 * len(self.source), 1.9 + 0.24 * len(self.predicted)
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        image = heat_map(axes, self.weights, self.predicted, self.source, limits=(0, 1))
+        axes.set_ylabel("predicted token")
+        axes.set_xlabel("source")
+        head = "mean of heads" if self.head is None else f"head {self.head}"
+        axes.set_title(f"cross-attention, layer {self.layer}, {head}", fontsize=10)
+        figure.colorbar(image, ax=axes, shrink=0.8, label="weight").outline.set_visible(False)
+
+
+def alignment(
+    subject: Subject,
+    source: Text,
+    output: Text | None = None,
+    *,
+    layer: int = -1,
+    head: int | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> Alignment:
+    """The cross-attention of an encoder-decoder, with rows called after the token that each position predicts.
+
+    Args:
+        subject: A run, or a model by itself.
+        source: What is read.
+        output: What is written; the model's own greedy translation, where not given.
+        layer: Of the decoder; negative ones count from the last.
+        head: One head; the mean of all, where not given.
+        tokenizer: That of a model by itself.
+
+    Raises:
+        UserError: the model reads no other text, or there is no such layer or head.
+    """
+    inputs = read(subject, source, output, tokenizer=tokenizer)
+    model = inputs.model
+    if not isinstance(model, EncoderDecoder):
+        raise UserError(
+            f"only an encoder-decoder aligns an output with a source, and this is a {model.config.family}: see "
+            "lens.attention (--view attention)"
+        )
+    number = checked_number("layer", layer, model.config.decoder_layers)
+    name = f"decoder_blocks.{number}.cross_attn.hook_pattern"
+    with quiet(model):
+        pattern = kept(inputs, lambda each: each == name)[name][0].float().cpu()  # [H T S]
+    one = None if head is None else checked_number("head", head, len(pattern))
+    return Alignment(
+        inputs.source_labels,
+        inputs.predicted_labels,
+        inputs.labels,
+        (pattern.mean(0) if one is None else pattern[one]).numpy(),
+        number,
+        one,
+    )

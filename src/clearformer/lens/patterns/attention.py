@@ -1,0 +1,206 @@
+"""Attention patterns: who reads whom, in every head (lecture 000, figure 4.5; lecture 004).
+
+    found = lens.attention(run, "First Citizen:")
+    found.patterns["blocks.0.attn.hook_pattern"]        [H T S], each row sums to 1
+    found.figure("attention.png")
+    lens.attention(run, text, layer=2, head=1)          one head
+
+A pattern says where a head reads and not what for: see the score ledger for the one, the interventions for the other.
+
+Shapes: T positions that read, S positions that are read, H heads.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from clearformer.decoding import Text
+from clearformer.errors import UserError, count, shown
+from clearformer.lens.activations import kept
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.showing import Shown, Table, heat_map, visible
+from clearformer.model.hooks import hook_points
+from clearformer.text import Tokenizer
+
+MOST_HEADS = 64  # of one picture
+MOST_READ = 4  # tokens named in a row of the table
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class AttentionPatterns(Shown):
+    """The patterns of a text's attention.
+
+    Attributes:
+        tokens: Those of the text; of an encoder-decoder, of its output.
+        source: Those of an encoder-decoder's source; none in other models.
+        heads: The numbers of the heads that are there, the same for each layer.
+        patterns: By hook point: for each of the heads each position's weights of those that it reads.
+    """
+
+    tokens: list[str]
+    source: list[str]
+    heads: list[int]
+    patterns: dict[str, Float[np.ndarray, "H T S"]]
+
+    def labels(self, name: str) -> tuple[list[str], list[str]]:
+        """The tokens that read and those that are read, of one of the patterns."""
+        if name.startswith("encoder_"):
+            return self.source, self.source
+        return self.tokens, self.source if ".cross_attn." in name else self.tokens
+
+    def caption(self) -> str:
+        if (one := self._one()) is not None:
+            name, head, _ = one
+            return f"{name}, head {head}: where each token reads"
+        return f"{count(len(self.heads), 'head')} in each of {count(len(self.patterns), 'pattern')}: where they read"
+
+    def table(self) -> Table:
+        if (one := self._one()) is not None:
+            return self._of_tokens(one[0], one[2])
+        heads = ["pattern", "head", "itself", "previous", "first", "distance"]
+        rows = [
+            [name, str(head), *_habits(pattern, is_cross=".cross_attn." in name)]
+            for name, patterns in self.patterns.items()
+            for head, pattern in zip(self.heads, patterns, strict=True)
+        ]
+        return Table(heads, rows)
+
+    def notes(self) -> list[str]:
+        if self._one() is not None:
+            return []
+        return [
+            "mean weights of the token itself, of the one before and of the first; mean distance that is read over"
+        ]
+
+    def inches(self) -> tuple[float, float]:
+        if (one := self._one()) is not None:
+            rows, columns = one[2].shape
+            return 2.4 + 0.2 * columns, 1.9 + 0.2 * rows
+        return 1.2 + 1.35 * len(self.heads), 0.9 + 1.45 * len(self.patterns)
+
+    def draw(self, figure: Any) -> None:
+        if (one := self._one()) is not None:
+            name, head, pattern = one
+            axes = figure.subplots()
+            image = heat_map(axes, pattern, *self.labels(name), limits=(0, 1))
+            axes.set_ylabel("reads")
+            axes.set_xlabel("is read")
+            axes.set_title(f"{name}, head {head}", fontsize=10)
+            figure.colorbar(image, ax=axes, shrink=0.8, label="weight").outline.set_visible(False)
+            return
+        grid = figure.subplots(len(self.patterns), len(self.heads), squeeze=False)
+        for line, (name, patterns) in zip(grid, self.patterns.items(), strict=True):
+            for axes, head, pattern in zip(line, self.heads, patterns, strict=True):
+                heat_map(axes, pattern, [], [], limits=(0, 1))
+                axes.set_title(f"head {head}", fontsize=7, pad=2)
+            line[0].set_ylabel(name.removesuffix(".hook_pattern").replace(".", "\n"), fontsize=7)
+        figure.suptitle("attention patterns: rows read, columns are read", fontsize=10)
+
+    def _one(self) -> tuple[str, int, Float[np.ndarray, "T S"]] | None:
+        """The only head, where there is but one."""
+        if len(self.patterns) > 1 or len(self.heads) > 1:
+            return None
+        [(name, patterns)] = self.patterns.items()
+        return name, self.heads[0], patterns[0]
+
+    def _of_tokens(self, name: str, pattern: Float[np.ndarray, "T S"]) -> Table:
+        readers, read_ones = self.labels(name)
+        rows = [
+            [str(position), visible(label), read_most(row, read_ones)]
+            for position, (label, row) in enumerate(zip(readers, pattern, strict=True))
+        ]
+        return Table(["position", "token", "reads most"], rows, n_left=3)
+
+
+def attention(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    layer: int | None = None,
+    head: int | None = None,
+    tokenizer: Tokenizer | None = None,
+    masked: Sequence[int] = (),
+) -> AttentionPatterns:
+    """The attention patterns of a text: of all layers and heads, or of one.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        output: What an encoder-decoder writes.
+        layer: One layer; negative ones count from the last. All, where not given.
+        head: One head; all, where not given.
+        tokenizer: That of a model by itself.
+        masked: Positions at which an encoder reads [MASK].
+
+    Raises:
+        UserError: there is no such layer or head, or the model's attention has no pattern.
+    """
+    inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
+    names = pattern_names(inputs)
+    if layer is not None:
+        numbers = sorted({_layer_of(name) for name in names})
+        wanted = numbers[checked_number("layer", layer, len(numbers))]
+        names = [name for name in names if _layer_of(name) == wanted]
+    with quiet(inputs.model):
+        seen = kept(inputs, lambda name: name in names)
+    n_heads = next(iter(seen.values())).shape[1]
+    heads = list(range(n_heads)) if head is None else [checked_number("head", head, n_heads)]
+    patterns = {name: seen[name][0, heads].float().cpu().numpy() for name in names}
+    return AttentionPatterns(inputs.labels, inputs.source_labels, heads, patterns)
+
+
+def pattern_names(inputs: Inputs) -> list[str]:
+    """The hook points of a model's patterns.
+
+    Raises:
+        UserError: it has none.
+    """
+    names = [name for name in hook_points(inputs.model) if name.endswith(".hook_pattern")]
+    if not names:
+        kind = inputs.model.config.attention.kind
+        raise UserError(
+            f"model.attention.kind is {kind}: it reads nothing by weights, so there is no pattern to show"
+        )
+    return names
+
+
+def checked_number(what: str, number: Any, n: int) -> int:
+    """The number of a layer or head counted from 0.
+
+    Raises:
+        UserError: there are not so many.
+    """
+    if not isinstance(number, int) or isinstance(number, bool) or not -n <= number < n:
+        raise UserError(
+            f"{what} {shown(number)}: there {'is' if n == 1 else 'are'} {count(n, what)}, 0 to {n - 1}"
+        )
+    return number % n
+
+
+def read_most(weights: Float[np.ndarray, " S"], labels: Sequence[str]) -> str:
+    """The tokens with the largest weights, in words."""
+    order = np.argsort(-weights, kind="stable")[:MOST_READ].tolist()
+    return "  ".join(f"{visible(labels[i])} {weights[i]:.2f}" for i in order if weights[i] >= 0.005)
+
+
+def _habits(pattern: Float[np.ndarray, "T S"], is_cross: bool) -> list[str]:
+    """Mean weight of the token itself, of the one before and of the first, and the mean distance, as words."""
+    first = float(pattern[:, 0].mean())
+    if is_cross:
+        return ["", "", f"{first:.3f}", ""]
+    itself = float(np.diagonal(pattern).mean())
+    previous = float(np.diagonal(pattern, -1).mean()) if len(pattern) > 1 else 0.0
+    places = np.arange(len(pattern))
+    distance = float((pattern * np.abs(places[:, None] - places)).sum(-1).mean())
+    return [f"{itself:.3f}", f"{previous:.3f}", f"{first:.3f}", f"{distance:.2f}"]
+
+
+def _layer_of(name: str) -> int:
+    found = re.search(r"blocks\.(\d+)\.", name)
+    assert found is not None
+    return int(found[1])

@@ -1,0 +1,242 @@
+"""The logit lens: what each layer would predict, were it the last (nostalgebraist 2020).
+
+    found = lens.logit_lens(run, "First Citizen:")
+    found.layers[2].top[0]                 the likeliest token after two blocks
+    found.figure("lens.png")               every layer and position
+
+The final norm is computed anew of each layer's residual stream, and then the head. The last layer's logits are the
+model's own.
+
+Shapes: L layers, T tokens, D d_model, V vocabulary, C classes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.lens.activations import kept
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.ledgers.stream import own_prefix
+from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
+from clearformer.model import Encoder, Transformer
+from clearformer.text import Tokenizer
+
+if TYPE_CHECKING:
+    from clearformer.lens.predictions.tuned_lens import TunedLens
+
+MOST_LOGITS = 1 << 26  # at once; of more, some positions are unembedded after others
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A token (or class) and its probability."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The prediction of one layer at one position.
+
+    Attributes:
+        name: The hook point of the residual stream that is unembedded.
+        top: The likeliest, the first of them first.
+        rank: The target's place among all, 1 for the likeliest.
+        entropy: Of the whole distribution, in nats.
+    """
+
+    name: str
+    top: list[Guess]
+    rank: int
+    entropy: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class LogitLens(Shown):
+    """The predictions of every layer.
+
+    Attributes:
+        token: The token at the position.
+        position: Counted from 0.
+        target: The token (or class) whose rank is told.
+        layers: Before the first block, and after every one.
+        learned: Whether the layers are read through a tuned lens, which was trained for it.
+        error: How far the last layer's logits are from the model's.
+        tokens: The text's.
+        best: The likeliest of each layer at each position, for the picture.
+        probabilities: Their probabilities, [L T].
+    """
+
+    token: str
+    position: int
+    target: str
+    layers: list[Layer]
+    learned: bool
+    error: float
+    tokens: list[str] = field(repr=False)
+    best: list[list[str]] = field(repr=False)
+    probabilities: Float[np.ndarray, "L T"] = field(repr=False)
+
+    def caption(self) -> str:
+        learned = " through a learned lens" if self.learned else ""
+        where = f"at {quoted(self.token)} (position {self.position})"
+        return f"predictions by layer {where}{learned}; rank of {quoted(self.target)}"
+
+    def table(self) -> Table:
+        rows = [
+            [
+                layer.name,
+                "  ".join(f"{visible(guess.token)} {guess.probability:.2f}" for guess in layer.top[:3]),
+                str(layer.rank),
+                f"{layer.entropy:.3f}",
+            ]
+            for layer in self.layers
+        ]
+        return Table(["layer", "likeliest", "rank", "entropy"], rows, n_left=2)
+
+    def notes(self) -> list[str]:
+        return [f"the last layer and the model's own logits: error {self.error:.1e} (entropy in nats)"]
+
+    def inches(self) -> tuple[float, float]:
+        return 2.4 + 0.62 * len(self.best[0]), 1.6 + 0.34 * len(self.layers)
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        columns = self.tokens if len(self.best[0]) == len(self.tokens) else ["the text"]
+        names = [layer.name for layer in self.layers][::-1]
+        image = heat_map(axes, self.probabilities[::-1], names, columns, limits=(0, 1))
+        for row, labels in enumerate(self.best[::-1]):
+            for column, label in enumerate(labels):
+                likely = self.probabilities[len(self.best) - 1 - row, column] > 0.55
+                axes.text(
+                    column,
+                    row,
+                    visible(label).replace("$", r"\$"),
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color="white" if likely else "#1f2a38",
+                )
+        axes.set_title(
+            "likeliest next token by layer" + (" (learned lens)" if self.learned else ""), fontsize=10
+        )
+        axes.set_xlabel("token that is read")
+        figure.colorbar(image, ax=axes, shrink=0.8, label="probability").outline.set_visible(False)
+
+
+def logit_lens(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    position: int = -1,
+    target: str | int | None = None,
+    top: int = 5,
+    tuned: "TunedLens | None" = None,
+    tokenizer: Tokenizer | None = None,
+    masked: Sequence[int] = (),
+) -> LogitLens:
+    """The predictions of each layer; of an encoder-decoder, of its decoder's.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        output: What an encoder-decoder writes.
+        position: Whose predictions are told; negative ones count from the end.
+        target: The token (or class) whose rank is told; where not given, the one that follows in the text or, at its
+            end, the model's likeliest.
+        top: How many of the likeliest are told.
+        tuned: A lens made by `tune`, through which the layers are read.
+        tokenizer: That of a model by itself.
+        masked: Positions at which an encoder reads [MASK].
+
+    Raises:
+        UserError: there is no such position, token or class, or the lens is another model's.
+    """
+    inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
+    at = inputs.predicting(position)
+    with quiet(inputs.model):
+        found = [(name, _summary(logits, at, top)) for name, logits in logits_by_layer(inputs, tuned)]
+        outputs = inputs.model(*inputs.arguments)
+        own = (outputs if inputs.class_names else outputs[0])[at]  # [V] or [C]
+    follows = inputs.predicted[at]
+    if target is not None:
+        wanted = inputs.output("target", target)
+    else:
+        wanted = int(own.argmax()) if follows is None else follows
+    last = found[-1][1]
+    return LogitLens(
+        token=inputs.labels[at],
+        position=at,
+        target=inputs.output_label(wanted),
+        layers=[_layer(inputs, name, summary, wanted) for name, summary in found],
+        learned=tuned is not None,
+        error=float((last.logits - own).abs().max()),
+        tokens=inputs.labels,
+        best=[[inputs.output_label(token) for token in summary.best] for _, summary in found],
+        probabilities=np.array([summary.probabilities for _, summary in found]),
+    )
+
+
+def logits_by_layer(
+    inputs: Inputs, tuned: "TunedLens | None" = None
+) -> Iterator[tuple[str, Float[Tensor, "T V"]]]:
+    """The logits of each layer at every position ([1 C] of a classifier), with the name of what was unembedded."""
+    names = stream_names(inputs.model)
+    seen = kept(inputs, lambda name: name in names)
+    if tuned is not None:
+        tuned.check_model(inputs.model)
+    for i, name in enumerate(names):
+        yield (
+            name,
+            unembedded(inputs.model, seen[name] if tuned is None else tuned.translated(seen[name], i))[0],
+        )
+
+
+def stream_names(model: Transformer) -> list[str]:
+    """The hook points of the residual stream before the first block and after every one."""
+    blocks = f"{own_prefix(model)}blocks"
+    n = len(model.stack(own_prefix(model)).blocks)
+    return [f"{blocks}.0.hook_resid_pre", *(f"{blocks}.{i}.hook_resid_post" for i in range(n))]
+
+
+def unembedded(model: Transformer, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
+    """The outputs that a model makes of its residual stream: final norm and head; [B 1 C] of a classifier."""
+    ln_final = model.stack(own_prefix(model)).ln_final
+    if isinstance(model, Encoder):
+        if model.config.n_classes is not None:
+            return model.classifier(model.pool(ln_final(x)))[:, None]
+        return model.unembed(model.masked_head(ln_final(x)))
+    n_rows = max(1, MOST_LOGITS // (len(x) * model.embed.num_embeddings))
+    return torch.cat([model.unembed(ln_final(part)) for part in x.split(n_rows, dim=1)], dim=1)
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """Of one layer's logits: those of one position, and the likeliest of each."""
+
+    logits: Float[Tensor, " V"]
+    top: list[int]
+    best: list[int]
+    probabilities: list[float]
+
+
+def _summary(logits: Float[Tensor, "T V"], row: int, top: int) -> _Summary:
+    largest, best = logits.max(-1)
+    probabilities = (largest - logits.logsumexp(-1)).exp()
+    first = logits[row].topk(min(top, logits.shape[-1])).indices.tolist()
+    return _Summary(logits[row].clone(), first, best.tolist(), probabilities.tolist())
+
+
+def _layer(inputs: Inputs, name: str, summary: _Summary, target: int) -> Layer:
+    logs = summary.logits.log_softmax(-1)
+    guesses = [Guess(inputs.output_label(token), float(logs[token].exp())) for token in summary.top]
+    rank = 1 + int((summary.logits > summary.logits[target]).sum())
+    return Layer(name, guesses, rank, float(-(logs.exp() * logs).nan_to_num().sum()))

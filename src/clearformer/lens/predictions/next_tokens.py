@@ -1,0 +1,112 @@
+"""The likeliest next tokens, at several temperatures (lecture 000, section 5.7 and figure 5.3).
+
+lens.next_tokens(run, "KING RICHARD II:\\n").figure("next.png")
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
+from clearformer.errors import UserError, shown
+from clearformer.lens.inputs import Subject, quiet, read
+from clearformer.lens.showing import Shown, Table, bars, quoted, visible
+from clearformer.text import Tokenizer
+
+TEMPERATURES = (0.2, 0.5, 0.8, 1.0, 1.5)
+"""Those of lecture 000's figure."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class NextTokens(Shown):
+    """What a position predicts.
+
+    Attributes:
+        token: The token at the position.
+        position: Counted from 0.
+        temperatures: By each of which the logits are divided.
+        tokens: The likeliest, the first of them first.
+        ids: Theirs; the numbers of a classifier's classes.
+        probabilities: A row for each temperature, a column for each token.
+    """
+
+    token: str
+    position: int
+    temperatures: list[float]
+    tokens: list[str]
+    ids: list[int]
+    probabilities: Float[np.ndarray, "N K"]
+
+    def caption(self) -> str:
+        return f"likeliest at {quoted(self.token)} (position {self.position})"
+
+    def table(self) -> Table:
+        heads = ["token", *(f"t={temperature:g}" for temperature in self.temperatures)]
+        columns = zip(self.tokens, self.probabilities.T, strict=True)
+        return Table(heads, [[visible(token), *(f"{p:.4f}" for p in column)] for token, column in columns])
+
+    def inches(self) -> tuple[float, float]:
+        return 0.9 + 2.3 * len(self.temperatures), 1.2 + 0.24 * len(self.tokens)
+
+    def draw(self, figure: Any) -> None:
+        every = figure.subplots(1, len(self.temperatures), sharey=True, squeeze=False)[0]
+        for axes, temperature, row in zip(every, self.temperatures, self.probabilities, strict=True):
+            bars(axes, [visible(token) for token in self.tokens], row.tolist())
+            axes.set_title(f"temperature {temperature:g}", fontsize=9)
+            axes.set_xlim(0, 1)
+            axes.set_xlabel("probability", fontsize=8)
+        figure.suptitle(self.caption(), fontsize=10)
+
+
+def next_tokens(
+    subject: Subject,
+    prompt: Text,
+    output: Text | None = None,
+    *,
+    temperatures: Sequence[float] = TEMPERATURES,
+    top: int = 15,
+    position: int = -1,
+    tokenizer: Tokenizer | None = None,
+    masked: Sequence[int] = (),
+) -> NextTokens:
+    """The likeliest tokens at one position, and their probabilities at each temperature.
+
+    Args:
+        subject: A run, or a model by itself.
+        prompt: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        output: What an encoder-decoder has written so far.
+        temperatures: More than 0; 1 is the model's own distribution.
+        top: How many tokens.
+        position: Whose prediction it is; the last, where not given.
+        tokenizer: That of a model by itself.
+        masked: Positions at which an encoder reads [MASK].
+
+    Raises:
+        UserError: a temperature is not above 0, `top` is less than 1, or the text cannot be read.
+    """
+    check_whole("top", top)
+    if top < 1:
+        raise UserError(f"top: at least 1; got {top}")
+    wanted = [_checked_temperature(each) for each in temperatures]
+    if not wanted:
+        raise UserError("temperatures: give at least one, such as [1.0]")
+    inputs = read(subject, prompt, output, tokenizer=tokenizer, masked=masked)
+    at = inputs.predicting(position)
+    with quiet(inputs.model):
+        outputs = inputs.model(*inputs.arguments)[0]
+        logits = (outputs if inputs.class_names else outputs[at]).double().cpu()
+    ids = logits.topk(min(top, len(logits))).indices
+    rows = [(logits / temperature).softmax(-1)[ids].numpy() for temperature in wanted]
+    labels = [inputs.output_label(token) for token in ids.tolist()]
+    return NextTokens(inputs.labels[at], at, wanted, labels, ids.tolist(), np.stack(rows))
+
+
+def _checked_temperature(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value < math.inf):
+        raise UserError(f"temperatures: numbers above 0; got {shown(value)}")
+    return float(value)

@@ -1,0 +1,209 @@
+"""The tuned lens: each layer read through an affine map that was trained for it (Belrose et al. 2023).
+
+    tuned = lens.tune(run, open("held-out.txt").read())
+    lens.logit_lens(run, "First Citizen:", tuned=tuned)        # .learned is True
+
+A map is x + A x + b, which begins as the identity: the logit lens. It is trained to bring the layer's prediction close
+to the model's last, by KL(last || layer), on texts of the caller's. What it shows is learned: it tells what can be read
+from a layer, and not only what the layer says by the model's own head.
+
+Shapes: L layers before the last, B batch, T tokens, D d_model.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.inputs import ids_of, text_of
+from clearformer.decoding.samples import Run
+from clearformer.errors import UserError, count
+from clearformer.lens.inputs import quiet
+from clearformer.lens.predictions.logit_lens import stream_names, unembedded
+from clearformer.lens.showing import Shown, Table
+from clearformer.model import EncoderDecoder, Transformer
+
+HELD_OUT = 0.2  # of the text; half of it chooses among the steps' maps, the other half measures them
+CHECKS = 8  # of the maps on the way
+BATCH, LEARNING_RATE = 8, 1e-3
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TunedLens(Shown):
+    """The maps of one model's layers, and what they are worth on text that they were not trained on.
+
+    Attributes:
+        names: The hook points of the residual streams that have a map: all but the last.
+        kl: KL(last || layer) through each map, in nats, on held-out text.
+        kl_of_logit_lens: The same without a map.
+        n_tokens: How many tokens of held-out text those are the means of.
+        steps: Of training.
+        matrices: A, [L D D].
+        offsets: b, [L D].
+        model: Whose lens it is.
+    """
+
+    names: list[str]
+    kl: list[float]
+    kl_of_logit_lens: list[float]
+    n_tokens: int
+    steps: int
+    matrices: Float[Tensor, "L D D"] = field(repr=False)
+    offsets: Float[Tensor, "L D"] = field(repr=False)
+    model: Transformer = field(repr=False)
+
+    def check_model(self, model: Transformer) -> None:
+        """Raise UserError where a model is another than the one that the lens was tuned for."""
+        if model is not self.model:
+            raise UserError(
+                "tuned: this lens was tuned for another model; lens.tune(run, text) makes one for this"
+            )
+
+    def translated(self, x: Float[Tensor, "B T D"], layer: int) -> Float[Tensor, "B T D"]:
+        """A layer's residual stream through its map; the last layer's as it is."""
+        if layer == len(self.names):
+            return x
+        return mapped(x, self.matrices[layer], self.offsets[layer])
+
+    def caption(self) -> str:
+        return (
+            f"tuned lens (learned): KL to the last layer in nats, on {count(self.n_tokens, 'held-out token')}"
+        )
+
+    def table(self) -> Table:
+        rows = [
+            [name, f"{before:.4f}", f"{after:.4f}"]
+            for name, before, after in zip(self.names, self.kl_of_logit_lens, self.kl, strict=True)
+        ]
+        return Table(["layer", "logit lens", "tuned lens"], rows)
+
+    def inches(self) -> tuple[float, float]:
+        return 6.0, 3.6
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        layers = range(len(self.names))
+        axes.plot(layers, self.kl_of_logit_lens, "o-", color="#8a97a8", label="logit lens")
+        axes.plot(layers, self.kl, "o-", color="#2f6f9f", label="tuned lens (learned)")
+        axes.set_xticks(layers, ["embedding", *map(str, layers[1:])])
+        axes.set_xlabel("after block")
+        axes.set_ylabel("KL to the last layer, nats")
+        axes.set_ylim(bottom=0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+        axes.set_title(self.caption(), fontsize=9)
+
+
+def tune(run: Run, text: Text, *, steps: int = 200, seed: int = 0) -> TunedLens:
+    """Train a lens on a text: a map for each layer but the last.
+
+    The last fifth of the text is held out: one half of it chooses, for each layer, among the maps of several steps, the
+    identity with which it began included; the other half measures those that were chosen.
+
+    Args:
+        run: A decoder or an encoder that predicts tokens, and its tokeniser.
+        text: At least some windows of the model's length; best of the kind that it was trained on and did not see.
+        steps: Of training, of some windows each.
+        seed: Of the windows' order.
+
+    Raises:
+        UserError: the model has no logits of its own text, or the text is too short.
+    """
+    model = run.model
+    check_whole("steps", steps)
+    if steps < 1:
+        raise UserError(f"steps: at least 1; got {steps}")
+    if isinstance(model, EncoderDecoder) or model.config.n_classes is not None:
+        raise UserError(
+            "a tuned lens is for a model that predicts the tokens of its text: a decoder, a masked encoder"
+        )
+    training, choosing, measuring = _windows(model, ids_of(run.tokenizer, text_of(text)))
+    n, d = len(stream_names(model)) - 1, model.config.d_model
+    device = model.embed.weight.device
+    maps = torch.zeros(n, d, d, device=device), torch.zeros(n, d, device=device)
+    best, best_kl = maps, _kl(model, choosing, *maps)
+    trained = [each.clone().requires_grad_() for each in maps]
+    optimizer = torch.optim.Adam(trained, lr=LEARNING_RATE)
+    for step, batch in enumerate(_batches(training, steps, seed), start=1):
+        with torch.enable_grad():
+            loss = torch.stack(list(_divergences(model, batch, *trained))).sum()
+            optimizer.zero_grad()
+            # Of the maps alone: the model's own gradients are left as they are.
+            for parameter, slope in zip(trained, torch.autograd.grad(loss, trained), strict=True):
+                parameter.grad = slope
+        optimizer.step()
+        if step % -(-steps // CHECKS) == 0 or step == steps:
+            now = [each.detach().clone() for each in trained]
+            kl = _kl(model, choosing, *now)
+            is_better = kl < best_kl
+            best = tuple(
+                torch.where(is_better.view(-1, *[1] * (new.dim() - 1)), new, old)
+                for new, old in zip(now, best, strict=True)
+            )
+            best_kl = torch.minimum(kl, best_kl)
+    return TunedLens(
+        names=stream_names(model)[:-1],
+        kl=_kl(model, measuring, *best).tolist(),
+        kl_of_logit_lens=_kl(model, measuring, *maps).tolist(),
+        n_tokens=measuring.numel(),
+        steps=steps,
+        matrices=best[0],
+        offsets=best[1],
+        model=model,
+    )
+
+
+def mapped(
+    x: Float[Tensor, "B T D"], matrix: Float[Tensor, "D D"], offset: Float[Tensor, " D"]
+) -> Float[Tensor, "B T D"]:
+    """x + A x + b."""
+    return x + x @ matrix.T.to(x.dtype) + offset.to(x.dtype)
+
+
+def _windows(model: Transformer, ids: list[int]) -> list[Int[Tensor, "N T"]]:
+    """A text as windows to train on, to choose by and to measure with."""
+    length = min(model.config.max_seq_len, len(ids) // 10)
+    if length < 2:
+        raise UserError(
+            f"text: {count(len(ids), 'token')} are too few to train a lens on and to measure it; give more"
+        )
+    n = len(ids) // length
+    windows = torch.tensor(ids[: n * length], device=model.embed.weight.device).view(n, length)
+    held_out = max(2, round(n * HELD_OUT))
+    return list(windows.split([n - held_out, held_out // 2, held_out - held_out // 2]))
+
+
+def _batches(windows: Int[Tensor, "N T"], steps: int, seed: int) -> Iterator[Int[Tensor, "B T"]]:
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        chosen = torch.randint(len(windows), (min(BATCH, len(windows)),), generator=generator)
+        yield windows[chosen.to(windows.device)]
+
+
+def _kl(
+    model: Transformer, windows: Int[Tensor, "N T"], matrices: Tensor, offsets: Tensor
+) -> Float[Tensor, " L"]:
+    """KL(last || layer) of each layer through its map, the mean over all tokens."""
+    total = torch.zeros(len(matrices), device=matrices.device)
+    with torch.no_grad():
+        for batch in windows.split(BATCH):
+            total += torch.stack(list(_divergences(model, batch, matrices, offsets))) * batch.numel()
+    return total / windows.numel()
+
+
+def _divergences(
+    model: Transformer, batch: Int[Tensor, "B T"], matrices: Tensor, offsets: Tensor
+) -> Iterator[Float[Tensor, ""]]:
+    names = stream_names(model)
+    with quiet(model):
+        logits, seen = model.run_with_cache(batch, names=names)
+        last = logits.log_softmax(-1)
+    with quiet(model, grad=torch.is_grad_enabled()):
+        for i, name in enumerate(names[:-1]):
+            layer = unembedded(model, mapped(seen[name], matrices[i], offsets[i])).log_softmax(-1)
+            yield (last.exp() * (last - layer)).sum(-1).mean()

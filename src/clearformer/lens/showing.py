@@ -1,0 +1,153 @@
+"""How a lens' results show themselves: a table in a notebook or a terminal, a figure in a file."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from html import escape
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from clearformer.errors import UserError, shown
+from clearformer.evaluation.figures import letters, saved_figure
+from clearformer.files import user_path
+from clearformer.results import Result
+
+MOST_ROWS = 40  # of a table in a notebook
+CELL = "padding:1px 8px;text-align:{}"
+LEAST_CELL, MOST_INCHES = 0.19, 22.0
+LABEL_POINTS = 8
+
+
+class Table(NamedTuple):
+    """Rows under their heads; the first `n_left` columns are words, the others numbers."""
+
+    heads: list[str]
+    rows: list[list[str]]
+    n_left: int = 1
+
+
+class Shown(Result, ABC):
+    """The base of a lens' results: each is a value, a table and a figure."""
+
+    @abstractmethod
+    def caption(self) -> str:
+        """One line that says what is shown."""
+
+    @abstractmethod
+    def table(self) -> Table:
+        """Its content as words."""
+
+    def notes(self) -> list[str]:
+        """Lines to read with the table, such as how exactly its parts sum."""
+        return []
+
+    @abstractmethod
+    def draw(self, figure: Any) -> None:
+        """Draw it on a figure of matplotlib."""
+
+    @abstractmethod
+    def inches(self) -> tuple[float, float]:
+        """Width and height of its figure."""
+
+    def figure(self, path: str | PathLike[str]) -> Path:
+        """Write it as a picture: `.png`, `.svg` or `.pdf`; returns where.
+
+        Raises:
+            MissingPackageError: matplotlib is not installed.
+            UserError: the path has another ending.
+            DiskError: the file cannot be written.
+        """
+        if not isinstance(path, str | PathLike):
+            raise UserError(f"a figure is written to a path, such as 'ledger.png'; got {shown(path)}")
+        target = user_path(Path(path))
+        width, height = self.inches()
+        with saved_figure(target, min(width, MOST_INCHES), min(height, MOST_INCHES)) as canvas:
+            self.draw(canvas)
+        return target
+
+    def _repr_html_(self) -> str:
+        """The table as a notebook shows it."""
+        table = self.table()
+        head = "".join(_cell("th", name, i < table.n_left) for i, name in enumerate(table.heads))
+        rows = (
+            "".join(_cell("td", cell, i < table.n_left) for i, cell in enumerate(row))
+            for row in table.rows[:MOST_ROWS]
+        )
+        more = len(table.rows) - MOST_ROWS
+        notes = [f"... and {more:,} rows more"] * (more > 0) + self.notes()
+        return (
+            f"<p>{escape(self.caption())}</p><table><tr>{head}</tr>"
+            + "".join(f"<tr>{row}</tr>" for row in rows)
+            + f"</table>{''.join(f'<p>{escape(note)}</p>' for note in notes)}"
+        )
+
+
+def _cell(tag: str, content: str, left: bool) -> str:
+    return f"<{tag} style='{CELL.format('left' if left else 'right')}'>{escape(content)}</{tag}>"
+
+
+def visible(label: str) -> str:
+    """A token's label whose spaces can be seen."""
+    return label.replace(" ", "␣")
+
+
+def quoted(label: str) -> str:
+    """A token's label in a sentence."""
+    return f"'{visible(label)}'"
+
+
+def number(value: float) -> str:
+    """A number for a table."""
+    return f"{value:+.4f}" if abs(value) >= 1e-4 or value == 0 else f"{value:+.1e}"
+
+
+# --- what figures are made of -----------------------------------------------------------------------------
+
+
+def heat_map(
+    axes: Any,
+    values: Any,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    signed: bool = False,
+    limits: tuple[float, float] | None = None,
+) -> Any:
+    """Draw a matrix as colours, from 0 or, where signs matter, to both sides of it; returns the image."""
+    matrix = np.asarray(values, dtype=float)
+    largest = float(np.abs(matrix).max(initial=0)) or 1.0
+    low, high = limits or ((-largest, largest) if signed else (0.0, largest))
+    image = axes.imshow(matrix, cmap="RdBu" if signed else "Blues", vmin=low, vmax=high, aspect="auto")
+    name_ticks(axes, rows, columns)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return image
+
+
+def name_ticks(axes: Any, rows: Sequence[str], columns: Sequence[str]) -> None:
+    """Name each row and column of a matrix; of many, every second, third, ..."""
+    every_row, every_column = (-(-len(names) // 120) or 1 for names in (rows, columns))
+    axes.set_yticks(
+        range(0, len(rows), every_row),
+        [letters(visible(name)) for name in rows[::every_row]],
+        fontsize=LABEL_POINTS,
+    )
+    axes.set_xticks(
+        range(0, len(columns), every_column),
+        [letters(visible(name)) for name in columns[::every_column]],
+        fontsize=LABEL_POINTS,
+        rotation=90 if max(map(len, columns), default=0) > 2 else 0,
+    )
+
+
+def bars(axes: Any, names: Sequence[str], values: Sequence[float]) -> None:
+    """Draw numbers as bars from the top down: blue where positive, red where negative."""
+    colours = ["#2f6f9f" if value >= 0 else "#b5483a" for value in values]
+    axes.barh(range(len(values)), values, color=colours, height=0.72)
+    axes.set_yticks(range(len(names)), list(map(letters, names)), fontsize=LABEL_POINTS)
+    axes.set_ylim(len(values) - 0.4, -0.6)
+    axes.axvline(0, color="#1f2a38", linewidth=0.8)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)

@@ -1,0 +1,99 @@
+"""The activations that were looked at in one call of a model, by name."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from clearformer.errors import UserError, did_you_mean, shown
+
+
+class UnknownActivationError(UserError, KeyError):
+    """A name under which no activation was kept; the nearest that was is told."""
+
+    __str__ = UserError.__str__  # KeyError's would put quotation marks around the line
+
+
+class ActivationCache(dict[str, Tensor]):
+    """Activations by the names of their hook points, in the order in which they were made.
+
+        cache["blocks.0.attn.hook_pattern"]
+        cache["pattern", 0]                  the same
+        cache["scale", -1]                   of the last layer: in which module, where it has several, says "ln1.scale"
+        cache["pattern", 0, "encoder"]       of an encoder-decoder's encoder; where nothing is said, its decoder's
+        cache["cross_attn.pattern", 0]
+        cache["embed"]                       hook_embed
+
+    A wrong name is a `KeyError` that names the nearest.
+    """
+
+    def __getitem__(self, key: str | tuple[Any, ...]) -> Tensor:
+        return super().__getitem__(key)  # type: ignore[index]
+
+    def __missing__(self, key: Any) -> Tensor:
+        name = f"hook_{key}"
+        if isinstance(key, tuple):
+            return self[self._name_in_layer(*key)] if 2 <= len(key) <= 3 else self._unknown(key)
+        return dict.__getitem__(self, name) if name in self else self._unknown(key)
+
+    def _name_in_layer(self, short: str, layer: int, stack: str | None = None) -> str:
+        """The full name of a point by a short one and its layer; negative layers count from the last."""
+        blocks = self._blocks(stack)
+        folder = f"{blocks}.{self._layer(blocks, layer)}."
+        inside = {_short(name.removeprefix(folder)): name for name in self if name.startswith(folder)}
+        if short in inside:
+            return inside[short]
+        named_so = [each for each in inside if each.rpartition(".")[2] == short]
+        if f"attn.{short}" in named_so:
+            return inside[f"attn.{short}"]
+        if len(named_so) > 1:
+            raise UnknownActivationError(
+                f"layer {layer} has several {short!r}: say which of {', '.join(named_so)}"
+            )
+        if not named_so:
+            last_parts = [each.rpartition(".")[2] for each in inside]
+            hint = did_you_mean(short, [*inside, *last_parts]) or f"; there are {', '.join(inside)}"
+            raise UnknownActivationError(f"no activation {shown(short)} was kept of layer {layer}{hint}")
+        return inside[named_so[0]]
+
+    def _blocks(self, stack: str | None) -> str:
+        """The module in which the layers of a stack are."""
+        known = list(dict.fromkeys(name.partition(".")[0] for name in self if "blocks." in name))
+        if stack is None:
+            return "decoder_blocks" if "decoder_blocks" in known else next(iter(known), "blocks")
+        if f"{stack}_blocks" not in known:
+            stacks = [each.removesuffix("_blocks") for each in known if each != "blocks"]
+            there_are = (
+                f"there are {' and '.join(stacks)}" if stacks else "this model has but one; leave it out"
+            )
+            raise UnknownActivationError(f"no layers of a stack {shown(stack)} were kept: {there_are}")
+        return f"{stack}_blocks"
+
+    def _layer(self, blocks: str, layer: int) -> int:
+        layers = {int(name.split(".")[1]) for name in self if name.startswith(f"{blocks}.")}
+        n = max(layers, default=-1) + 1
+        number = layer + n if isinstance(layer, int) and layer < 0 else layer
+        if number not in layers:
+            kept = f"those of {_listed(layers)} were" if layers else "no layer's were"
+            raise UnknownActivationError(f"no activations of layer {shown(layer)} were kept; {kept}")
+        return number
+
+    def _unknown(self, key: Any) -> Tensor:
+        if not isinstance(key, str):
+            raise UnknownActivationError(
+                f'an activation is found by its name or by ("pattern", layer); got {shown(key)}'
+            )
+        hint = did_you_mean(key, self) or f"; {len(self)} were kept: {', '.join(list(self)[:3])}, ..."
+        raise UnknownActivationError(f"no activation {shown(key)} was kept{hint}")
+
+    def __repr__(self) -> str:
+        return f"ActivationCache({len(self)} activations)"
+
+
+def _short(path: str) -> str:
+    """`attn.hook_pattern` as `attn.pattern`."""
+    return ".".join(part.removeprefix("hook_") for part in path.split("."))
+
+
+def _listed(layers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(layers)))

@@ -1,0 +1,118 @@
+"""`clearformer lens` as a user types it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clearformer.cli.views.lens import VIEWS
+
+from .conftest import Fails, Says
+
+TEXT = "the quick"
+
+
+def test_every_view_of_a_text_is_printed(says: Says) -> None:
+    needed = {"score": ("--layer", "0", "--key", "2")}
+    for view in VIEWS:
+        if view != "alignment":
+            text = [TEXT] if VIEWS[view].reads_text else []
+            assert says("lens", "text", *text, "--view", view, *needed.get(view, ())).strip()
+    assert "reads most" in says("lens", "pairs", "le 3 mai", "--view", "alignment", "--output", "May 3")
+
+
+def test_lines_fit_a_terminal_of_80_columns(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for view in ("next", "lens", "ledger", "sources", "attention", "positions", "tokens"):
+        out = says("lens", "text", *([TEXT] if VIEWS[view].reads_text else []), "--view", view)
+        assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_ledgers_json(answers: Callable[..., dict]) -> None:
+    found = answers(
+        "lens", "text", TEXT, "--view", "ledger", "--position", "3", "--target", "q", "--foil", "t"
+    )
+    assert found["token"] == " "
+    assert (found["target"], found["foil"], found["position"]) == ("q", "t", 3)
+    assert sum(part["value"] for part in found["parts"]) == pytest.approx(found["logit"], abs=1e-4)
+    assert found["sum"] == pytest.approx(found["logit"], abs=1e-4)
+    assert found["error"] < 1e-4
+    assert found["parts"][0] == {
+        "name": "hook_embed",
+        "layer": None,
+        "head": None,
+        "value": found["parts"][0]["value"],
+    }
+
+
+def test_the_json_of_the_logit_lens_and_of_patterns(answers: Callable[..., dict]) -> None:
+    layers = answers("lens", "text", TEXT, "--view", "lens", "--top", "2")["layers"]
+    assert [layer["name"] for layer in layers] == ["blocks.0.hook_resid_pre", "blocks.0.hook_resid_post"]
+    assert all(len(layer["top"]) == 2 for layer in layers)
+    found = answers("lens", "text", TEXT, "--view", "attention")
+    assert "".join(found["tokens"]) == TEXT
+    [(name, pattern)] = found["patterns"].items()
+    assert name == "blocks.0.attn.hook_pattern"
+    assert [len(pattern), len(pattern[0]), len(pattern[0][0])] == [2, 9, 9]
+    assert sum(pattern[1][4]) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("run", ["gaps", "pets", "pairs"])
+def test_the_other_families(run: str, answers: Callable[..., dict]) -> None:
+    text = "le 3 mai" if run == "pairs" else "the dog"
+    found = answers("lens", run, text, "--view", "ledger")
+    assert found["error"] < 1e-3
+    assert found["target"] in (("cat", "dog", "a bird") if run == "pets" else (found["target"],))
+    assert answers("lens", run, text, "--view", "sources")["sum"] == pytest.approx(found["logit"], abs=1e-3)
+    assert answers("lens", run, text, "--view", "lens")["error"] < 1e-4
+
+
+def test_a_masked_token_is_guessed(answers: Callable[..., dict]) -> None:
+    found = answers("lens", "gaps", "the dog", "--view", "lens", "--masked", "1", "--position", "1")
+    assert found["token"] == "[MASK]"
+    assert found["target"] != "[MASK]"
+
+
+def test_a_figure_is_drawn_and_told_of(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    from clearformer.cli import main
+
+    path = four_runs / "ledger.svg"
+    assert main(["lens", "text", TEXT, "--view", "ledger", "--figure", str(path), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["parts"]
+    assert printed.err == f"drawn: {path}\n"
+    assert path.read_text().count("<svg")
+
+
+REFUSED = {
+    "--view takes tokens, next": ("--view", "nothing"),
+    "did you mean 'ledger'?": ("--view", "leger"),
+    "--layer: --view ledger has no such; it takes --output": ("--view", "ledger", "--layer", "0"),
+    "--key: --view score needs it": ("--view", "score", "--layer", "0"),
+    "position 9 is beyond the text of 9 tokens": ("--view", "lens", "--position", "9"),
+    "--target: 'qu' is no token of this tokenizer, which cuts it: q | u": (
+        "--view",
+        "ledger",
+        "--target",
+        "qu",
+    ),
+    "only an encoder-decoder aligns": ("--view", "alignment"),
+    "--output: only an encoder-decoder writes": ("--view", "tokens", "--output", "x"),
+    "layer 4: the model has 1 layer": ("--view", "score", "--layer", "4", "--key", "0"),
+    "a figure is written as .png": ("--figure", "a.txt"),
+    "--masked: only an encoder": ("--view", "tokens", "--masked", "1"),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_shown_is_refused_in_one_line(message: str, refuses: Fails) -> None:
+    assert message in refuses("lens", "text", TEXT, *REFUSED[message])
+
+
+def test_a_text_is_needed_but_by_what_reads_none(refuses: Fails) -> None:
+    assert "TEXT is missing: --view tokens" in refuses("lens", "text", "--view", "tokens")
+    assert "--view positions reads no text; leave 'abc' out" in refuses(
+        "lens", "text", "abc", "--view", "positions"
+    )

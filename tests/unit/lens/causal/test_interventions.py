@@ -1,0 +1,262 @@
+"""Activations and weights replaced, and what comes of it."""
+
+import json
+from dataclasses import replace as replaced
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from clearformer import lens
+from clearformer.data.text.batches import IGNORED
+from clearformer.errors import UserError
+from clearformer.lens.causal.interventions import activations, output_with
+from clearformer.lens.causal.metrics import LogitDifference, MeanLoss, loss_of
+from clearformer.lens.causal.sites import embeddings_of, sites_of
+from clearformer.model import ModelConfig, build
+from clearformer.model.attention import MultiHead
+from clearformer.model.hooks import hook_points
+from clearformer.model.init import Gaussian
+
+V, T, H, L = 13, 7, 3, 2
+TEXT, OTHER = [1, 2, 3, 4, 5, 6, 7], [7, 1, 9, 2, 11, 5, 3]
+Z, RESIDUAL, PATTERN = "blocks.1.attn.hook_z", "blocks.1.hook_resid_pre", "blocks.0.attn.hook_pattern"
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    torch.manual_seed(1)
+    attention = MultiHead(n_heads=H, d_head=4, output_bias=True)
+    config = ModelConfig(
+        vocab_size=V,
+        d_model=22,
+        n_layers=L,
+        max_seq_len=17,
+        dropout=0.5,
+        attention=attention,
+        init=Gaussian(),
+    )
+    return build(config).double()
+
+
+@pytest.fixture(scope="module")
+def text(model: Any) -> lens.Inputs:
+    return lens.read(model, TEXT)
+
+
+@pytest.fixture(scope="module")
+def other(model: Any) -> Any:
+    return activations(model, lens.read(model, OTHER).arguments)
+
+
+def kept(model: Any, text: lens.Inputs, edits: list[lens.Edit], name: str) -> torch.Tensor:
+    """What stands at a hook point with edits made."""
+    seen: dict[str, torch.Tensor] = {}
+    look = lens.change(name, lambda x: seen.setdefault(name, x.clone()))
+    output_with(model, text.arguments, [*edits, look])
+    return seen[name]
+
+
+def test_patching_any_one_point_with_oneself_changes_no_bit(model: Any, text: lens.Inputs) -> None:
+    own, wanted = activations(model, text.arguments), output_with(model, text.arguments)
+    for name in hook_points(model):
+        assert torch.equal(output_with(model, text.arguments, [lens.patch(name, own)]), wanted), name
+    torch.testing.assert_close(wanted, model.eval()(*text.arguments), atol=1e-12, rtol=0)
+
+
+def test_zero_is_of_one_head_at_one_position(model: Any, text: lens.Inputs) -> None:
+    own = activations(model, text.arguments)[Z]
+    found = kept(model, text, [lens.zero(lens.Site(Z, head=2, position=-3))], Z)
+    wanted = own.clone()
+    wanted[:, T - 3, 2] = 0
+    assert torch.equal(found, wanted)
+
+
+def test_a_pattern_is_of_heads_and_queries(model: Any, text: lens.Inputs) -> None:
+    own = activations(model, text.arguments)[PATTERN]
+    found = kept(model, text, [lens.zero(lens.Site(PATTERN, head=1, position=5))], PATTERN)
+    wanted = own.clone()
+    wanted[:, 1, 5] = 0
+    assert torch.equal(found, wanted)
+
+
+def test_the_mean_is_over_texts_and_positions(model: Any, text: lens.Inputs, other: Any) -> None:
+    own = activations(model, text.arguments)
+    found = kept(model, text, [lens.mean(lens.Site(Z, head=1), [own, other])], Z)
+    wanted = torch.cat([own[Z][0, :, 1], other[Z][0, :, 1]]).mean(0)
+    torch.testing.assert_close(found[0, :, 1], wanted.expand(T, -1))
+    assert torch.equal(found[0, :, [0, 2]], own[Z][0, :, [0, 2]])
+
+
+def test_a_resample_takes_whole_vectors_of_the_texts_and_the_seed_decides_which(
+    model: Any, text: lens.Inputs, other: Any
+) -> None:
+    site = lens.Site(Z, head=0)
+    found = kept(model, text, [lens.resample(site, [other], seed=3)], Z)[0, :, 0]
+    pool = other[Z][0, :, 0]
+    places = [next(i for i, row in enumerate(pool) if torch.equal(row, each)) for each in found]
+    assert len(set(places)) > 1
+    again = kept(model, text, [lens.resample(site, [other], seed=3)], Z)[0, :, 0]
+    assert torch.equal(again, found)
+    assert not torch.equal(kept(model, text, [lens.resample(site, [other], seed=4)], Z)[0, :, 0], found)
+
+
+def test_edits_of_one_point_are_made_in_their_order(model: Any, text: lens.Inputs) -> None:
+    steered = [lens.replace(RESIDUAL, 2.0), lens.add(lens.Site(RESIDUAL, position=1), torch.arange(22.0))]
+    found = kept(model, text, steered, RESIDUAL)
+    assert torch.equal(found[0, 1], 2 + torch.arange(22.0, dtype=torch.float64))
+    assert (found[0, [0, *range(2, T)]] == 2).all()
+
+
+def test_a_vector_that_is_added_gets_its_gradient_from_0_on(model: Any, text: lens.Inputs) -> None:
+    vector = torch.zeros(22, dtype=torch.float64, requires_grad=True)
+    with lens.quiet(model, grad=True), model.hooked(lens.hooks_of([lens.add(RESIDUAL, vector)])):
+        model(*text.arguments)[0, -1, 3].backward()
+    assert vector.grad is not None
+    wanted = lens.gradients_at(model, text.arguments, LogitDifference(3), RESIDUAL)[RESIDUAL].gradient
+    torch.testing.assert_close(vector.grad, wanted.sum((0, 1)))
+
+
+def test_an_intervention_is_compared_with_the_text_as_it_is(
+    model: Any, text: lens.Inputs, other: Any
+) -> None:
+    found = lens.intervene(model, text, lens.patch(RESIDUAL, other), target=3, foil=5)
+    own, donor = (model.eval()(torch.tensor([each])) for each in (TEXT, OTHER))
+    assert found.before == pytest.approx((own[0, -1, 3] - own[0, -1, 5]).item())
+    assert found.after == pytest.approx((donor[0, -1, 3] - donor[0, -1, 5]).item())
+    assert found.effect == pytest.approx(found.after - found.before)
+    p = own.softmax(-1)
+    kl = (p * (p.log() - donor.log_softmax(-1))).sum(-1)[0]
+    assert found.kl == pytest.approx(kl.tolist())
+    none = lens.intervene(model, text, [], target=3)
+    assert none.effect == 0
+    assert none.kl == pytest.approx([0.0] * T)
+
+
+def test_the_models_mode_and_hooks_are_left_as_they_were(model: Any, text: lens.Inputs) -> None:
+    model.train()
+    lens.intervene(model, text, lens.zero(Z))
+    with pytest.raises(UserError, match=f"^{Z} has 3 heads, 0 to 2; there is no head 3$"):
+        lens.intervene(model, text, lens.zero(lens.Site(Z, head=H)))
+    assert model.training
+    assert all(point.n_open == 0 for point in hook_points(model).values())
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (
+            lens.zero("blocks.1.attn.hook_x"),
+            "this model has no hook point 'blocks.1.attn.hook_x'; did you mean",
+        ),
+        (lens.zero(lens.Site(RESIDUAL, head=0)), f"{RESIDUAL} has no heads; leave head=0 out"),
+        (
+            lens.zero(lens.Site(RESIDUAL, position=T)),
+            f"{RESIDUAL} has 7 positions, 0 to 6; there is no position 7",
+        ),
+        (lens.replace(RESIDUAL, torch.ones(3)), "shape in this text is [1, 7, 22], and [3] is put there"),
+        (lens.patch(RESIDUAL, {}), f"{RESIDUAL} is not among the activations that are given"),
+        (lens.mean(RESIDUAL, []), "give the activations of one or more texts"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    model: Any, text: lens.Inputs, edit: lens.Edit, message: str
+) -> None:
+    with pytest.raises(UserError) as raised:
+        lens.intervene(model, text, edit)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_pattern_has_no_mean(other: Any) -> None:
+    for edit in (lambda: lens.mean(PATTERN, [other]), lambda: lens.resample(PATTERN, [other], 1)):
+        with pytest.raises(UserError, match="rows of scores and patterns belong to their own text"):
+            edit()
+
+
+def test_a_donor_of_another_length_is_refused(model: Any, text: lens.Inputs) -> None:
+    shorter = activations(model, lens.read(model, TEXT[:5]).arguments)
+    with pytest.raises(UserError, match="texts that are patched into each other have equally many tokens"):
+        lens.intervene(model, text, lens.patch(RESIDUAL, shorter))
+
+
+def test_sites_are_written_out(model: Any) -> None:
+    assert sites_of(model, [lens.Site("blocks.*.attn.hook_z", 1), RESIDUAL]) == [
+        lens.Site("blocks.0.attn.hook_z", 1),
+        lens.Site(Z, 1),
+        lens.Site(RESIDUAL),
+    ]
+    assert [str(site) for site in lens.heads_of(model)][:2] == [
+        "blocks.0.attn.hook_z (head 0)",
+        "blocks.0.attn.hook_z (head 1)",
+    ]
+    assert len(lens.heads_of(model)) == L * H
+    assert embeddings_of(model) == [lens.Site("hook_embed"), lens.Site("hook_pos_embed")]
+
+
+# --- weights --------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_is_edited_and_the_model_stays_to_the_bit(model: Any, text: lens.Inputs) -> None:
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    name = "blocks.0.mlp.W_out.weight"
+    copy = lens.edited_copy(model, {name: torch.zeros_like, "blocks.0.mlp.W_out.bias": torch.zeros(22)})
+    assert all(torch.equal(weight, before[key]) for key, weight in model.state_dict().items())
+    assert not dict(copy.named_parameters())[name].any()
+    wanted = output_with(model, text.arguments, [lens.zero("blocks.0.hook_mlp_out")])
+    torch.testing.assert_close(output_with(copy, text.arguments), wanted, atol=1e-12, rtol=0)
+
+
+def test_heads_taken_from_the_weights_are_heads_switched_off(model: Any, text: lens.Inputs) -> None:
+    heads = [lens.Site("blocks.0.attn.hook_z", 1), lens.Site(Z, 2)]
+    wanted = output_with(model, text.arguments, [lens.zero(site) for site in heads])
+    found = output_with(lens.copy_without_heads(model, heads), text.arguments)
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+
+
+def test_a_wrong_weight_is_named(model: Any) -> None:
+    with pytest.raises(
+        UserError, match=r"no parameter 'blocks.0.mlp.W_ou.weight'; did you mean 'blocks.0.mlp.W_out"
+    ):
+        lens.edited_copy(model, {"blocks.0.mlp.W_ou.weight": torch.zeros_like})
+    with pytest.raises(UserError, match=r"ln_final.weight is \[22\], and its new values are \[3\]"):
+        lens.edited_copy(model, {"ln_final.weight": torch.ones(3)})
+    with pytest.raises(UserError, match="is no head of this model"):
+        lens.copy_without_heads(model, [lens.Site(Z, H)])
+    bare = build(model.config.replace(attention=MultiHead(n_heads=2, output=False)))
+    with pytest.raises(UserError, match="has no output matrix"):
+        lens.copy_without_heads(bare, [lens.Site(Z, 0)])
+
+
+# --- measures -------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_of_the_targets_that_count(model: Any, text: lens.Inputs) -> None:
+    logits = model.eval()(*text.arguments)
+    losses = -logits[0, :-1].log_softmax(-1)[range(T - 1), TEXT[1:]]
+    assert loss_of(text)(logits).item() == pytest.approx(losses.mean().item())
+    assert lens.next_token_loss(text.tokens)(logits).item() == pytest.approx(losses.mean().item())
+    some = torch.tensor([[IGNORED, TEXT[2], IGNORED, TEXT[4], *[IGNORED] * 3]])
+    wanted = losses[[1, 3]].mean().item()
+    assert MeanLoss(some)(logits.repeat(2, 1, 1)).tolist() == pytest.approx([wanted] * 2)
+    with pytest.raises(UserError, match="so it has no loss; give a target"):
+        loss_of(replaced(text, predicted=[None] * T))
+
+
+def test_a_result_shows_itself(model: Any, text: lens.Inputs, tmp_path: Path) -> None:
+    found = lens.intervene(model, text, lens.zero(Z), target=3)
+    assert json.loads(json.dumps(found.to_dict()))["effect"] == pytest.approx(found.effect)
+    assert repr(found).startswith("Intervention(sites=['blocks.1.attn.hook_z'], before=")
+    assert "<td" in found._repr_html_()
+    assert found.figure(tmp_path / "kl.svg").stat().st_size > 0
+
+
+def test_a_text_that_was_read_by_another_model_is_read_by_this_one(model: Any, text: lens.Inputs) -> None:
+    other = lens.edited_copy(model, {"embed.weight": torch.neg})
+    assert lens.intervene(other, text, [], target=3) == lens.intervene(other, TEXT, [], target=3)
+    assert (
+        lens.intervene(other, text, [], target=3).before != lens.intervene(model, text, [], target=3).before
+    )
+    with pytest.raises(UserError, match="give a run"):
+        lens.intervene("quick", text, [])  # type: ignore[arg-type]
