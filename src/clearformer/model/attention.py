@@ -310,27 +310,9 @@ class _HeadsSpec(AttentionBase):
         return n_heads, d_head
 
 
-class MultiHead(_HeadsSpec):
-    """Concat(head_1 ... head_h) W_O, each head with its own W_Q, W_K, W_V (Vaswani et al. 2017, 3.2.2).
+class ProjectedHeads(Attention):
+    """Queries, keys and values of several heads, each by a matrix of its own; the joined heads by another."""
 
-    Attributes:
-        window: How many keys back a query reads, its own included (a sliding window, Beltagy et al. 2020).
-        scale: Whether scores are divided by sqrt(d_head).
-    """
-
-    kind: Literal["multihead"] = "multihead"
-    window: PositiveInt | None = None
-    scale: bool = True
-
-    def build(self, d_model: int, dropout: float) -> "MultiHeadModule":
-        scale = self.head_size(d_model) ** -0.5 if self.scale else 1.0
-        return MultiHeadModule(self, d_model, dropout, scale, self.window)
-
-    def build_cross(self, d_model: int, dropout: float) -> "MultiHeadModule":
-        return self.replace(window=None).build(d_model, dropout)  # the texts' positions have no distance
-
-
-class MultiHeadModule(Attention):
     def __init__(
         self, spec: _HeadsSpec, d_model: int, dropout: float, scale: float, window: int | None
     ) -> None:
@@ -359,6 +341,30 @@ class MultiHeadModule(Attention):
         return self.W_O(z)
 
 
+class MultiHead(_HeadsSpec):
+    """Concat(head_1 ... head_h) W_O, each head with its own W_Q, W_K, W_V (Vaswani et al. 2017, 3.2.2).
+
+    Attributes:
+        window: How many keys back a query reads, its own included (a sliding window, Beltagy et al. 2020).
+        scale: Whether scores are divided by sqrt(d_head).
+    """
+
+    kind: Literal["multihead"] = "multihead"
+    window: PositiveInt | None = None
+    scale: bool = True
+
+    def build(self, d_model: int, dropout: float) -> "MultiHeadModule":
+        scale = self.head_size(d_model) ** -0.5 if self.scale else 1.0
+        return MultiHeadModule(self, d_model, dropout, scale, self.window)
+
+    def build_cross(self, d_model: int, dropout: float) -> "MultiHeadModule":
+        return self.replace(window=None).build(d_model, dropout)  # the texts' positions have no distance
+
+
+class MultiHeadModule(ProjectedHeads):
+    """The formula, for every head."""
+
+
 class Linear(_HeadsSpec):
     """phi(q)^T phi(k) in place of exp(q^T k), so that sums over the past take the place of the past itself.
 
@@ -373,7 +379,7 @@ class Linear(_HeadsSpec):
         return LinearModule(self, d_model, dropout, scale=1.0, window=None)
 
 
-class LinearModule(MultiHeadModule):
+class LinearModule(ProjectedHeads):
     def new_cache(self) -> LayerCache:
         return LinearCache()
 

@@ -54,29 +54,39 @@ class _FeedForwardSpec(Spec):
         return self.f
 
     def build(self, d_model: int) -> nn.Module:
-        return FeedForward(d_model, self.width(d_model), self.bias, self.activation(), self.gated)
+        module = GatedFeedForward if self.gated else FeedForward
+        return module(d_model, self.width(d_model), self.bias, self.activation())
 
 
 class FeedForward(nn.Module):
-    """W_out f(W_in x), or W_out (f(W_gate x) * W_in x)."""
+    """W_out f(W_in x)."""
 
-    def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Activation, gated: bool) -> None:
+    def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Activation) -> None:
         super().__init__()
-        self.W_gate = fast.Linear(d_model, d_ff, bias=bias) if gated else None
         self.W_in = fast.Linear(d_model, d_ff, bias=bias)
         self.W_out = fast.Linear(d_ff, d_model, bias=bias)
         self.activation = activation
         self.hook_pre, self.hook_post = HookPoint(), HookPoint()
-        if gated:
-            self.hook_pre_linear = HookPoint()
 
     def forward(self, x: Vectors) -> Vectors:
-        if self.W_gate is None:
-            hidden = self.activation(self.hook_pre(self.W_in(x)))  # [B T F]
-        else:
-            gate = self.activation(self.hook_pre(self.W_gate(x)))
-            hidden = gate * self.hook_pre_linear(self.W_in(x))
-        return self.W_out(self.hook_post(hidden))
+        hidden = self.hook_pre(self.W_in(x))  # [B T F]
+        return self.W_out(self.hook_post(self.activation(hidden)))
+
+
+class GatedFeedForward(nn.Module):
+    """W_out (f(W_gate x) * W_in x)."""
+
+    def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Activation) -> None:
+        super().__init__()
+        self.W_gate = fast.Linear(d_model, d_ff, bias=bias)
+        self.W_in = fast.Linear(d_model, d_ff, bias=bias)
+        self.W_out = fast.Linear(d_ff, d_model, bias=bias)
+        self.activation = activation
+        self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
+
+    def forward(self, x: Vectors) -> Vectors:
+        gate = self.activation(self.hook_pre(self.W_gate(x)))  # [B T F]
+        return self.W_out(self.hook_post(gate * self.hook_pre_linear(self.W_in(x))))
 
 
 class ReLU(_FeedForwardSpec):

@@ -221,21 +221,18 @@ class Encoder(Transformer):
             self.classifier = fast.Linear(config.d_model, config.n_classes)
             self.hook_pooled = HookPoint()
 
-    def forward(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B *_"]:
+    def forward(
+        self, tokens: Tokens, padding: Padding = None, token_types: Tokens | None = None
+    ) -> Float[Tensor, "B *_"]:
         """Scores of every token at each position [B T V]; of a model with classes, of every class [B C]."""
         if self.config.n_classes is None:
-            return super().forward(*args, **kwargs)
-        return self.classifier(dropout(self.hook_pooled(self.pooled(*args, **kwargs)), self.p_dropout))
+            return super().forward(tokens, padding, token_types)
+        pooled = self.hook_pooled(self.pool(self.encode(tokens, padding, token_types), padding))
+        return self.classifier(dropout(pooled, self.p_dropout))
 
     def hidden(self, tokens: Tokens, padding: Padding = None, token_types: Tokens | None = None) -> Vectors:
         """The vectors of which `forward` makes scores of every token."""
         return self.masked_head(self.encode(tokens, padding, token_types))
-
-    def pooled(
-        self, tokens: Tokens, padding: Padding = None, token_types: Tokens | None = None
-    ) -> Float[Tensor, "B D"]:
-        """One vector for each text, of which `forward` makes scores of every class."""
-        return self.pool(self.encode(tokens, padding, token_types), padding)
 
     def encode(self, tokens: Tokens, padding: Padding = None, token_types: Tokens | None = None) -> Vectors:
         """One vector for each token, of all the text around it (lecture 003: contextual embeddings)."""
@@ -290,13 +287,13 @@ class EncoderDecoder(Transformer):
         """The vectors after each position of `tokens`, of which `forward` scores the next one (teacher forcing)."""
         if tokens is None:
             raise UserError("an encoder-decoder reads two texts: give model(source, tokens)")
-        return self.decoded(tokens, self.encode(source, source_padding), padding)
+        memory = self.encode(source, source_padding)
+        return self.read(tokens, padding, True, "decoder_", memory=memory)
 
     def encode(self, source: Source, source_padding: SourcePadding = None) -> EncoderOutput:
         """The source as the decoder reads it."""
-        return EncoderOutput(
-            self.read(source, source_padding, causal=False, prefix="encoder_"), source_padding
-        )
+        vectors = self.read(source, source_padding, causal=False, prefix="encoder_")
+        return EncoderOutput(vectors, source_padding)
 
     def decode(
         self,
@@ -307,18 +304,7 @@ class EncoderDecoder(Transformer):
         last_only: bool = False,
     ) -> Logits:
         """Scores of every token as the next one."""
-        return self.unembed(self.decoded(tokens, memory, padding, cache, last_only))
-
-    def decoded(
-        self,
-        tokens: Tokens,
-        memory: EncoderOutput,
-        padding: Padding,
-        cache: Cache | None = None,
-        last_only: bool = False,
-    ) -> LastVectors:
-        """The vectors that `decode` unembeds, of the same arguments."""
-        return self.read(tokens, padding, True, "decoder_", cache, memory, last_only)
+        return self.unembed(self.read(tokens, padding, True, "decoder_", cache, memory, last_only))
 
     def new_cache(self) -> Cache:
         """An empty cache, to be filled by `decode`."""
