@@ -119,8 +119,7 @@ class SinusoidalPositions(ConstantTables):
     table: Tensor
 
     def tables(self) -> dict[str, Tensor]:
-        d_model, max_seq_len = self.sizes.d_model, self.sizes.max_seq_len
-        return {"table": sinusoidal_table(d_model, max_seq_len, self.spec.interleaved)}
+        return {"table": sinusoidal_table(self.sizes.d_model, self.sizes.max_seq_len, self.spec.interleaved)}
 
     def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
         return self.table[pos]
@@ -192,9 +191,8 @@ class RotaryPositions(ConstantTables):
     sin: Tensor
 
     def tables(self) -> dict[str, Tensor]:
-        return rotary_tables(
-            self.spec.rotated_dims(self.sizes.d_head), self.spec.theta, self.sizes.max_seq_len
-        )
+        n_rotated = self.spec.rotated_dims(self.sizes.d_head)
+        return rotary_tables(n_rotated, self.spec.theta, self.sizes.max_seq_len)
 
     def rotate(self, x: Queries, pos: QueryPositions) -> Queries:
         cos, sin = (table[pos].unsqueeze(-2).to(x.dtype) for table in (self.cos, self.sin))  # [*B T 1 n/2]

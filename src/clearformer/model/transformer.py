@@ -27,6 +27,7 @@ from clearformer.model.config import ModelConfig
 from clearformer.model.fast import dropout
 from clearformer.model.hooks import HookedModule, HookPoint
 from clearformer.model.masks import Mask
+from clearformer.model.norms import NoNorm
 from clearformer.model.positions import Positions, Sizes
 from clearformer.model.shapes import LastVectors, Logits, Padding, Source, SourcePadding, Tokens, Vectors
 
@@ -109,14 +110,16 @@ class Transformer(HookedModule, ABC):
 
     def add_stack(self, prefix: str, n_layers: int, causal: bool, cross: bool = False) -> None:
         """Make a stack's parts attributes whose names begin with `prefix`: `encoder_blocks`, `hook_encoder_embed`."""
-        config = self.config
-        sizes = Sizes(config.d_model, *config.attention.heads(config.d_model), config.max_seq_len, causal)
+        config, d = self.config, self.config.d_model
+        sizes = Sizes(d, *config.attention.heads(d), config.max_seq_len, causal)
         self.add_module(f"{prefix}position", config.position.build(sizes))
         if config.n_token_types:
-            self.token_types = nn.Embedding(config.n_token_types, config.d_model)
-        self.add_module(f"{prefix}ln_embed", self.norm_if(config.embedding_norm))
+            self.token_types = nn.Embedding(config.n_token_types, d)
+        norm = config.norm if config.embedding_norm else NoNorm()
+        self.add_module(f"{prefix}ln_embed", norm.build(d))
         self.add_module(f"{prefix}blocks", nn.ModuleList(Block(config, cross) for _ in range(n_layers)))
-        self.add_module(f"{prefix}ln_final", self.norm_if(config.final_norm))
+        norm = config.norm if config.final_norm else NoNorm()
+        self.add_module(f"{prefix}ln_final", norm.build(d))
         setattr(self, f"hook_{prefix}embed", HookPoint())
         setattr(self, f"hook_{prefix}pos_embed", HookPoint() if config.position.embeds else None)
 
@@ -125,10 +128,6 @@ class Transformer(HookedModule, ABC):
         parts = (f"{prefix}{name}" for name in ("position", "ln_embed", "blocks", "ln_final"))
         hooks = (f"hook_{prefix}{name}" for name in ("embed", "pos_embed"))
         return Stack(*(getattr(self, name) for name in (*parts, *hooks)))
-
-    def norm_if(self, wanted: bool) -> nn.Module:
-        """A norm of the residual stream, or none."""
-        return self.config.norm.build(self.config.d_model) if wanted else nn.Identity()
 
     def add_head(self) -> None:
         """Make the matrix from the residual stream to the logits: one of its own, or the embeddings' and a bias."""
