@@ -51,7 +51,7 @@ class _FeedForwardSpec(Spec):
 
     def activation(self) -> Activation:
         """f, with the kind's settings."""
-        return self.f
+        return type(self).f
 
     def build(self, d_model: int) -> nn.Module:
         module = GatedFeedForward if self.gated else FeedForward
