@@ -77,7 +77,7 @@ class Transformer(HookedModule, ABC):
         cache: The result of `new_cache`; `tokens` then go on from the texts it holds.
         last_only: Whether only the vectors after the last position are wanted, [B 1 D].
 
-    They raise UserError where a text is longer than the model's positions.
+    They raise UserError where a text is longer than the model's positions, or is no tensor of token ids.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -193,7 +193,7 @@ class Decoder(Transformer):
     def hidden(
         self, tokens: Tokens, padding: Padding = None, cache: Cache | None = None, last_only: bool = False
     ) -> LastVectors:
-        """The vectors after each position, of which `forward` makes scores of every token as the next one."""
+        """The vectors after each position, of which `forward` scores every token as the next; see `Transformer`."""
         return self.read(tokens, padding, causal=True, cache=cache, last_only=last_only)
 
     def new_cache(self) -> Cache:
@@ -234,7 +234,7 @@ class Encoder(Transformer):
         return self.masked_head(self.encode(tokens, padding, token_types))
 
     def encode(self, tokens: Tokens, padding: Padding = None, token_types: Tokens | None = None) -> Vectors:
-        """One vector for each token, of all the text around it (lecture 003: contextual embeddings)."""
+        """One vector for each token, of all the text around it (lecture 003); see `Transformer` and `Encoder`."""
         if token_types is not None and self.token_types is None:
             raise UserError("this model tells no texts apart (model.n_token_types=0); leave token_types out")
         return self.read(tokens, padding, causal=False, token_types=token_types)
@@ -283,7 +283,7 @@ class EncoderDecoder(Transformer):
         source_padding: SourcePadding = None,
         padding: Padding = None,
     ) -> Vectors:
-        """The vectors after each position of `tokens`, of which `forward` scores the next one (teacher forcing)."""
+        """The vectors after each of `tokens`, of which `forward` scores the next (teacher forcing); see `Transformer`."""
         if tokens is None:
             raise UserError("an encoder-decoder reads two texts: give model(source, tokens)")
         memory = self.encode(source, source_padding)
