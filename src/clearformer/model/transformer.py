@@ -283,7 +283,7 @@ class EncoderDecoder(Transformer):
         source_padding: SourcePadding = None,
         padding: Padding = None,
     ) -> Vectors:
-        """The vectors after each of `tokens`, of which `forward` scores the next (teacher forcing); see `Transformer`."""
+        """The vectors after each of `tokens`, of which `forward` scores the next; see `Transformer`."""
         if tokens is None:
             raise UserError("an encoder-decoder reads two texts: give model(source, tokens)")
         memory = self.encode(source, source_padding)
