@@ -93,7 +93,7 @@ class Attention(nn.Module, ABC):
         z = self.hook_z(self.mix(q, k, v, mask, bias, cache).transpose(1, 2))  # [B T H Dh]
         return self.output(z.flatten(2))
 
-    def mix(self, q: Q, k: K, v: V, mask: Mask, bias: Bias | None, cache: Any) -> Z:
+    def mix(self, q: Q, k: K, v: V, mask: Mask, bias: Float[Tensor, "..."] | None, cache: Any) -> Z:
         """The formula, in the open where somebody looks at its scores or pattern."""
         if cache is not None:
             k, v = cache.append(mask.k_pos.shape[-1] - k.shape[2], k, v)
@@ -383,7 +383,7 @@ class LinearModule(ProjectedHeads):
     def new_cache(self) -> LayerCache:
         return LinearCache()
 
-    def mix(self, q: Q, k: K, v: V, mask: Mask, bias: Bias | None, cache: Any) -> Z:
+    def mix(self, q: Q, k: K, v: V, mask: Mask, bias: Float[Tensor, "..."] | None, cache: Any) -> Z:
         q, k, v = positive(q), share_heads(positive(k), q.shape[1]), share_heads(v, q.shape[1])
         if mask.padding is not None:
             k = k * mask.padding[:, None, -k.shape[2] :, None]  # a padding token adds nothing to any sum
