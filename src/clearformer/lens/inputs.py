@@ -20,9 +20,9 @@ from torch import Tensor
 from clearformer.decoding import Text, evaluating, translate_texts
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.beam import BeamSearch
-from clearformer.decoding.inputs import ids_of, text_of
-from clearformer.decoding.samples import Run
-from clearformer.decoding.translations import translator
+from clearformer.decoding.text.inputs import ids_of, text_of
+from clearformer.decoding.text.samples import Run
+from clearformer.decoding.text.translations import translator
 from clearformer.errors import TokenizerError, UserError, count, did_you_mean, shown
 from clearformer.lens.embeddings import tokens_read
 from clearformer.model import Encoder, EncoderDecoder, Transformer

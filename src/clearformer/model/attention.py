@@ -32,16 +32,7 @@ from clearformer.model.linear_attention import (
 from clearformer.model.masks import Mask
 from clearformer.model.norms import NoNorm, Norm
 from clearformer.model.positions import Positions
-
-Queries = Float[Tensor, "B T H Dh"]
-Keys = Float[Tensor, "B S K Dh"]
-Values = Float[Tensor, "B S K Dv"]
-Q = Float[Tensor, "B H T Dh"]
-K = Float[Tensor, "B K S Dh"]
-V = Float[Tensor, "B K S Dv"]
-Z = Float[Tensor, "B H T Dv"]
-Bias = Float[Tensor, "*#B H T S"]
-
+from clearformer.model.shapes import Bias, K, Keys, Q, Queries, SourceVectors, V, Values, Vectors, Z
 
 # --- the formula --------------------------------------------------------------------------------------------
 
@@ -54,6 +45,8 @@ class Attention(nn.Module, ABC):
         self.scale, self.dropout, self.window = scale, dropout, window
         self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
         self.hook_attn_scores, self.hook_pattern, self.hook_z = HookPoint(), HookPoint(), HookPoint()
+        self.hook_rot_q: HookPoint | None = None
+        self.hook_rot_k: HookPoint | None = None
 
     def formula(self, q: Q, k: K, v: V, mask: Mask, bias: Bias | None) -> Z:
         """softmax(Q K^T scale + bias + M) V."""
@@ -68,12 +61,12 @@ class Attention(nn.Module, ABC):
 
     def forward(
         self,
-        x: Float[Tensor, "B T D"],
+        x: Vectors,
         mask: Mask,
         positions: Positions,
         cache: Any = None,
-        memory: Float[Tensor, "B S D"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
+        memory: SourceVectors | None = None,
+    ) -> Vectors:
         """The sum that each position makes of those it may read.
 
         Args:
@@ -88,7 +81,9 @@ class Attention(nn.Module, ABC):
         if memory is None:
             q, k, v = self.queries_keys_values(x)
             q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)
-            q, k = self.rotated(q, k, mask, positions)
+            q, k = positions.rotate(q, mask.q_pos), positions.rotate(k, mask.q_pos)
+            if self.hook_rot_q is not None and self.hook_rot_k is not None:
+                q, k = self.hook_rot_q(q), self.hook_rot_k(k)
             bias = positions.bias(mask.q_pos, mask.k_pos)
         else:
             q = self.hook_q(self.queries(x))
@@ -117,29 +112,24 @@ class Attention(nn.Module, ABC):
         return self.hook_attn_scores.has_hooks or self.hook_pattern.has_hooks
 
     @abstractmethod
-    def queries(self, x: Float[Tensor, "B T D"]) -> Queries:
+    def queries(self, x: Vectors) -> Queries:
         """Queries of the vectors that read."""
 
     @abstractmethod
-    def keys_values(self, x: Float[Tensor, "B S D"]) -> tuple[Keys, Values]:
+    def keys_values(self, x: SourceVectors) -> tuple[Keys, Values]:
         """Keys and values of the vectors that are read."""
 
-    def queries_keys_values(self, x: Float[Tensor, "B T D"]) -> tuple[Queries, Keys, Values]:
+    def queries_keys_values(self, x: Vectors) -> tuple[Queries, Keys, Values]:
         """Those of a text that reads itself."""
         return self.queries(x), *self.keys_values(x)
 
-    def output(self, z: Float[Tensor, "B T HDh"]) -> Float[Tensor, "B T D"]:
+    def output(self, z: Float[Tensor, "B T HDh"]) -> Vectors:
         """The joined heads, as they are added to the residual stream."""
         return z
 
     def add_rotation_hooks(self) -> None:
         """Have hook points behind the rotation; for layers whose positions turn queries and keys."""
         self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
-
-    def rotated(self, q: Queries, k: Keys, mask: Mask, positions: Positions) -> tuple[Queries, Keys]:
-        """Queries and keys, turned by their positions."""
-        q, k = positions.rotate(q, mask.q_pos), positions.rotate(k, mask.q_pos)
-        return (self.hook_rot_q(q), self.hook_rot_k(k)) if hasattr(self, "hook_rot_q") else (q, k)
 
     def new_cache(self) -> LayerCache:
         """An empty cache of the kind that this layer fills."""
@@ -192,8 +182,6 @@ class Last(AttentionBase):
 
 
 class LastModule(nn.Module):
-    """See `Last`."""
-
     def __init__(self) -> None:
         super().__init__()
         self.hook_z = HookPoint()
@@ -201,9 +189,7 @@ class LastModule(nn.Module):
     def new_cache(self) -> LayerCache:
         return KeyValueCache()
 
-    def forward(
-        self, x: Float[Tensor, "B T D"], mask: Mask, positions: Positions, cache: Any = None
-    ) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Vectors, mask: Mask, positions: Positions, cache: Any = None) -> Vectors:
         return self.hook_z(x.unsqueeze(2)).squeeze(2)
 
 
@@ -218,12 +204,10 @@ class Mean(AttentionBase):
 
 
 class MeanModule(Attention):
-    """See `Mean`."""
-
-    def queries(self, x: Float[Tensor, "B T D"]) -> Queries:
+    def queries(self, x: Vectors) -> Queries:
         return x.new_zeros(*x.shape[:2], 1, 1)
 
-    def keys_values(self, x: Float[Tensor, "B S D"]) -> tuple[Keys, Values]:
+    def keys_values(self, x: SourceVectors) -> tuple[Keys, Values]:
         return x.new_zeros(*x.shape[:2], 1, 1), x.unsqueeze(2)
 
 
@@ -241,12 +225,10 @@ class Dot(AttentionBase):
 
 
 class DotModule(Attention):
-    """See `Dot`."""
-
-    def queries(self, x: Float[Tensor, "B T D"]) -> Queries:
+    def queries(self, x: Vectors) -> Queries:
         return x.unsqueeze(2)
 
-    def keys_values(self, x: Float[Tensor, "B S D"]) -> tuple[Keys, Values]:
+    def keys_values(self, x: SourceVectors) -> tuple[Keys, Values]:
         return x.unsqueeze(2), x.unsqueeze(2)
 
 
@@ -261,16 +243,14 @@ class Shared(AttentionBase):
 
 
 class SharedModule(Attention):
-    """See `Shared`."""
-
     def __init__(self, d_model: int, scale: float, dropout: float) -> None:
         super().__init__(scale, dropout)
         self.W = fast.Linear(d_model, d_model, bias=False)
 
-    def queries(self, x: Float[Tensor, "B T D"]) -> Queries:
+    def queries(self, x: Vectors) -> Queries:
         return self.W(x).unsqueeze(2)
 
-    def keys_values(self, x: Float[Tensor, "B S D"]) -> tuple[Keys, Values]:
+    def keys_values(self, x: SourceVectors) -> tuple[Keys, Values]:
         return self.W(x).unsqueeze(2), x.unsqueeze(2)
 
 
@@ -305,28 +285,29 @@ class _HeadsSpec(AttentionBase):
         return self.d_head or d_model // self.n_heads
 
     def heads(self, d_model: int) -> tuple[int, int]:
-        if self.d_head is None and d_model % self.n_heads:
+        n_heads, n_kv_heads, d_head = self.n_heads, self.n_key_value_heads, self.head_size(d_model)
+        joined, joined_kv = n_heads * d_head, n_kv_heads * d_head
+        if self.d_head is None and d_model % n_heads:
             raise ConfigError(
-                f"model.attention.n_heads: {self.n_heads} heads do not divide model.d_model={d_model}; "
+                f"model.attention.n_heads: {n_heads} heads do not divide model.d_model={d_model}; "
                 f"choose a divisor, or set model.attention.d_head"
             )
-        if self.n_heads % self.n_key_value_heads:
+        if n_heads % n_kv_heads:
             raise ConfigError(
-                f"model.attention.n_kv_heads: {self.n_kv_heads} key/value heads do not divide "
-                f"model.attention.n_heads={self.n_heads}; each must serve the same number of query heads"
+                f"model.attention.n_kv_heads: {n_kv_heads} key/value heads do not divide "
+                f"model.attention.n_heads={n_heads}; each must serve the same number of query heads"
             )
-        joined = self.n_heads * self.head_size(d_model)
         if not self.output and joined != d_model:
             raise ConfigError(
                 f"model.attention.output: without an output matrix the heads must join to model.d_model={d_model}, "
-                f"and {self.n_heads} of {self.head_size(d_model)} make {joined}"
+                f"and {n_heads} of {d_head} make {joined}"
             )
-        if not self.value and self.n_key_value_heads * self.head_size(d_model) != d_model:
+        if not self.value and joined_kv != d_model:
             raise ConfigError(
                 f"model.attention.value: without a value matrix the key/value heads must split "
-                f"model.d_model={d_model} exactly; they hold {self.n_key_value_heads * self.head_size(d_model)}"
+                f"model.d_model={d_model} exactly; they hold {joined_kv}"
             )
-        return self.n_heads, self.head_size(d_model)
+        return n_heads, d_head
 
 
 class ProjectedHeads(Attention):
@@ -344,19 +325,19 @@ class ProjectedHeads(Attention):
         self.W_O = fast.Linear(joined, d_model, bias=spec.output_bias) if spec.output else nn.Identity()
         self.q_norm, self.k_norm = spec.qk_norm.build(d_head), spec.qk_norm.build(d_head)
 
-    def queries(self, x: Float[Tensor, "B T D"]) -> Queries:
+    def queries(self, x: Vectors) -> Queries:
         return self.q_norm(split_heads(self.W_Q(x), self.n_heads))
 
-    def keys_values(self, x: Float[Tensor, "B S D"]) -> tuple[Keys, Values]:
+    def keys_values(self, x: SourceVectors) -> tuple[Keys, Values]:
         k, v = split_heads(self.W_K(x), self.n_kv_heads), split_heads(self.W_V(x), self.n_kv_heads)
         return self.k_norm(k), v
 
-    def queries_keys_values(self, x: Float[Tensor, "B T D"]) -> tuple[Queries, Keys, Values]:
+    def queries_keys_values(self, x: Vectors) -> tuple[Queries, Keys, Values]:
         q, k, v = fast.linear_each(x, self.W_Q, self.W_K, self.W_V)
         q, k = self.q_norm(split_heads(q, self.n_heads)), self.k_norm(split_heads(k, self.n_kv_heads))
         return q, k, split_heads(v, self.n_kv_heads)
 
-    def output(self, z: Float[Tensor, "B T HDh"]) -> Float[Tensor, "B T D"]:
+    def output(self, z: Float[Tensor, "B T HDh"]) -> Vectors:
         return self.W_O(z)
 
 
@@ -381,7 +362,7 @@ class MultiHead(_HeadsSpec):
 
 
 class MultiHeadModule(ProjectedHeads):
-    """See `MultiHead`."""
+    """The formula, for every head."""
 
 
 class Linear(_HeadsSpec):
@@ -399,8 +380,6 @@ class Linear(_HeadsSpec):
 
 
 class LinearModule(ProjectedHeads):
-    """See `Linear`."""
-
     def new_cache(self) -> LayerCache:
         return LinearCache()
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import nn
 
 from clearformer.model.attention import Attention
 from clearformer.model.cache import BlockCache, MemoryCache
@@ -22,6 +21,7 @@ from clearformer.model.hooks import HookPoint
 from clearformer.model.masks import Mask
 from clearformer.model.norms import NoNorm
 from clearformer.model.positions import Positions
+from clearformer.model.shapes import QueryPositions, Rows, SourcePadding, SourceVectors, Vectors
 
 if TYPE_CHECKING:
     from clearformer.model.config import ModelConfig
@@ -36,15 +36,15 @@ class EncoderOutput:
         padding: True where a token is real; None: all are.
     """
 
-    vectors: Float[Tensor, "B S D"]
-    padding: Bool[Tensor, "B S"] | None = None
+    vectors: SourceVectors
+    padding: SourcePadding = None
 
-    def mask(self, q_pos: Int[Tensor, "*#B T"]) -> Mask:
+    def mask(self, q_pos: QueryPositions) -> Mask:
         """Every query may read every real token of it."""
         k_pos = torch.arange(self.vectors.shape[1], device=self.vectors.device)
         return Mask(q_pos, k_pos, causal=False, padding=self.padding)
 
-    def select(self, rows: Int[Tensor, " N"]) -> "EncoderOutput":
+    def select(self, rows: Rows) -> "EncoderOutput":
         """The given rows of the batch, in that order (repeats allowed)."""
         return EncoderOutput(self.vectors[rows], None if self.padding is None else self.padding[rows])
 
@@ -75,12 +75,12 @@ class Block(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B T D"],
+        x: Vectors,
         mask: Mask,
         positions: Positions,
         cache: BlockCache | None = None,
         memory: EncoderOutput | None = None,
-    ) -> Float[Tensor, "B T D"]:
+    ) -> Vectors:
         before = x = self.hook_resid_pre(x)
         out = self.attn(self.read(self.ln1, x), mask, positions, cache and cache.attn)
         x = self.add(self.ln1, x, self.hook_attn_out(out))
@@ -96,13 +96,11 @@ class Block(nn.Module):
             x = self.add(self.ln2, x, out)
         return self.hook_resid_post(x)
 
-    def read(self, norm: nn.Module, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def read(self, norm: nn.Module, x: Vectors) -> Vectors:
         """The residual stream as a sub-layer reads it."""
         return norm(x) if self.placement == "pre" else x
 
-    def add(
-        self, norm: nn.Module, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"]
-    ) -> Float[Tensor, "B T D"]:
+    def add(self, norm: nn.Module, x: Vectors, out: Vectors) -> Vectors:
         """The residual stream after a sub-layer wrote to it."""
         out = dropout(out, self.dropout, self.training)
         x = x + out if self.residual else out

@@ -1,16 +1,19 @@
 """Keys and values that attention keeps between calls, so that a new token costs one step and not the whole text again.
 
-Shapes: B batch, T new positions, S all positions so far, K key/value heads, Dh head size.
+Shapes: B batch, T new positions, S all positions so far, H heads, K key/value heads, Dh head size.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.errors import UserError
+from clearformer.model.shapes import Keys, Padding, Rows, SourcePadding, Values
+
+KeysValues = tuple[Float[Tensor, "B K _ Dh"], Float[Tensor, "B K _ Dv"]]
 
 
 class LayerCache(ABC):
@@ -20,8 +23,8 @@ class LayerCache(ABC):
         """Let `n` positions fit beside each other, `n_before` of which are kept already."""
 
     @abstractmethod
-    def select(self, rows: Int[Tensor, " N"]) -> None:
-        """Keep the given rows of the batch, in that order (repeats allowed)."""
+    def select(self, rows: Rows) -> None:
+        """Keep the given rows of the batch."""
 
 
 class KeyValueCache(LayerCache):
@@ -31,42 +34,37 @@ class KeyValueCache(LayerCache):
     """
 
     def __init__(self) -> None:
-        self._keys: Tensor | None = None  # [B K capacity Dh]
-        self._values: Tensor | None = None
-
-    @property
-    def buffers(self) -> tuple[Float[Tensor, "B K capacity Dh"], Float[Tensor, "B K capacity Dv"]] | None:
-        """The keys and values of all positions, and room for more; None where there are none yet."""
-        return None if self._keys is None or self._values is None else (self._keys, self._values)
-
-    @buffers.setter
-    def buffers(self, keys_values: tuple[Tensor, Tensor]) -> None:
-        """Have them lie elsewhere from now on."""
-        self._keys, self._values = keys_values
+        self.buffers: KeysValues | None = None  # of all positions, and room for more
 
     def append(
         self, n_before: int, keys: Float[Tensor, "B K T Dh"], values: Float[Tensor, "B K T Dv"]
     ) -> tuple[Float[Tensor, "B K S Dh"], Float[Tensor, "B K S Dv"]]:
         """Add the keys and values of T new positions to those of `n_before`; returns those of all S."""
         n = n_before + keys.shape[2]
-        if self._keys is None or self._values is None:
-            self._keys, self._values = _buffer_like(keys, n), _buffer_like(values, n)
+        if self.buffers is None:
+            self.buffers = _buffer_like(keys, n), _buffer_like(values, n)
         self.make_room(n_before, n)
-        self._keys[:, :, n_before:n] = keys
-        self._values[:, :, n_before:n] = values
-        return self._keys[:, :, :n], self._values[:, :, :n]
+        all_keys, all_values = self.buffers
+        all_keys[:, :, n_before:n], all_values[:, :, n_before:n] = keys, values
+        return all_keys[:, :, :n], all_values[:, :, :n]
 
     def make_room(self, n_before: int, n: int) -> None:
-        if self._keys is None or self._values is None or n <= self._keys.shape[2]:
+        if self.buffers is None or n <= self.buffers[0].shape[2]:
             return
         old, capacity = slice(n_before), max(2 * n_before, n)
-        keys, values = _buffer_like(self._keys, capacity), _buffer_like(self._values, capacity)
-        keys[:, :, old], values[:, :, old] = self._keys[:, :, old], self._values[:, :, old]
-        self._keys, self._values = keys, values
+        keys, values = (_buffer_like(buffer, capacity) for buffer in self.buffers)
+        keys[:, :, old], values[:, :, old] = (buffer[:, :, old] for buffer in self.buffers)
+        self.buffers = keys, values
 
-    def select(self, rows: Int[Tensor, " N"]) -> None:
-        if self._keys is not None and self._values is not None:
-            self._keys, self._values = self._keys[rows], self._values[rows]
+    def select(self, rows: Rows) -> None:
+        if self.buffers is not None:
+            keys, values = self.buffers
+            self.buffers = keys[rows], values[rows]
+
+
+def _buffer_like(x: Float[Tensor, "B K _ D"], capacity: int) -> Float[Tensor, "B K C D"]:
+    """Room for as many positions, with nothing in it yet."""
+    return x.new_empty(*x.shape[:2], capacity, x.shape[3])
 
 
 class LinearCache(LayerCache):
@@ -75,8 +73,7 @@ class LinearCache(LayerCache):
     def __init__(self) -> None:
         self.outer: Tensor | None = None  # [B H Dh Dv], sum of phi(k) v^T
         self.keys: Tensor | None = None  # [B H Dh], sum of phi(k)
-        self._seen: KeyValueCache | None = None
-        self._n_seen = 0
+        self._seen, self._n_seen = KeyValueCache(), 0  # the keys themselves, while somebody looks at scores
 
     def sums(
         self, keys: Float[Tensor, "B H T Dh"], values: Float[Tensor, "B H T Dv"]
@@ -94,7 +91,7 @@ class LinearCache(LayerCache):
     def with_earlier(
         self, n_before: int, keys: Float[Tensor, "B H T Dh"], values: Float[Tensor, "B H T Dv"]
     ) -> tuple[Float[Tensor, "B H S Dh"], Float[Tensor, "B H S Dv"]]:
-        """Keys and values of T new positions after those of `n_before`, which are kept while somebody looks at scores.
+        """Keys and values of T new positions after those of `n_before`.
 
         Raises:
             UserError: nobody looked at the earlier positions, so that nothing but their sums is left.
@@ -104,32 +101,28 @@ class LinearCache(LayerCache):
                 f"linear attention has kept {n_before - self._n_seen} earlier positions as sums alone: to see its "
                 "scores or pattern with a cache, look from the first token on"
             )
-        self._seen = self._seen or KeyValueCache()
         self._n_seen += keys.shape[2]
         return self._seen.append(n_before, keys, values)
 
-    def select(self, rows: Int[Tensor, " N"]) -> None:
+    def select(self, rows: Rows) -> None:
         if self.outer is not None and self.keys is not None:
             self.outer, self.keys = self.outer[rows], self.keys[rows]
-        if self._seen is not None:
-            self._seen.select(rows)
+        self._seen.select(rows)
 
 
 class MemoryCache(LayerCache):
     """Keys and values of the text that cross-attention reads: made at the first step, read at every step."""
 
     def __init__(self) -> None:
-        self._keys_values: tuple[Tensor, Tensor] | None = None  # each [B S K Dh]
+        self._keys_values: tuple[Keys, Values] | None = None
 
-    def once(
-        self, make: Callable[[], tuple[Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]]
-    ) -> tuple[Float[Tensor, "B S K Dh"], Float[Tensor, "B S K Dv"]]:
+    def once(self, make: Callable[[], tuple[Keys, Values]]) -> tuple[Keys, Values]:
         """The result of `make` when it was first called."""
         if self._keys_values is None:
             self._keys_values = make()
         return self._keys_values
 
-    def select(self, rows: Int[Tensor, " N"]) -> None:
+    def select(self, rows: Rows) -> None:
         if self._keys_values is not None:
             keys, values = self._keys_values
             self._keys_values = keys[rows], values[rows]
@@ -144,7 +137,7 @@ class BlockCache(LayerCache):
     def make_room(self, n_before: int, n: int) -> None:
         self.attn.make_room(n_before, n)
 
-    def select(self, rows: Int[Tensor, " N"]) -> None:
+    def select(self, rows: Rows) -> None:
         self.attn.select(rows)
         if self.cross is not None:
             self.cross.select(rows)
@@ -156,9 +149,9 @@ class Cache:
     def __init__(self, layers: list[BlockCache]) -> None:
         self.layers = layers
         self.length = 0
-        self.padding: Bool[Tensor, "B S"] | None = None
+        self.padding: SourcePadding = None
 
-    def joined_padding(self, n_new: int, padding: Bool[Tensor, "B T"] | None) -> Bool[Tensor, "B S"] | None:
+    def joined_padding(self, n_new: int, padding: Padding) -> SourcePadding:
         """The padding of the positions so far and of T new ones, or None where none is padding."""
         known = self.padding if padding is None else padding
         if known is None:
@@ -176,19 +169,14 @@ class Cache:
         for layer in self.layers:
             layer.make_room(self.length, n)
 
-    def extend(self, n_new: int, padding: Bool[Tensor, "B S"] | None) -> None:
+    def extend(self, n_new: int, padding: SourcePadding) -> None:
         """Count T new positions in, with the padding of all S."""
         self.length += n_new
         self.padding = padding
 
-    def select(self, rows: Int[Tensor, " N"]) -> None:
+    def select(self, rows: Rows) -> None:
         """Keep the given rows of the batch, in that order (repeats allowed): beams, finished samples."""
         for layer in self.layers:
             layer.select(rows)
         if self.padding is not None:
             self.padding = self.padding[rows]
-
-
-def _buffer_like(x: Float[Tensor, "B K _ D"], capacity: int) -> Float[Tensor, "B K C D"]:
-    """Room for as many positions, with nothing in it yet."""
-    return x.new_empty(*x.shape[:2], capacity, x.shape[3])

@@ -10,7 +10,7 @@ from clearformer.model.attention import AttentionSpec, MultiHead
 from clearformer.model.feedforward import GELU, FeedForwardSpec
 from clearformer.model.init import GPT2, Init
 from clearformer.model.norms import LayerNorm, Norm
-from clearformer.model.positions import ALiBi, Learned, Position, Relative, RoPE
+from clearformer.model.positions import Learned, Position
 
 Family = Literal["decoder", "encoder", "encoder-decoder"]
 Placement = Literal["pre", "post", "none"]
@@ -91,11 +91,8 @@ class ModelConfig(Spec):
     @model_validator(mode="after")
     def _parts_fit(self) -> "ModelConfig":
         _, d_head = self.attention.heads(self.d_model)
-        self._order_has_an_effect(d_head)
-        self._family_has_the_parts()
-        return self
-
-    def _family_has_the_parts(self) -> None:
+        self._check_order_has_an_effect()
+        self.position.check_heads(d_head)
         for key, family in OF_ONE_FAMILY.items():
             if self.family != family and getattr(self, key) != type(self).model_fields[key].default:
                 raise ConfigError(f"model.{key}: only an {family} has it, and model.family is {self.family}")
@@ -104,23 +101,16 @@ class ModelConfig(Spec):
                 f"model.attention.kind: {self.attention.kind} attention reads no other text, and an encoder-decoder "
                 f"must; choose multihead"
             )
+        return self
 
-    def _order_has_an_effect(self, d_head: int) -> None:
+    def _check_order_has_an_effect(self) -> None:
         attention, position = self.attention, self.position
-        if isinstance(position, RoPE):
-            if not attention.takes_rotation:
+        for acts, taken, action in (
+            (position.rotates, attention.takes_rotation, "turns queries and keys"),
+            (position.adds_bias, attention.takes_bias, "adds to attention scores"),
+        ):
+            if acts and not taken:
                 raise ConfigError(
-                    f"model.position.kind: rope turns queries and keys, and {attention.kind} attention has none; "
+                    f"model.position.kind: {position.kind} {action}, and {attention.kind} attention has none; "
                     f"use sinusoidal or learned"
                 )
-            n_rotated = position.rotated_dims(d_head)
-            if n_rotated < 2 or n_rotated % 2:
-                raise ConfigError(
-                    f"model.position.fraction: rope turns pairs of dimensions, and {position.fraction:g} of heads of "
-                    f"{d_head} is {n_rotated}; choose a fraction or heads that give an even number"
-                )
-        if isinstance(position, ALiBi | Relative) and not attention.takes_bias:
-            raise ConfigError(
-                f"model.position.kind: {position.kind} adds to attention scores, and {attention.kind} attention has "
-                "none; use sinusoidal or learned"
-            )

@@ -1,21 +1,23 @@
 """Feed-forward networks, which transform each position by itself: none, ReLU, GELU, SiLU, squared ReLU, SwiGLU, GEGLU.
 
+    W_out f(W_in x)                     two matrices (Vaswani et al. 2017, 3.3; lecture 000, section 5.2)
+    W_out (f(W_gate x) * W_in x)        gated: three (Shazeer 2020; lecture 002, section 6)
+
 Shapes: B batch, T positions, D d_model, F d_ff.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch.nn.functional as F
-from jaxtyping import Float
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from clearformer.config import Spec
 from clearformer.model import fast
 from clearformer.model.hooks import HookPoint
+from clearformer.model.shapes import Vectors
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -29,26 +31,35 @@ class NoFeedForward(Spec):
         return None
 
 
-class _TwoLayers(Spec, ABC):
-    """W_out f(W_in x), D -> F -> D; F is four times D where it is not given (the original paper's choice)."""
+class _FeedForwardSpec(Spec):
+    """Base of the kinds of feed-forward networks, D -> F -> D.
+
+    Attributes:
+        d_ff: F. Where it is not given it is four times D (the original paper's choice); of a gated kind two thirds of
+            that, rounded up to a multiple of 8, so that three matrices have as many parameters as the others' two.
+        bias: Whether the matrices have biases.
+    """
 
     d_ff: PositiveInt | None = None
     bias: bool = True
+    gated: ClassVar[bool] = False
+    f: ClassVar[Activation]
 
     def width(self, d_model: int) -> int:
         """F."""
-        return self.d_ff or 4 * d_model
+        return self.d_ff or (-(-8 * d_model // 24) * 8 if self.gated else 4 * d_model)
 
-    @abstractmethod
     def activation(self) -> Activation:
-        """f."""
+        """f, with the kind's settings."""
+        return type(self).f
 
     def build(self, d_model: int) -> nn.Module:
-        return FeedForward(d_model, self.width(d_model), self.bias, self.activation())
+        module = GatedFeedForward if self.gated else FeedForward
+        return module(d_model, self.width(d_model), self.bias, self.activation())
 
 
 class FeedForward(nn.Module):
-    """See `_TwoLayers`."""
+    """W_out f(W_in x)."""
 
     def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Activation) -> None:
         super().__init__()
@@ -57,77 +68,13 @@ class FeedForward(nn.Module):
         self.activation = activation
         self.hook_pre, self.hook_post = HookPoint(), HookPoint()
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Vectors) -> Vectors:
         hidden = self.hook_pre(self.W_in(x))  # [B T F]
         return self.W_out(self.hook_post(self.activation(hidden)))
 
 
-class ReLU(_TwoLayers):
-    """max(0, x W_in) W_out (Vaswani et al. 2017, 3.3; lecture 000, section 5.2)."""
-
-    kind: Literal["relu"] = "relu"
-
-    def activation(self) -> Activation:
-        return fast.relu
-
-
-class GELU(_TwoLayers):
-    """x Phi(x) between the matrices (Hendrycks and Gimpel 2016); `tanh` is GPT-2's approximation of Phi."""
-
-    kind: Literal["gelu"] = "gelu"
-    approximate: Literal["none", "tanh"] = "none"
-
-    def activation(self) -> Activation:
-        return partial(F.gelu, approximate=self.approximate)
-
-
-class ReLU2(_TwoLayers):
-    """max(0, x W_in)² W_out (So et al. 2021, Primer)."""
-
-    kind: Literal["relu2"] = "relu2"
-
-    def activation(self) -> Activation:
-        return relu2
-
-
-def relu2(x: Tensor) -> Tensor:
-    """max(0, x)²."""
-    return F.relu(x).square()
-
-
-class SiLU(_TwoLayers):
-    """silu(x W_in) W_out, silu(x) = x sigmoid(x) (Ramachandran et al. 2017, there called swish)."""
-
-    kind: Literal["silu"] = "silu"
-
-    def activation(self) -> Activation:
-        return F.silu
-
-
-class _Gated(Spec, ABC):
-    """W_out (f(W_gate x) * W_in x) (Shazeer 2020; lecture 002, section 6).
-
-    Three matrices instead of two: the default width is two thirds of 4D, rounded up to a multiple of 8, so that
-    the parameters are those of the other kinds.
-    """
-
-    d_ff: PositiveInt | None = None
-    bias: bool = False
-
-    def width(self, d_model: int) -> int:
-        """F."""
-        return self.d_ff or -(-8 * d_model // 24) * 8
-
-    @abstractmethod
-    def activation(self) -> Activation:
-        """f."""
-
-    def build(self, d_model: int) -> nn.Module:
-        return GatedFeedForward(d_model, self.width(d_model), self.bias, self.activation())
-
-
 class GatedFeedForward(nn.Module):
-    """See `_Gated`."""
+    """W_out (f(W_gate x) * W_in x)."""
 
     def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Activation) -> None:
         super().__init__()
@@ -137,24 +84,62 @@ class GatedFeedForward(nn.Module):
         self.activation = activation
         self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Vectors) -> Vectors:
         gate = self.activation(self.hook_pre(self.W_gate(x)))  # [B T F]
         return self.W_out(self.hook_post(gate * self.hook_pre_linear(self.W_in(x))))
 
 
-class SwiGLU(_Gated):
+class ReLU(_FeedForwardSpec):
+    """max(0, x W_in) W_out (Vaswani et al. 2017, 3.3; lecture 000, section 5.2)."""
+
+    kind: Literal["relu"] = "relu"
+    f: ClassVar[Activation] = staticmethod(fast.relu)
+
+
+class GELU(_FeedForwardSpec):
+    """x Phi(x) between the matrices (Hendrycks and Gimpel 2016); `tanh` is GPT-2's approximation of Phi."""
+
+    kind: Literal["gelu"] = "gelu"
+    approximate: Literal["none", "tanh"] = "none"
+
+    def activation(self) -> Activation:
+        return partial(F.gelu, approximate=self.approximate)
+
+
+class SiLU(_FeedForwardSpec):
+    """silu(x W_in) W_out, silu(x) = x sigmoid(x) (Ramachandran et al. 2017, there called swish)."""
+
+    kind: Literal["silu"] = "silu"
+    f: ClassVar[Activation] = staticmethod(F.silu)
+
+
+def relu2(x: Tensor) -> Tensor:
+    """max(0, x)²."""
+    return F.relu(x).square()
+
+
+class ReLU2(_FeedForwardSpec):
+    """max(0, x W_in)² W_out (So et al. 2021, Primer)."""
+
+    kind: Literal["relu2"] = "relu2"
+    f: ClassVar[Activation] = staticmethod(relu2)
+
+
+class SwiGLU(_FeedForwardSpec):
     """(silu(x W_gate) * x W_in) W_out (Shazeer 2020; lecture 002, section 6)."""
 
     kind: Literal["swiglu"] = "swiglu"
+    bias: bool = False
+    gated: ClassVar[bool] = True
+    f: ClassVar[Activation] = staticmethod(F.silu)
 
-    def activation(self) -> Activation:
-        return F.silu
 
-
-class GEGLU(_Gated):
+class GEGLU(_FeedForwardSpec):
     """(gelu(x W_gate) * x W_in) W_out (Shazeer 2020), as in T5 1.1; `approximate` is GELU's."""
 
     kind: Literal["geglu"] = "geglu"
+    bias: bool = False
+    gated: ClassVar[bool] = True
     approximate: Literal["none", "tanh"] = "tanh"
 
     def activation(self) -> Activation:

@@ -12,15 +12,18 @@ the model itself only counts how many such blocks are open at a point.
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from threading import Lock
+from typing import Any
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearformer.errors import UserError, did_you_mean
+from clearformer.model.activations import ActivationCache
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,41 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
         hint = did_you_mean(pattern, candidates) or f"; it has {', '.join(in_any_layer)}"
         raise UserError(f"this model has no hook point {pattern!r}{hint}")
     return found
+
+
+class HookedModule(nn.Module):
+    """A module whose activations are looked at by their names."""
+
+    def hooked(self, hooks: Mapping[str, HookFn]) -> AbstractContextManager[None]:
+        """Call functions with named activations, which they may replace, in a `with` block; see `hooks.hooked`."""
+        return hooked(self, hooks)
+
+    def run_with_cache(
+        self, *inputs: Any, names: str | Iterable[str] | Callable[[str], bool] | None = None
+    ) -> tuple[Float[Tensor, "..."], ActivationCache]:
+        """The result of `forward`, and the activations at the named hook points (all, where no names are given).
+
+        A name may be a pattern (`blocks.*.attn.hook_z`), or a function tells which names are meant. Each activation is
+        as it goes on from its point: as the functions of a `hooked` block around this call left it. `ActivationCache`
+        says how they are found again.
+
+        Shapes follow TransformerLens: q, k, v and z are [B T H Dh], scores and patterns [B H T S], the scale of a norm
+        [B T 1], the rest [B T D] (or F in the feed-forward network).
+        """
+        points = hook_points(self)
+        if names is None or callable(names):
+            wanted = [name for name in points if names is None or names(name)]
+        else:
+            patterns = [names] if isinstance(names, str) else names
+            wanted = list(dict.fromkeys(name for pattern in patterns for name in matching(pattern, points)))
+        seen = ActivationCache()
+
+        def keep(activation: Tensor, hook: Hook) -> None:
+            seen[hook.name] = activation
+
+        with self.hooked(dict.fromkeys(wanted, keep)):
+            result = self(*inputs)
+        return result, seen
 
 
 @contextmanager

@@ -50,21 +50,17 @@ class InitBase(Spec, ABC):
 
     def _set_module(self, path: str, module: nn.Module, n_layers: int, seed: int) -> None:
         name, numbers = path.rpartition(".")[2], generator_of(seed, path)
-        if isinstance(module, nn.Linear):
-            if self.zero_outputs and name in (*OUTPUTS, *HEADS):
-                module.weight.zero_()
-            else:
-                draw(module.weight, lambda w: self.fill(w, name in OUTPUTS, n_layers, numbers))
-        elif isinstance(module, nn.Embedding):
-            std = self.embedding_std(module.embedding_dim)
+        if isinstance(module, nn.Linear) and self.zero_outputs and name in (*OUTPUTS, *HEADS):
+            module.weight.zero_()
+        elif isinstance(module, nn.Linear):
+            draw(module.weight, lambda w: self.fill(w, name in OUTPUTS, n_layers, numbers))
+        elif isinstance(module, nn.Embedding | LearnedPositions):
+            std = self.embedding_std(module.weight.shape[1])
             draw(module.weight, lambda w: w.normal_(0, std, generator=numbers))
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
             module.reset_parameters()
         elif isinstance(module, RelativeBiases):
             module.weight.zero_()  # all distances are alike at first
-        elif isinstance(module, LearnedPositions):
-            std = self.embedding_std(module.weight.shape[1])
-            draw(module.weight, lambda w: w.normal_(0, std, generator=numbers))
         for own, parameter in module.named_parameters(recurse=False):
             if own in BIASES:
                 parameter.zero_()

@@ -6,8 +6,10 @@ Shapes: B batch, T query positions, S key positions.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
+
+from clearformer.model.shapes import KeyPositions, QueryPositions, SourcePadding, Tokens
 
 
 @dataclass(frozen=True)
@@ -21,19 +23,13 @@ class Mask:
         padding: True where a key is a real token and False where it is padding, [B S]; None: all are real.
     """
 
-    q_pos: Int[Tensor, "*#B T"]
-    k_pos: Int[Tensor, "*#B S"]
+    q_pos: QueryPositions
+    k_pos: KeyPositions
     causal: bool
-    padding: Bool[Tensor, "B S"] | None = None
+    padding: SourcePadding = None
 
     @classmethod
-    def of(
-        cls,
-        tokens: Int[Tensor, "B T"],
-        causal: bool,
-        padding: Bool[Tensor, "B S"] | None = None,
-        n_before: int = 0,
-    ) -> "Mask":
+    def of(cls, tokens: Tokens, causal: bool, padding: SourcePadding = None, n_before: int = 0) -> "Mask":
         """The mask of a text that reads itself; `n_before` of its S positions were read in earlier passes."""
         if padding is None:
             k_pos = torch.arange(n_before + tokens.shape[1], device=tokens.device)
@@ -62,13 +58,13 @@ class Mask:
 
     def reads_everything(self, window: int | None) -> bool:
         """Whether no query is denied any key, known from the shapes alone (so that no mask need be made)."""
-        n_keys = self.k_pos.shape[-1]
         one_new_token = self.q_pos.shape[-1] == 1  # the newest: all keys in the cache are at or before it
-        inside_window = window is None or n_keys <= window
-        return self.padding is None and inside_window and (one_new_token or not self.causal)
+        return self._reads_far(window) and (one_new_token or not self.causal)
 
     def is_triangle(self, window: int | None) -> bool:
         """Whether query t reads exactly keys 0 to t, known from the shapes alone."""
-        n_keys = self.k_pos.shape[-1]
-        inside_window = window is None or n_keys <= window
-        return self.causal and self.padding is None and inside_window and self.q_pos.shape[-1] == n_keys
+        return self._reads_far(window) and self.causal and self.q_pos.shape[-1] == self.k_pos.shape[-1]
+
+    def _reads_far(self, window: int | None) -> bool:
+        """Whether no key is too far away to be read or padding, known from the shapes alone."""
+        return self.padding is None and (window is None or self.k_pos.shape[-1] <= window)

@@ -37,8 +37,6 @@ class LayerNorm(Spec):
 
 
 class LayerNormModule(nn.LayerNorm):
-    """See `LayerNorm`."""
-
     def __init__(self, d: int, eps: float, bias: bool) -> None:
         super().__init__(d, eps=eps, bias=bias)
         self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
@@ -68,8 +66,6 @@ class RMSNorm(Spec):
 
 
 class RMSNormModule(nn.RMSNorm):
-    """See `RMSNorm`."""
-
     def __init__(self, d: int, eps: float, elementwise_affine: bool) -> None:
         super().__init__(d, eps=eps, elementwise_affine=elementwise_affine)
         self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()

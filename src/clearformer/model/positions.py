@@ -11,8 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -20,6 +19,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from clearformer.config import Spec
+from clearformer.errors import ConfigError
+from clearformer.model.shapes import Bias, KeyPositions, Queries, QueryPositions
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,37 @@ class Positions(nn.Module):
         """Vectors to add to the token embeddings, or None."""
         return None
 
-    def rotate(self, x: Float[Tensor, "B T H Dh"], pos: Int[Tensor, "*#B T"]) -> Float[Tensor, "B T H Dh"]:
+    def rotate(self, x: Queries, pos: QueryPositions) -> Queries:
         """Queries or keys, turned by their positions."""
         return x
 
-    def bias(
-        self, q_pos: Int[Tensor, "*#B T"], k_pos: Int[Tensor, "*#B S"]
-    ) -> Float[Tensor, "*#B H T S"] | None:
+    def bias(self, q_pos: QueryPositions, k_pos: KeyPositions) -> Bias | None:
         """Numbers to add to the attention scores, or None."""
         return None
+
+
+class ConstantTables(Positions, ABC):
+    """Positions made of constants: never saved, and float32 whatever the model is cast to.
+
+    Angles and distances rounded to bfloat16 would merge neighbouring positions, so a cast makes the tables anew
+    (on the CPU, for not every device has the float64 they begin in).
+    """
+
+    def __init__(self, spec: Any, sizes: Sizes) -> None:
+        super().__init__()
+        self.spec, self.sizes = spec, sizes
+        for name, table in self.tables().items():
+            self.register_buffer(name, table, persistent=False)
+
+    @abstractmethod
+    def tables(self) -> dict[str, Tensor]:
+        """The constants, by their names."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ConstantTables":
+        super()._apply(fn, recurse)
+        for name, table in self.tables().items():
+            setattr(self, name, table.to(getattr(self, name).device))
+        return self
 
 
 class PositionBase(Spec, ABC):
@@ -56,31 +79,14 @@ class PositionBase(Spec, ABC):
 
     embeds: ClassVar[bool] = False  # whether it adds vectors to the token embeddings
     rotates: ClassVar[bool] = False  # whether it turns queries and keys
+    adds_bias: ClassVar[bool] = False  # whether it adds numbers to the attention scores
 
     @abstractmethod
     def build(self, sizes: Sizes) -> Positions:
         """The module."""
 
-
-class ConstantTables(Positions):
-    """Positions made of constants: never saved, and float32 whatever the model is cast to.
-
-    Angles and distances rounded to bfloat16 would merge neighbouring positions, so a cast makes the tables anew
-    (on the CPU, for not every device has the float64 they begin in). What makes them is a function of a module with its
-    arguments, so that a model can be pickled.
-    """
-
-    def __init__(self, make: Callable[[], dict[str, Tensor]]) -> None:
-        super().__init__()
-        self._make = make
-        for name, table in make().items():
-            self.register_buffer(name, table, persistent=False)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ConstantTables":
-        super()._apply(fn, recurse)
-        for name, table in self._make().items():
-            setattr(self, name, table.to(getattr(self, name).device))
-        return self
+    def check_heads(self, d_head: int) -> None:
+        """Raise ConfigError where heads of this size do not fit."""
 
 
 class NoPositions(PositionBase):
@@ -106,24 +112,17 @@ class Sinusoidal(PositionBase):
     interleaved: bool = True
 
     def build(self, sizes: Sizes) -> Positions:
-        return SinusoidalPositions(sizes.d_model, sizes.max_seq_len, self.interleaved)
+        return SinusoidalPositions(self, sizes)
 
 
 class SinusoidalPositions(ConstantTables):
-    """See `Sinusoidal`."""
-
     table: Tensor
 
-    def __init__(self, d_model: int, max_seq_len: int, interleaved: bool) -> None:
-        super().__init__(partial(sinusoidal_tables, d_model, max_seq_len, interleaved))
+    def tables(self) -> dict[str, Tensor]:
+        return {"table": sinusoidal_table(self.sizes.d_model, self.sizes.max_seq_len, self.spec.interleaved)}
 
     def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
         return self.table[pos]
-
-
-def sinusoidal_tables(d_model: int, max_seq_len: int, interleaved: bool) -> dict[str, Tensor]:
-    """The one table of `SinusoidalPositions`."""
-    return {"table": sinusoidal_table(d_model, max_seq_len, interleaved)}
 
 
 def sinusoidal_table(d_model: int, max_seq_len: int, interleaved: bool = True) -> Float[Tensor, "S D"]:
@@ -148,8 +147,6 @@ class Learned(PositionBase):
 
 
 class LearnedPositions(Positions):
-    """See `Learned`."""
-
     def __init__(self, d_model: int, max_seq_len: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(max_seq_len, d_model))
@@ -177,25 +174,30 @@ class RoPE(PositionBase):
     def rotated_dims(self, d_head: int) -> int:
         return int(d_head * self.fraction)
 
+    def check_heads(self, d_head: int) -> None:
+        n_rotated = self.rotated_dims(d_head)
+        if n_rotated < 2 or n_rotated % 2:
+            raise ConfigError(
+                f"model.position.fraction: rope turns pairs of dimensions, and {self.fraction:g} of heads of {d_head} "
+                f"is {n_rotated}; choose a fraction or heads that give an even number"
+            )
+
     def build(self, sizes: Sizes) -> Positions:
-        return RotaryPositions(self.rotated_dims(sizes.d_head), self.theta, sizes.max_seq_len)
+        return RotaryPositions(self, sizes)
 
 
 class RotaryPositions(ConstantTables):
-    """See `RoPE`."""
-
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, n_rotated: int, theta: float, max_seq_len: int) -> None:
-        super().__init__(partial(rotary_tables, n_rotated, theta, max_seq_len))
-        self.n_rotated = n_rotated
+    def tables(self) -> dict[str, Tensor]:
+        n_rotated = self.spec.rotated_dims(self.sizes.d_head)
+        return rotary_tables(n_rotated, self.spec.theta, self.sizes.max_seq_len)
 
-    def rotate(self, x: Float[Tensor, "B T H Dh"], pos: Int[Tensor, "*#B T"]) -> Float[Tensor, "B T H Dh"]:
+    def rotate(self, x: Queries, pos: QueryPositions) -> Queries:
         cos, sin = (table[pos].unsqueeze(-2).to(x.dtype) for table in (self.cos, self.sin))  # [*B T 1 n/2]
-        first, second, rest = x.split(
-            [self.n_rotated // 2, self.n_rotated // 2, x.shape[-1] - self.n_rotated], -1
-        )
+        half = cos.shape[-1]
+        first, second, rest = x.split([half, half, x.shape[-1] - 2 * half], dim=-1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
 
 
@@ -214,27 +216,21 @@ class ALiBi(PositionBase):
     """A penalty on the scores that grows with distance, at another slope for each head (Press et al. 2022)."""
 
     kind: Literal["alibi"] = "alibi"
+    adds_bias: ClassVar[bool] = True
 
     def build(self, sizes: Sizes) -> Positions:
-        return LinearBiases(sizes.n_heads)
+        return LinearBiases(self, sizes)
 
 
 class LinearBiases(ConstantTables):
-    """See `ALiBi`."""
+    slopes: Tensor  # [H]
 
-    slopes: Tensor
+    def tables(self) -> dict[str, Tensor]:
+        return {"slopes": torch.tensor(alibi_slopes(self.sizes.n_heads))}
 
-    def __init__(self, n_heads: int) -> None:
-        super().__init__(partial(slope_tables, n_heads))
-
-    def bias(self, q_pos: Int[Tensor, "*#B T"], k_pos: Int[Tensor, "*#B S"]) -> Float[Tensor, "*#B H T S"]:
+    def bias(self, q_pos: QueryPositions, k_pos: KeyPositions) -> Bias:
         distance = (q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)).abs()  # [*B T S]
         return -self.slopes[:, None, None] * distance.unsqueeze(-3)
-
-
-def slope_tables(n_heads: int) -> dict[str, Tensor]:
-    """The one table of `LinearBiases`, [H]."""
-    return {"slopes": torch.tensor(alibi_slopes(n_heads))}
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
@@ -256,6 +252,7 @@ class Relative(PositionBase):
     """
 
     kind: Literal["relative"] = "relative"
+    adds_bias: ClassVar[bool] = True
     n_buckets: int = Field(default=32, ge=4, multiple_of=4)
     max_distance: PositiveInt = 128
 
@@ -272,14 +269,12 @@ class Relative(PositionBase):
 
 
 class RelativeBiases(Positions):
-    """See `Relative`."""
-
     def __init__(self, n_buckets: int, max_distance: int, n_heads: int, causal: bool) -> None:
         super().__init__()
         self.n_buckets, self.max_distance, self.causal = n_buckets, max_distance, causal
         self.weight = nn.Parameter(torch.empty(n_buckets, n_heads))
 
-    def bias(self, q_pos: Int[Tensor, "*#B T"], k_pos: Int[Tensor, "*#B S"]) -> Float[Tensor, "*#B H T S"]:
+    def bias(self, q_pos: QueryPositions, k_pos: KeyPositions) -> Bias:
         distance = q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)  # [*B T S]
         return self.weight[self.bucket(distance)].movedim(-1, -3)
 

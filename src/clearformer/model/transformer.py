@@ -11,25 +11,25 @@ Shapes: B batch, T positions, S positions of the source, D d_model, V vocabulary
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from clearformer.errors import ConfigError, UserError, count
+from clearformer.errors import ConfigError, UserError
 from clearformer.model import fast
-from clearformer.model.activations import ActivationCache
+from clearformer.model.arguments import check_length, check_tokens
 from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
 from clearformer.model.fast import dropout
-from clearformer.model.hooks import Hook, HookFn, HookPoint, hook_points, hooked, matching
+from clearformer.model.hooks import HookedModule, HookPoint
 from clearformer.model.masks import Mask
+from clearformer.model.norms import NoNorm
 from clearformer.model.positions import Positions, Sizes
+from clearformer.model.shapes import LastVectors, Logits, Padding, Source, SourcePadding, Tokens, Vectors
 
 
 class Stack(NamedTuple):
@@ -44,13 +44,13 @@ class Stack(NamedTuple):
 
     def run(
         self,
-        x: Float[Tensor, "B T D"],
+        x: Vectors,
         mask: Mask,
         p_dropout: float = 0.0,
         cache: Cache | None = None,
         memory: EncoderOutput | None = None,
         last_only: bool = False,
-    ) -> Float[Tensor, "B _ D"]:
+    ) -> LastVectors:
         """The residual stream after the final norm, of the tokens' vectors."""
         x = self.hook_embed(x)
         vectors = self.position.embed(mask.q_pos)
@@ -67,8 +67,18 @@ class Stack(NamedTuple):
         return Cache([block.new_cache() for block in self.blocks if isinstance(block, Block)])
 
 
-class Transformer(nn.Module, ABC):
-    """Base of the three arrangements: embeddings, stacks, the head, and a way to look inside."""
+class Transformer(HookedModule, ABC):
+    """Base of the three arrangements: embeddings, stacks, the head, and a way to look inside.
+
+    Their methods share these arguments:
+        tokens: Token ids; of an encoder-decoder those that are written, as far as they are known, from <bos> on.
+        source: Token ids of the text that an encoder-decoder reads.
+        padding: True where a token is real, False where it fills a shorter row; None: all are real.
+        cache: The result of `new_cache`; `tokens` then go on from the texts it holds.
+        last_only: Whether only the vectors after the last position are wanted, [B 1 D].
+
+    They raise UserError where a text is longer than the model's positions, or is no tensor of token ids.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -80,12 +90,12 @@ class Transformer(nn.Module, ABC):
         self.head_bias: nn.Parameter | None = None
         self.token_types: nn.Embedding | None = None
 
-    def forward(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B _ V"]:
+    def forward(self, *args: Any, **kwargs: Any) -> Logits:
         """Scores of every token, of the arguments of `hidden`."""
         return self.unembed(self.hidden(*args, **kwargs))
 
     @abstractmethod
-    def hidden(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B _ D"]:
+    def hidden(self, *args: Any, **kwargs: Any) -> LastVectors:
         """The vectors that `forward` unembeds."""
 
     def unembed(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
@@ -103,15 +113,16 @@ class Transformer(nn.Module, ABC):
 
     def add_stack(self, prefix: str, n_layers: int, causal: bool, cross: bool = False) -> None:
         """Make a stack's parts attributes whose names begin with `prefix`: `encoder_blocks`, `hook_encoder_embed`."""
-        config = self.config
-        n_heads, d_head = config.attention.heads(config.d_model)
-        sizes = Sizes(config.d_model, n_heads, d_head, config.max_seq_len, causal)
+        config, d = self.config, self.config.d_model
+        sizes = Sizes(d, *config.attention.heads(d), config.max_seq_len, causal)
         self.add_module(f"{prefix}position", config.position.build(sizes))
         if config.n_token_types:
-            self.token_types = nn.Embedding(config.n_token_types, config.d_model)
-        self.add_module(f"{prefix}ln_embed", self.norm_if(config.embedding_norm))
+            self.token_types = nn.Embedding(config.n_token_types, d)
+        norm = config.norm if config.embedding_norm else NoNorm()
+        self.add_module(f"{prefix}ln_embed", norm.build(d))
         self.add_module(f"{prefix}blocks", nn.ModuleList(Block(config, cross) for _ in range(n_layers)))
-        self.add_module(f"{prefix}ln_final", self.norm_if(config.final_norm))
+        norm = config.norm if config.final_norm else NoNorm()
+        self.add_module(f"{prefix}ln_final", norm.build(d))
         setattr(self, f"hook_{prefix}embed", HookPoint())
         setattr(self, f"hook_{prefix}pos_embed", HookPoint() if config.position.embeds else None)
 
@@ -120,10 +131,6 @@ class Transformer(nn.Module, ABC):
         parts = (f"{prefix}{name}" for name in ("position", "ln_embed", "blocks", "ln_final"))
         hooks = (f"hook_{prefix}{name}" for name in ("embed", "pos_embed"))
         return Stack(*(getattr(self, name) for name in (*parts, *hooks)))
-
-    def norm_if(self, wanted: bool) -> nn.Module:
-        """A norm of the residual stream, or none."""
-        return self.config.norm.build(self.config.d_model) if wanted else nn.Identity()
 
     def add_head(self) -> None:
         """Make the matrix from the residual stream to the logits: one of its own, or the embeddings' and a bias."""
@@ -138,81 +145,42 @@ class Transformer(nn.Module, ABC):
         """The probability that a number is set to 0."""
         return self.config.dropout if self.training else 0.0
 
-    def token_vectors(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        """The tokens' embeddings."""
-        x = self.embed(tokens)
-        return x * self.config.d_model**0.5 if self.config.scale_embeddings else x
+    # --- reading a text -------------------------------------------------------------------------------------
 
-    def mask(
-        self, tokens: Int[Tensor, "B T"], padding: Tensor | None, causal: bool, cache: Cache | None = None
-    ) -> Mask:
+    def read(
+        self,
+        tokens: Tokens,
+        padding: Padding,
+        causal: bool,
+        prefix: str = "",
+        cache: Cache | None = None,
+        memory: EncoderOutput | None = None,
+        last_only: bool = False,
+        token_types: Tokens | None = None,
+    ) -> LastVectors:
+        """The vectors of a text after one of the stacks, which may read an encoder's `memory` as well."""
+        mask = self.mask(tokens, padding, causal, cache)
+        x = self.token_vectors(tokens, token_types)
+        return self.stack(prefix).run(x, mask, self.p_dropout, cache, memory, last_only)
+
+    def mask(self, tokens: Tokens, padding: Padding, causal: bool, cache: Cache | None = None) -> Mask:
         """Who may read whom, the positions in the cache included; raises UserError where they are too many or none."""
         check_tokens(tokens)
         n_new, n_before = tokens.shape[1], cache.length if cache else 0
+        whole = cache.joined_padding(n_new, padding) if cache else padding
+        check_length(n_before + n_new, whole, self.config.max_seq_len)
         if cache:
-            padding = cache.joined_padding(n_new, padding)
-        self.check_length(n_before + n_new, padding)
-        if cache:
-            cache.extend(n_new, padding)
-        return Mask.of(tokens, causal, padding, n_before)
+            cache.extend(n_new, whole)
+        return Mask.of(tokens, causal, whole, n_before)
 
-    def check_length(self, n_positions: int, padding: Tensor | None) -> None:
-        """Raise UserError where a text has more tokens than the model has positions."""
-        limit = self.config.max_seq_len
-        if n_positions <= limit:
-            return
-        longest = n_positions if padding is None else int(padding.sum(1).max())
-        if longest > limit:
-            raise UserError(
-                f"the text is {longest} tokens long and the model reads at most {limit} (model.max_seq_len)"
-            )
-
-    # --- looking inside -------------------------------------------------------------------------------------
-
-    def hooked(self, hooks: Mapping[str, HookFn]) -> AbstractContextManager[None]:
-        """Call functions with named activations, which they may replace, in a `with` block; see `hooks.hooked`."""
-        return hooked(self, hooks)
-
-    def run_with_cache(
-        self, *inputs: Any, names: str | Iterable[str] | Callable[[str], bool] | None = None
-    ) -> tuple[Float[Tensor, "..."], ActivationCache]:
-        """The result of `forward`, and the activations at the named hook points (all, where no names are given).
-
-        A name may be a pattern (`blocks.*.attn.hook_z`), or a function tells which names are meant. Each activation is
-        as it goes on from its point: as the functions of a `hooked` block around this call left it. `ActivationCache`
-        says how they are found again.
-
-        Shapes follow TransformerLens: q, k, v and z are [B T H Dh], scores and patterns [B H T S], the scale of a norm
-        [B T 1], the rest [B T D] (or F in the feed-forward network).
-        """
-        points = hook_points(self)
-        if names is None or callable(names):
-            wanted = [name for name in points if names is None or names(name)]
-        else:
-            patterns = [names] if isinstance(names, str) else names
-            wanted = list(dict.fromkeys(name for pattern in patterns for name in matching(pattern, points)))
-        seen = ActivationCache()
-
-        def keep(activation: Tensor, hook: Hook) -> None:
-            seen[hook.name] = activation
-
-        with self.hooked(dict.fromkeys(wanted, keep)):
-            result = self(*inputs)
-        return result, seen
-
-
-def check_tokens(tokens: Any) -> None:
-    """Raise UserError where something is no tensor [B T] of token ids."""
-    if not isinstance(tokens, Tensor):
-        raise UserError(
-            f"tokens: a tensor [B T] of ids; got {type(tokens).__name__} (torch.tensor([ids]) makes one)"
-        )
-    if tokens.dim() != 2:
-        raise UserError(
-            f"tokens: a tensor [B T] of ids; got {count(tokens.dim(), 'dimension')} (tokens[None] adds the batch's)"
-        )
-    if tokens.dtype not in (torch.int64, torch.int32):
-        raise UserError(f"tokens: ids are int64 or int32; got {tokens.dtype} (tokens.long() makes them so)")
+    def token_vectors(self, tokens: Tokens, token_types: Tokens | None = None) -> Vectors:
+        """The tokens' embeddings, and those of the texts that they belong to where the model tells texts apart."""
+        x = self.embed(tokens)
+        if self.config.scale_embeddings:
+            x = x * self.config.d_model**0.5
+        if self.token_types is not None:
+            x = x + self.token_types(torch.zeros_like(tokens) if token_types is None else token_types)
+        return x
 
 
 class Decoder(Transformer):
@@ -226,26 +194,10 @@ class Decoder(Transformer):
         self.add_head()
 
     def hidden(
-        self,
-        tokens: Int[Tensor, "B T"],
-        padding: Bool[Tensor, "B T"] | None = None,
-        cache: Cache | None = None,
-        last_only: bool = False,
-    ) -> Float[Tensor, "B _ D"]:
-        """The vectors after each position, of which `forward` makes scores of every token as the next one.
-
-        Args:
-            tokens: Token ids.
-            padding: True where a token is real, False where it fills a shorter row; None: all are real.
-            cache: The result of `new_cache`; `tokens` then go on from the texts it holds.
-            last_only: Whether only those after the last position are wanted, [B 1 D].
-
-        Raises:
-            UserError: the texts are longer than the model's positions.
-        """
-        mask = self.mask(tokens, padding, causal=True, cache=cache)
-        x = self.token_vectors(tokens)
-        return self.stack().run(x, mask, self.p_dropout, cache, last_only=last_only)
+        self, tokens: Tokens, padding: Padding = None, cache: Cache | None = None, last_only: bool = False
+    ) -> LastVectors:
+        """The vectors after each position, of which `forward` scores every token as the next; see `Transformer`."""
+        return self.read(tokens, padding, causal=True, cache=cache, last_only=last_only)
 
     def new_cache(self) -> Cache:
         """An empty cache, to be filled by `forward`."""
@@ -253,7 +205,10 @@ class Decoder(Transformer):
 
 
 class Encoder(Transformer):
-    """A model that reads a text in both directions: to fill in masked tokens, or to tell its class."""
+    """A model that reads a text in both directions: to fill in masked tokens, or to tell its class.
+
+    Its methods' `token_types` say which of several texts a token belongs to (BERT's segments); None: all to the first.
+    """
 
     blocks: nn.ModuleList
 
@@ -268,57 +223,26 @@ class Encoder(Transformer):
             self.classifier = fast.Linear(config.d_model, config.n_classes)
             self.hook_pooled = HookPoint()
 
-    def forward(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B *_"]:
+    def forward(
+        self, tokens: Tokens, padding: Padding = None, token_types: Tokens | None = None
+    ) -> Float[Tensor, "B *_"]:
         """Scores of every token at each position [B T V]; of a model with classes, of every class [B C]."""
         if self.config.n_classes is None:
-            return super().forward(*args, **kwargs)
-        return self.classifier(dropout(self.hook_pooled(self.pooled(*args, **kwargs)), self.p_dropout))
+            return super().forward(tokens, padding, token_types)
+        pooled = self.hook_pooled(self.pool(self.encode(tokens, padding, token_types), padding))
+        return self.classifier(dropout(pooled, self.p_dropout))
 
-    def hidden(
-        self,
-        tokens: Int[Tensor, "B T"],
-        padding: Bool[Tensor, "B T"] | None = None,
-        token_types: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """The vectors of which `forward` makes scores of every token; the arguments are those of `encode`."""
+    def hidden(self, tokens: Tokens, padding: Padding = None, token_types: Tokens | None = None) -> Vectors:
+        """The vectors of which `forward` makes scores of every token."""
         return self.masked_head(self.encode(tokens, padding, token_types))
 
-    def pooled(
-        self,
-        tokens: Int[Tensor, "B T"],
-        padding: Bool[Tensor, "B T"] | None = None,
-        token_types: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B D"]:
-        """One vector for each text, of which `forward` makes scores of every class."""
-        return self.pool(self.encode(tokens, padding, token_types), padding)
-
-    def encode(
-        self,
-        tokens: Int[Tensor, "B T"],
-        padding: Bool[Tensor, "B T"] | None = None,
-        token_types: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """One vector for each token, of all the text around it (lecture 003: contextual embeddings).
-
-        Args:
-            tokens: Token ids.
-            padding: True where a token is real, False where it fills a shorter row; None: all are real.
-            token_types: Which of several texts a token belongs to (BERT's segments); None: all to the first.
-
-        Raises:
-            UserError: the texts are longer than the model's positions.
-        """
+    def encode(self, tokens: Tokens, padding: Padding = None, token_types: Tokens | None = None) -> Vectors:
+        """One vector for each token, of all the text around it (lecture 003); see `Transformer` and `Encoder`."""
         if token_types is not None and self.token_types is None:
             raise UserError("this model tells no texts apart (model.n_token_types=0); leave token_types out")
-        mask = self.mask(tokens, padding, causal=False)
-        x = self.token_vectors(tokens)
-        if self.token_types is not None:
-            x = x + self.token_types(torch.zeros_like(tokens) if token_types is None else token_types)
-        return self.stack().run(x, mask, self.p_dropout)
+        return self.read(tokens, padding, causal=False, token_types=token_types)
 
-    def pool(
-        self, x: Float[Tensor, "B T D"], padding: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B D"]:
+    def pool(self, x: Vectors, padding: Padding = None) -> Float[Tensor, "B D"]:
         """One vector for each text: tanh(W x_first) (Devlin et al. 2019), or the mean over its real tokens."""
         real = torch.ones_like(x[..., 0], dtype=torch.bool) if padding is None else padding
         if self.pooler is None:
@@ -336,7 +260,7 @@ class MaskedHead(nn.Module):
         self.dense = fast.Linear(config.d_model, config.d_model)
         self.ln = config.norm.build(config.d_model)
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Vectors) -> Vectors:
         return self.ln(F.gelu(self.dense(x)))
 
 
@@ -357,57 +281,32 @@ class EncoderDecoder(Transformer):
 
     def hidden(
         self,
-        source: Int[Tensor, "B S"],
-        tokens: Int[Tensor, "B T"] | None = None,
-        source_padding: Bool[Tensor, "B S"] | None = None,
-        padding: Bool[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """The vectors after each position of `tokens`, of which `forward` makes scores of the next (teacher forcing).
-
-        Args:
-            source: Token ids of the text that is read.
-            tokens: Token ids of the text that is written, as far as it is known, from <bos> on.
-            source_padding: True where a token of the source is real; None: all are.
-            padding: The same of `tokens`.
-
-        Raises:
-            UserError: a text is longer than the model's positions, or there is but one.
-        """
+        source: Source,
+        tokens: Tokens | None = None,
+        source_padding: SourcePadding = None,
+        padding: Padding = None,
+    ) -> Vectors:
+        """The vectors after each of `tokens`, of which `forward` scores the next; see `Transformer`."""
         if tokens is None:
             raise UserError("an encoder-decoder reads two texts: give model(source, tokens)")
-        return self.decoded(tokens, self.encode(source, source_padding), padding)
+        memory = self.encode(source, source_padding)
+        return self.read(tokens, padding, True, "decoder_", memory=memory)
 
-    def encode(
-        self, source: Int[Tensor, "B S"], source_padding: Bool[Tensor, "B S"] | None = None
-    ) -> EncoderOutput:
+    def encode(self, source: Source, source_padding: SourcePadding = None) -> EncoderOutput:
         """The source as the decoder reads it."""
-        mask = self.mask(source, source_padding, causal=False)
-        x = self.stack("encoder_").run(self.token_vectors(source), mask, self.p_dropout)
-        return EncoderOutput(x, source_padding)
+        vectors = self.read(source, source_padding, causal=False, prefix="encoder_")
+        return EncoderOutput(vectors, source_padding)
 
     def decode(
         self,
-        tokens: Int[Tensor, "B T"],
+        tokens: Tokens,
         memory: EncoderOutput,
-        padding: Bool[Tensor, "B T"] | None = None,
+        padding: Padding = None,
         cache: Cache | None = None,
         last_only: bool = False,
-    ) -> Float[Tensor, "B _ V"]:
-        """Scores of every token as the next one; the arguments are those of `Decoder.hidden`."""
-        return self.unembed(self.decoded(tokens, memory, padding, cache, last_only))
-
-    def decoded(
-        self,
-        tokens: Int[Tensor, "B T"],
-        memory: EncoderOutput,
-        padding: Bool[Tensor, "B T"] | None,
-        cache: Cache | None = None,
-        last_only: bool = False,
-    ) -> Float[Tensor, "B _ D"]:
-        """The vectors that `decode` unembeds, of the same arguments."""
-        mask = self.mask(tokens, padding, causal=True, cache=cache)
-        x = self.token_vectors(tokens)
-        return self.stack("decoder_").run(x, mask, self.p_dropout, cache, memory, last_only)
+    ) -> Logits:
+        """Scores of every token as the next one."""
+        return self.unembed(self.read(tokens, padding, True, "decoder_", cache, memory, last_only))
 
     def new_cache(self) -> Cache:
         """An empty cache, to be filled by `decode`."""

@@ -10,12 +10,12 @@ import torch
 
 from clearformer.errors import ConfigError, UserError
 from clearformer.model import Decoder, Encoder, EncoderDecoder, ModelConfig, build, build_undrawn
+from clearformer.model.arguments import check_tokens
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import ReLU
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import NoNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE, Sinusoidal
-from clearformer.model.transformer import check_tokens
 
 B, T, V, D = 2, 5, 13, 22
 

@@ -24,7 +24,7 @@ from torch.func import functional_call
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run
-from clearformer.decoding.samples import Run
+from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
 from clearformer.lens.causal.metrics import Metric, inputs_of, loss_of
 from clearformer.lens.inputs import Inputs, Subject, quiet

@@ -32,7 +32,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from clearformer.decoding.arguments import check_run
-from clearformer.decoding.samples import Run
+from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError
 from clearformer.lens.heads.circuits import Circuits
 from clearformer.lens.inputs import Subject, quiet

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
-from clearformer.decoding.inputs import ids_of, text_of
-from clearformer.decoding.samples import Run
+from clearformer.decoding.text.inputs import ids_of, text_of
+from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
 from clearformer.lens.inputs import quiet
 from clearformer.lens.predictions.logit_lens import stream_names, unembedded

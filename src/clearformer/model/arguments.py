@@ -1,0 +1,34 @@
+"""Checks of what a caller gives a model."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearformer.errors import UserError, count
+from clearformer.model.shapes import SourcePadding
+
+
+def check_tokens(tokens: Any) -> None:
+    """Raise UserError where something is no tensor [B T] of token ids."""
+    if not isinstance(tokens, Tensor):
+        raise UserError(
+            f"tokens: a tensor [B T] of ids; got {type(tokens).__name__} (torch.tensor([ids]) makes one)"
+        )
+    if tokens.dim() != 2:
+        raise UserError(
+            f"tokens: a tensor [B T] of ids; got {count(tokens.dim(), 'dimension')} (tokens[None] adds the batch's)"
+        )
+    if tokens.dtype not in (torch.int64, torch.int32):
+        raise UserError(f"tokens: ids are int64 or int32; got {tokens.dtype} (tokens.long() makes them so)")
+
+
+def check_length(n_positions: int, padding: SourcePadding, limit: int) -> None:
+    """Raise UserError where a text, its padding not counted, has more tokens than the model has positions."""
+    if n_positions <= limit:
+        return
+    longest = n_positions if padding is None else int(padding.sum(1).max())
+    if longest > limit:
+        raise UserError(
+            f"the text is {longest} tokens long and the model reads at most {limit} (model.max_seq_len)"
+        )

@@ -1,0 +1,36 @@
+"""Shapes of what the model's functions take and return; the tests check them at run time.
+
+B batch, T positions (of those that read), S positions that are read, D d_model, V vocabulary, H heads, K key/value
+heads, Dh head size, Dv that of values. A `#` may be 1, `*` is any number of axes, `_` any size.
+"""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Tokens = Int[Tensor, "B T"]
+Source = Int[Tensor, "B S"]
+Padding = Bool[Tensor, "B T"] | None
+"""True where a token is real, False where it fills a shorter row; None: all are real."""
+SourcePadding = Bool[Tensor, "B S"] | None
+Rows = Int[Tensor, " N"]
+"""Rows of the batch that go on, in that order (repeats allowed): beams, finished samples."""
+
+Vectors = Float[Tensor, "B T D"]
+LastVectors = Float[Tensor, "B _ D"]
+"""Those after every position, or after the last alone."""
+SourceVectors = Float[Tensor, "B S D"]
+Logits = Float[Tensor, "B _ V"]
+
+QueryPositions = Int[Tensor, "*#B T"]
+"""[T] where every row of the batch has the same positions, and [B T] where padding shifts them."""
+KeyPositions = Int[Tensor, "*#B S"]
+Bias = Float[Tensor, "*#B H T S"]
+
+Queries = Float[Tensor, "B T H Dh"]
+Keys = Float[Tensor, "B S K Dh"]
+Values = Float[Tensor, "B S K Dv"]
+
+Q = Float[Tensor, "B H T Dh"]
+K = Float[Tensor, "B K S Dh"]
+V = Float[Tensor, "B K S Dv"]
+Z = Float[Tensor, "B H T Dv"]
