@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
-from jaxtyping import install_import_hook
+
+from . import shape_checks
 
 # Every jaxtyping annotation of the model is checked against the tensors that the tests pass.
-install_import_hook("clearformer.model", "beartype.beartype")
+shape_checks.install("clearformer.model")
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 torch.set_num_threads(1)  # tests run side by side, one to a core
