@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 from hypothesis import settings
 
 from . import shape_checks
+from .forks import ForkServer, fork_server
 
 # Every jaxtyping annotation of the model is checked against the tensors that the tests pass.
 shape_checks.install("clearformer.model")
@@ -19,6 +22,15 @@ if hasattr(signal, "SIGHUP"):
     signal.signal(
         signal.SIGHUP, signal.SIG_DFL
     )  # whoever runs the tests may ignore it (nohup), and so would training
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[ForkServer]:
+    """Where commands run as processes of their own."""
+    if sys.platform == "win32":
+        pytest.skip("Windows does not fork")
+    with fork_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ In a process of its own: the device is made known to torch for good.
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
+
+from ..forks import ForkServer
 
 HERE = Path(__file__).parents[1] / "gpu"
 SOME = (
@@ -30,8 +31,8 @@ SOME = (
 """Of the tests that need a GPU those that find out, in little time, what is made on the wrong device."""
 
 
-def test_what_runs_on_another_device_finds_what_it_does_on_a_cpu() -> None:
-    found = run_there("-k", " or ".join(f"({each})" for each in SOME))
+def test_what_runs_on_another_device_finds_what_it_does_on_a_cpu(forks: ForkServer) -> None:
+    found = run_there(forks, "-k", " or ".join(f"({each})" for each in SOME))
     passed = re.search(r"^(\d+) passed, \d+ deselected in", found.stdout, re.MULTILINE)
     assert passed, found.stdout
     assert int(passed[1]) >= 30
@@ -63,21 +64,23 @@ def test_mixed():
 """
 
 
-def test_that_device_refuses_what_a_gpu_does(tmp_path: Path) -> None:
+def test_that_device_refuses_what_a_gpu_does(forks: ForkServer, tmp_path: Path) -> None:
     (tmp_path / "test_mixed.py").write_text(MIXED)
-    run_there("--rootdir", str(tmp_path), "-c", os.devnull, folder=tmp_path)
+    run_there(forks, "--rootdir", str(tmp_path), "-c", os.devnull, folder=tmp_path)
 
 
-def run_there(*options: str, folder: Path = HERE) -> "subprocess.CompletedProcess[str]":
+PYTEST = """
+import sys
+folder, *arguments = sys.argv[1:]
+sys.path.insert(0, folder)
+import pytest
+sys.exit(pytest.main(arguments))
+"""
+
+
+def run_there(forks: ForkServer, *options: str, folder: Path = HERE) -> "subprocess.CompletedProcess[str]":
     """Tests on that device; they must pass."""
-    paths = [str(HERE), *(path for path in sys.path if path)]
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "other_device", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*pytest, f"--confcutdir={folder}", str(folder), *options],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = ("-q", "-p", "other_device", "-p", "no:cacheprovider", f"--confcutdir={folder}", *options)
+    done = forks.run(str(HERE), *options, str(folder), script=PYTEST)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
