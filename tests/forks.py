@@ -63,6 +63,7 @@ class ForkServer:
             [sys.executable, __file__, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.PIPE,  # which ends when this process does
+            cwd=Path(__file__).parents[1],  # a test's own folder would go
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         theirs.close()
