@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-PATIENCE_SECONDS = 300  # for one process, on a machine that does other things too
+PATIENCE_SECONDS = 600  # for one process, on a machine that does other things too
 LARGEST_REQUEST = 100_000  # bytes
 
 
