@@ -2,15 +2,19 @@
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
-from jaxtyping import install_import_hook
+
+from . import shape_checks
+from .forks import ForkServer, fork_server
 
 # Every jaxtyping annotation of the model is checked against the tensors that the tests pass.
-install_import_hook("clearformer.model", "beartype.beartype")
+shape_checks.install("clearformer.model")
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 torch.set_num_threads(1)  # tests run side by side, one to a core
@@ -18,6 +22,15 @@ if hasattr(signal, "SIGHUP"):
     signal.signal(
         signal.SIGHUP, signal.SIG_DFL
     )  # whoever runs the tests may ignore it (nohup), and so would training
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[ForkServer]:
+    """Where commands run as processes of their own."""
+    if sys.platform == "win32":
+        pytest.skip("Windows does not fork")
+    with fork_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from clearformer.cli import main
+from clearformer.training.tasks import next_token
 
 TINY = (
     "model.d_model=12",
@@ -34,6 +35,16 @@ def labelled(path: Path, rows: list[tuple[str, str]]) -> Path:
     """A TSV of texts and labels."""
     path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
     return path
+
+
+@pytest.fixture(autouse=True)
+def _short_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_samples(monkeypatch)
+
+
+def shorten_samples(patch: pytest.MonkeyPatch) -> None:
+    """Let runs end with fewer tokens, though more than there are positions: all 400 take longer than a small run."""
+    patch.setattr(next_token, "SAMPLE_TOKENS", 20)
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +77,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEARFORMER_RUNS", str(home / "runs"))
         patch.setenv("CLEARFORMER_CACHE", str(home / "cache"))
+        shorten_samples(patch)
         for name, (preset, *settings) in commands.items():
             assert main(["train", preset, *TINY, *settings, "--run", name]) == 0
     return home

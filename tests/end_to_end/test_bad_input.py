@@ -1,6 +1,7 @@
 """What a user can get wrong: each ends with one clear line on standard error and the right exit status."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,9 @@ TINY = [
     "train.dtype=float32",
     "train.compile=false",
 ]
+TEXT = "the quick brown fox jumps over the lazy dog\n" * 40
 Fails = Callable[..., str]
+Trained = Callable[[str], None]
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +34,7 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     path = tmp_path / "text.txt"
-    path.write_text("the quick brown fox jumps over the lazy dog\n" * 40)
+    path.write_text(TEXT)
     return path
 
 
@@ -55,8 +58,29 @@ def train(text: Path, *arguments: str) -> list[str]:
     return ["train", f"data.path={text}", *TINY, *arguments]
 
 
-def trained(text: Path, name: str) -> None:
-    assert main(train(text, "--run", name)) == 0
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run."""
+    home = tmp_path_factory.mktemp("trained")
+    (home / "text.txt").write_text(TEXT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLEARFORMER_RUNS", str(home / "runs"))
+        patch.setenv("CLEARFORMER_CACHE", str(home / "cache"))
+        assert main(train(home / "text.txt", "--run", "a")) == 0
+    return home / "runs" / "a"
+
+
+@pytest.fixture
+def trained(trained_once: Path, tmp_path: Path, text: Path) -> Trained:
+    """Makes a trained run of a name, as it would be of this test's own text."""
+
+    def trained(name: str) -> None:
+        run = tmp_path / "runs" / name
+        shutil.copytree(trained_once, run, symlinks=True)
+        config = run / "config.toml"
+        config.write_text(config.read_text().replace(str(trained_once.parents[1]), str(tmp_path)))
+
+    return trained
 
 
 def test_unknown_key_names_the_nearest(fails: Fails, text: Path) -> None:
@@ -143,8 +167,8 @@ def test_a_failed_start_leaves_no_run(fails: Fails, text: Path, tmp_path: Path) 
     assert not (tmp_path / "runs" / "a").exists()
 
 
-def test_run_that_exists_is_left_alone(fails: Fails, text: Path, tmp_path: Path) -> None:
-    trained(text, "a")
+def test_run_that_exists_is_left_alone(fails: Fails, text: Path, trained: Trained, tmp_path: Path) -> None:
+    trained("a")
     before = {p: p.read_bytes() for p in (tmp_path / "runs").rglob("*") if p.is_file()}
     line = fails(*train(text, "--run", "a"))
     assert "--resume" in line
@@ -157,14 +181,14 @@ def test_run_name_that_is_a_path(fails: Fails, text: Path, tmp_path: Path, name:
     assert not (tmp_path / "outside").exists()
 
 
-def test_unknown_run_names_the_nearest(fails: Fails, text: Path) -> None:
-    trained(text, "winter")
+def test_unknown_run_names_the_nearest(fails: Fails, trained: Trained) -> None:
+    trained("winter")
     assert "'winter'" in fails("eval", "wintre")
     assert "'winter'" in fails("generate", "wintre")
 
 
-def test_damaged_checkpoint_is_named(fails: Fails, text: Path, tmp_path: Path) -> None:
-    trained(text, "a")
+def test_damaged_checkpoint_is_named(fails: Fails, trained: Trained, tmp_path: Path) -> None:
+    trained("a")
     weights = tmp_path / "runs/a/checkpoints/step-00000002/model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -175,30 +199,30 @@ def test_damaged_checkpoint_is_named(fails: Fails, text: Path, tmp_path: Path) -
         assert "damaged" in line
 
 
-def test_missing_checkpoint_names_those_there_are(fails: Fails, text: Path) -> None:
-    trained(text, "a")
+def test_missing_checkpoint_names_those_there_are(fails: Fails, trained: Trained) -> None:
+    trained("a")
     line = fails("eval", "a", "--checkpoint", "7")
     assert "'7'" in line
     assert "2" in line
 
 
-def test_resume_needs_a_run_and_keeps_it(fails: Fails, text: Path) -> None:
+def test_resume_needs_a_run_and_keeps_it(fails: Fails, trained: Trained) -> None:
     assert "--run" in fails("train", "--resume")
-    trained(text, "a")
+    trained("a")
     line = fails("train", "--run", "a", "--resume", "train.lr=1")
     assert "train.lr" in line
     assert "train.max_steps" in line
 
 
-def test_resume_on_a_changed_text(fails: Fails, text: Path) -> None:
-    trained(text, "a")
+def test_resume_on_a_changed_text(fails: Fails, text: Path, trained: Trained) -> None:
+    trained("a")
     text.write_text("the lazy dog jumps over the quick brown fox\n" * 40)
     line = fails("train", "--run", "a", "--resume", "train.max_steps=4")
     assert "config.toml" in line
 
 
-def test_prompt_outside_the_vocabulary(fails: Fails, text: Path) -> None:
-    trained(text, "a")
+def test_prompt_outside_the_vocabulary(fails: Fails, trained: Trained) -> None:
+    trained("a")
     line = fails("generate", "a", "--prompt", "fox €")
     assert "€" in line
     assert "U+20AC" in line
@@ -218,37 +242,37 @@ def test_prompt_outside_the_vocabulary(fails: Fails, text: Path) -> None:
         *(("--prompt", "caf\udce9"), ("--stop", "\udce9"), ("--stop", ""), ("--checkpoint", "9" * 5000)),
     ],
 )
-def test_sampling_out_of_range(fails: Fails, text: Path, option: str, value: str) -> None:
-    trained(text, "a")
+def test_sampling_out_of_range(fails: Fails, trained: Trained, option: str, value: str) -> None:
+    trained("a")
     assert fails("generate", "a", f"{option}={value}").startswith(f"clearformer: {option}")
 
 
 @pytest.mark.parametrize("arguments", ["--prompt €", "--top-p 2", "--temperature 1e-300", r"--prompt fox\n"])
 def test_what_is_refused_is_not_shown_before(
-    fails: Fails, text: Path, capsys: pytest.CaptureFixture[str], arguments: str
+    fails: Fails, trained: Trained, capsys: pytest.CaptureFixture[str], arguments: str
 ) -> None:
-    trained(text, "a")
+    trained("a")
     capsys.readouterr()
     assert main(["generate", "a", *arguments.split()]) == 2
     assert capsys.readouterr().out == ""
 
 
 def test_a_new_line_that_is_none_is_told(
-    fails: Fails, text: Path, capsys: pytest.CaptureFixture[str]
+    fails: Fails, text: Path, trained: Trained, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trained(text, "a")
+    trained("a")
     assert r"a new line is typed --prompt $'fox\n' in bash" in fails("generate", "a", "--prompt", r"fox\n")
     text.write_text(text.read_text() + "\\\n")
-    trained(text, "b")
+    assert main(train(text, "--run", "b")) == 0
     capsys.readouterr()
     assert main(["generate", "b", "--prompt", r"fox\n", "--max-new-tokens", "1"]) == 0
     assert r"$'fox\n'" in capsys.readouterr().err
 
 
 def test_a_run_that_cannot_be_read_hides_no_other(
-    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: Path, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trained(text, "good")
+    trained("good")
     runs = tmp_path / "runs"
     config = (runs / "good" / "config.toml").read_text()
     broken = {
@@ -275,15 +299,15 @@ def test_a_run_that_cannot_be_read_hides_no_other(
     assert "speed" in rows["key"]["error"]
 
 
-def test_context_and_stride_out_of_range(fails: Fails, text: Path) -> None:
-    trained(text, "a")
+def test_context_and_stride_out_of_range(fails: Fails, trained: Trained) -> None:
+    trained("a")
     assert "context" in fails("eval", "a", "--context", "9")
     assert "stride" in fails("eval", "a", "--context", "4", "--stride", "5")
     assert "--split" in fails("eval", "a", "--split", "test")
 
 
-def test_json_stays_alone_on_standard_output(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trained(text, "a")
+def test_json_stays_alone_on_standard_output(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+    trained("a")
     for command in (
         ["eval", "a", "--json"],
         ["generate", "a", "--json", "--max-new-tokens", "3"],

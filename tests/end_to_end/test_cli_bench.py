@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clearformer.bench import machine
+from clearformer.bench import loading, machine
 from clearformer.bench.machine import Limits
 from clearformer.cli import main
 
@@ -85,11 +85,23 @@ def test_tokenising_a_file(four_runs: Path, capsys: pytest.CaptureFixture[str]) 
     ]
 
 
-def test_loading_a_run(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_loading_a_run(
+    four_runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each side's process runs once, and not a second time for the figure."""
+    in_new_process, ran = loading.in_new_process, []
+
+    def once(command: list[str]) -> None:
+        if command not in ran:
+            in_new_process(command)
+            ran.append(command)
+
+    monkeypatch.setattr(loading, "in_new_process", once)
     assert main(["bench", "load", "text", "--rounds", "1", "--json"]) == 0
     opening, first = json.loads(capsys.readouterr().out)["comparisons"]
     assert (opening["unit"], first["unit"]) == ("ms", "s")
     assert len(first["sides"]) == 2
+    assert len(ran) == 2
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 In a process of its own: torch's compiler traces no function whose shapes are checked as the tests check them.
 """
 
-import subprocess
-import sys
+from ..forks import ForkServer
 
 SCRIPT = """
 import torch
 import torch._dynamo.utils
+import torch._inductor.config
 from clearformer.decoding.fast import compiling
 from clearformer.decoding import Sampling, collect, generate_tokens, random_stream
 from clearformer.model import Decoder, EncoderDecoder, ModelConfig, build
@@ -17,6 +17,7 @@ from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import RoPE
 
+torch._inductor.config.compile_threads = 1  # no processes beside this one, each of which would import torch
 DECODER = ModelConfig(
     vocab_size=13,
     d_model=12,
@@ -66,10 +67,8 @@ print("both models", "same" if texts[0] == texts[1] else "differ")
 """
 
 
-def test_the_compiled_step_writes_what_the_plain_one_does() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=600, check=False
-    )
+def test_the_compiled_step_writes_what_the_plain_one_does(forks: ForkServer) -> None:
+    done = forks.run(script=SCRIPT)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

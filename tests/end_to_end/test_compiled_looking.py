@@ -3,8 +3,7 @@
 In a process of its own: torch's compiler traces no function whose shapes are checked as the tests check them.
 """
 
-import subprocess
-import sys
+from ..forks import ForkServer
 
 SCRIPT = """
 import torch
@@ -38,8 +37,8 @@ print("nobody looks any more", same(whole), same(broken))
 """
 
 
-def test_compiling_takes_the_hook_points_away_and_brings_them_back() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+def test_compiling_takes_the_hook_points_away_and_brings_them_back(forks: ForkServer) -> None:
+    done = forks.run(script=SCRIPT)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

@@ -3,9 +3,9 @@
 In a process of its own: torch's compiler traces no function whose shapes are checked as the tests check them.
 """
 
-import subprocess
-import sys
 from pathlib import Path
+
+from ..forks import ForkServer
 
 SCRIPT = """
 import sys
@@ -51,10 +51,8 @@ for shape, settings in {
 """
 
 
-def test_compiled_steps_are_the_plain_ones(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, check=False
-    )
+def test_compiled_steps_are_the_plain_ones(forks: ForkServer, tmp_path: Path) -> None:
+    done = forks.run(str(tmp_path), script=SCRIPT)
 
     assert done.returncode == 0, done.stderr
     told = done.stdout.splitlines()

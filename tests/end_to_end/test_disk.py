@@ -1,11 +1,9 @@
 """A disk that is full or read-only: one clear line, and nothing that was there is lost."""
 
 import json
-import os
 import resource
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,8 @@ import pytest
 from clearformer.cli import main
 from clearformer.run import load
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER, list_checkpoints
+
+from ..forks import ForkServer
 
 SETTINGS = (
     "nanogpt-cpu",
@@ -129,21 +129,49 @@ def test_a_metrics_file_that_cannot_grow_ends_the_run(
     assert same_end(run, whole)
 
 
-NO_ROOM = """
-mount -t tmpfs -o nr_inodes=$INODES tmpfs runs || exit 77
-"$PYTHON" -m clearformer train $SETTINGS --run a > /dev/null 2> $INODES.txt; echo $?; ls -A runs
+# In a fork, to which the file systems are its own; there it may mount as root may.
+ON_ITS_OWN = """
+import ctypes, os, subprocess, sys
+from clearformer.cli import main
+
+NEW_MOUNTS, NEW_USERS = 0x20000, 0x10000000
+user, group = os.getuid(), os.getgid()
+if ctypes.CDLL(None).unshare(NEW_MOUNTS | NEW_USERS):
+    sys.exit(77)
+for file, line in {"setgroups": "deny", "uid_map": f"0 {user} 1", "gid_map": f"0 {group} 1"}.items():
+    with open(f"/proc/self/{file}", "w") as told:
+        told.write(line)
+
+def mount(options):
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", "runs"]).returncode:
+        sys.exit(77)
+
+def train(log, *arguments):
+    with open(log, "w") as messages:
+        sys.stderr, before = messages, sys.stderr
+        status = main(["train", *arguments])
+        sys.stderr = before
+    return status
 """
-
-
+NO_ROOM = """
+for n_files in sys.argv[1].split():
+    mount(f"nr_inodes={n_files}")
+    status = train(f"{n_files}.txt", *sys.argv[2:], "--run", "a")
+    print(n_files, status, *os.listdir("runs"), file=sys.__stderr__)
+    subprocess.run(["umount", "runs"], check=True)
+"""
 FULL_THEN_READ_ONLY = """
-mount -t tmpfs -o size=$SIZE tmpfs runs || exit 77
-train() { "$PYTHON" -m clearformer train "$@" > /dev/null 2> "$log"; echo $?; ls runs/a/checkpoints; }
-log=full.txt; train $SETTINGS --run a
-mount -o remount,size=20m,ro runs
-log=read-only.txt; train --resume --run a
-mount -o remount,rw runs
-log=room.txt; train --resume --run a
-cp -r runs/a .
+def tried(log, *arguments):
+    status = train(log, *arguments)
+    print(status, *sorted(os.listdir("runs/a/checkpoints")), file=sys.__stderr__)
+
+mount(f"size={sys.argv[1]}")
+tried("full.txt", *sys.argv[2:], "--run", "a")
+mount("remount,size=20m,ro")
+tried("read-only.txt", "--resume", "--run", "a")
+mount("remount,rw")
+tried("room.txt", "--resume", "--run", "a")
+subprocess.run(["cp", "-r", "runs/a", "."], check=True)
 """
 
 
@@ -153,34 +181,38 @@ def may_mount() -> bool:
     return subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.skipif(
+needs_to_mount = pytest.mark.skipif(
     not may_mount(), reason="this user may not mount a file system of their own (unshare -rm)"
 )
-def test_a_full_and_a_read_only_disk_end_the_run_and_it_goes_on_afterwards(arena: Path) -> None:
+
+
+def told_on_its_own(forks: ForkServer, script: str, *arguments: str) -> list[str]:
+    """The lines that a script prints, with file systems of its own."""
+    answer = forks.run(*arguments, script=ON_ITS_OWN + script)
+    if answer.returncode == 77:
+        pytest.skip("this user may not mount a tmpfs")
+    assert answer.returncode == 0, answer.stderr
+    return answer.stderr.splitlines()
+
+
+@needs_to_mount
+def test_a_full_and_a_read_only_disk_end_the_run_and_it_goes_on_afterwards(
+    arena: Path, forks: ForkServer
+) -> None:
     """On a file system of its own that has room for two checkpoints and a half; then one that is read-only."""
     assert train(*SETTINGS, "--run", "whole") == 0
     shutil.move("runs/whole", "whole")
     page = resource.getpagesize()
     files = Path("whole/checkpoints/step-00000012").iterdir()
     checkpoint = sum(-(-file.stat().st_size // page) * page for file in files)
-    variables = {"PYTHON": sys.executable, "SETTINGS": " ".join(SETTINGS), "SIZE": str(checkpoint * 5 // 2)}
 
-    answer = subprocess.run(
-        ["unshare", "-rm", "bash", "-c", FULL_THEN_READ_ONLY],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
-    if answer.returncode == 77:
-        pytest.skip("this user may not mount a tmpfs")
+    told = told_on_its_own(forks, FULL_THEN_READ_ONLY, str(checkpoint * 5 // 2), *SETTINGS)
 
     two, three = (
         "best latest step-00000004 step-00000008",
         "best latest step-00000004 step-00000008 step-00000012",
     )
-    assert answer.stdout.split() == f"1 {two} 1 {two} 0 {three}".split()
+    assert told == [f"1 {two}", f"1 {two}", f"0 {three}"]
     assert "step-00000012: cannot be written: " in one_line(Path("full.txt").read_text())
     assert "No space left" in Path("full.txt").read_text()
     assert "Read-only file system" in one_line(Path("read-only.txt").read_text())
@@ -188,25 +220,13 @@ def test_a_full_and_a_read_only_disk_end_the_run_and_it_goes_on_afterwards(arena
     assert same_end(Path("a"), Path("whole"))
 
 
-@pytest.mark.skipif(
-    not may_mount(), reason="this user may not mount a file system of their own (unshare -rm)"
-)
-@pytest.mark.parametrize("n_files", [1, 2, 4])
-def test_a_disk_that_is_full_from_the_first_file_on_leaves_no_run(arena: Path, n_files: int) -> None:
+@needs_to_mount
+def test_a_disk_that_is_full_from_the_first_file_on_leaves_no_run(arena: Path, forks: ForkServer) -> None:
     """There is room for the folder that holds it, or for some of the files by which a run begins."""
     Path("runs").mkdir()
-    variables = {"PYTHON": sys.executable, "SETTINGS": " ".join(SETTINGS), "INODES": str(n_files)}
 
-    answer = subprocess.run(
-        ["unshare", "-rm", "bash", "-c", NO_ROOM],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    if answer.returncode == 77:
-        pytest.skip("this user may not mount a tmpfs")
+    told = told_on_its_own(forks, NO_ROOM, "1 2 4", *SETTINGS)
 
-    assert answer.stdout == "1\n"
-    assert "No space left on device" in one_line(Path(f"{n_files}.txt").read_text())
+    assert told == ["1 1", "2 1", "4 1"]
+    for n_files in (1, 2, 4):
+        assert "No space left on device" in one_line(Path(f"{n_files}.txt").read_text())

@@ -1,6 +1,5 @@
-"""Ctrl-C and `kill` as a user gives them."""
+"""Ctrl-C and `kill` as a user gives them, to processes that are mostly forks of one (tests/forks.py)."""
 
-import fcntl
 import json
 import os
 import re
@@ -8,10 +7,9 @@ import shlex
 import signal
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,10 @@ import pytest
 
 from clearformer.cli import main
 
+from ..forks import Fork, ForkServer
+
 PATIENCE_SECONDS = 120
+Training = Callable[..., AbstractContextManager["Process"]]
 SETTINGS = (
     "nanogpt-cpu",
     "model.d_model=16",
@@ -34,7 +35,9 @@ SETTINGS = (
     "train.compile=false",
 )
 
-COMMAND = (sys.executable, "-m", "clearformer", "train", *SETTINGS, "data.path=text.txt", "--run", "a")
+COMMAND = ("train", *SETTINGS, "data.path=text.txt", "--run", "a")
+PYTHON = (sys.executable, "-m", "clearformer")
+Process = Fork | subprocess.Popen[str]
 
 
 @pytest.fixture
@@ -49,22 +52,38 @@ def arena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def training(arena: Path, forks: ForkServer) -> Training:
+    """A run named a under way, its messages in log.txt: `with training("train.max_steps=60") as process`."""
+
+    @contextmanager
+    def training(*settings: str, anew: bool = False, **options: Any) -> Iterator[Process]:
+        with (arena / "log.txt").open("w") as log:
+            process: Process
+            if anew:
+                command = [*PYTHON, *COMMAND, *settings]
+                process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True)
+            else:
+                process = forks.start(*COMMAND, *settings, stdout=log, **options)
+            with killed_in_the_end(process):
+                wait_until(
+                    lambda: "held-out" in (arena / "log.txt").read_text(), process
+                )  # the table's heading
+                yield process
+
+    return training
+
+
 @contextmanager
-def training(arena: Path, *settings: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """A run named a under way, its messages in log.txt."""
-    with (arena / "log.txt").open("w") as log:
-        process = subprocess.Popen(
-            [*COMMAND, *settings], stdout=log, stderr=subprocess.STDOUT, text=True, **options
-        )
-        try:
-            wait_until(lambda: "held-out" in (arena / "log.txt").read_text(), process)  # the table's heading
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+def killed_in_the_end(process: Process) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
-def wait_until(happened: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
+def wait_until(happened: Callable[[], bool], process: Process) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not happened():
         assert process.poll() is None, "the run came to its end"
@@ -81,9 +100,10 @@ def lines_of(arena: Path) -> list[str]:
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_a_signal_ends_the_run_with_all_kept_and_names_the_way_on(
-    arena: Path, number: signal.Signals, status: int
+    arena: Path, training: Training, forks: ForkServer, number: signal.Signals, status: int
 ) -> None:
-    with training(arena, "train.max_steps=1000000") as process:
+    anew = number == signal.SIGINT
+    with training("train.max_steps=1000000", anew=anew) as process:
         wait_until(lambda: len(lines_of(arena)) > 3, process)
         process.send_signal(number)
         assert process.wait(PATIENCE_SECONDS) == status
@@ -101,18 +121,17 @@ def test_a_signal_ends_the_run_with_all_kept_and_names_the_way_on(
     assert json.loads(lines_of(arena)[-1])["step"] == step
     assert [path.name for path in Path("runs/a/checkpoints").glob("step-*")] == [f"step-{step:08d}"]
 
-    way_on = [sys.executable, "-m", "clearformer", *shlex.split(told[2]), f"train.max_steps={step + 2}"]
-    answer = subprocess.run(way_on, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    answer = forks.run(*shlex.split(told[2]), f"train.max_steps={step + 2}")
 
     assert answer.returncode == 0, answer.stderr
     assert f"going on from step {step}" in answer.stderr
     assert [json.loads(line)["step"] for line in lines_of(arena)] == list(range(1, step + 3))
 
 
-def test_a_second_interrupt_ends_the_run_at_once(arena: Path) -> None:
+def test_a_second_interrupt_ends_the_run_at_once(arena: Path, training: Training) -> None:
     """The first step would take an hour: it is read in two million parts."""
     slow = ("train.batch_size=2000000", "train.grad_accum_steps=2000000", "train.max_steps=2")
-    with training(arena, *slow) as process:
+    with training(*slow) as process:
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
         assert process.poll() is None  # the first lets the step be finished
@@ -134,40 +153,27 @@ def test_whoever_stops_reading_stops_no_run(arena: Path) -> None:
     """As `2>&1 | head -1` does: one line is read, then nobody is there."""
     told = ("train.eval_every=1", "train.max_steps=60", "train.checkpoint_every=50")
     read, write = os.pipe()
-    process = subprocess.Popen([*COMMAND, *told], stdout=write, stderr=write)
+    process = subprocess.Popen([*PYTHON, *COMMAND, *told], stdout=write, stderr=write, text=True)
     os.close(write)
-    try:
+    with killed_in_the_end(process):
         with os.fdopen(read) as reader:
             assert reader.readline().startswith("run runs/a: ")
         assert process.wait(PATIENCE_SECONDS) == 0
-    finally:
-        process.kill()
-        process.wait()
 
     assert kept_steps() == [50, 60]
     assert len(lines_of(arena)) == 60
 
 
-def test_a_terminal_that_is_closed_ends_the_run_with_all_kept(arena: Path) -> None:
+def test_a_terminal_that_is_closed_ends_the_run_with_all_kept(arena: Path, forks: ForkServer) -> None:
     terminal, screen = os.openpty()
-
-    def take_the_terminal() -> None:
-        os.setsid()
-        fcntl.ioctl(screen, termios.TIOCSCTTY, 0)
-
     settings = ("train.eval_every=2", "train.max_steps=1000000")
-    process = subprocess.Popen(
-        [*COMMAND, *settings], stdin=screen, stdout=screen, stderr=screen, preexec_fn=take_the_terminal
-    )
+    process = forks.start(*COMMAND, *settings, stdin=screen, stdout=screen, own_terminal=True)
     os.close(screen)
-    try:
+    with killed_in_the_end(process):
         os.set_blocking(terminal, False)
         wait_until(lambda: drained(terminal) and len(lines_of(arena)) > 3, process)
         os.close(terminal)
         assert process.wait(PATIENCE_SECONDS) == 129
-    finally:
-        process.kill()
-        process.wait()
 
     assert kept_steps() == [json.loads(lines_of(arena)[-1])["step"]]
 
@@ -182,10 +188,8 @@ def drained(terminal: int) -> bool:
     return True
 
 
-def test_under_nohup_a_terminal_that_is_closed_ends_nothing(arena: Path) -> None:
-    with training(
-        arena, "train.max_steps=60", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    ) as process:
+def test_under_nohup_a_terminal_that_is_closed_ends_nothing(arena: Path, training: Training) -> None:
+    with training("train.max_steps=60", ignoring=(signal.SIGHUP,)) as process:
         wait_until(lambda: len(lines_of(arena)) > 3, process)
         process.send_signal(signal.SIGHUP)
         assert process.wait(PATIENCE_SECONDS) == 0
@@ -197,11 +201,11 @@ def test_under_nohup_a_terminal_that_is_closed_ends_nothing(arena: Path) -> None
 
 
 def test_a_run_under_way_is_trained_by_no_second_process_and_read_by_anyone(
-    arena: Path, capsys: pytest.CaptureFixture[str]
+    arena: Path, training: Training, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with training(arena, "train.max_steps=1000000", "train.checkpoint_every=5") as process:
+    with training("train.max_steps=1000000", "train.checkpoint_every=5") as process:
         wait_until(lambda: len(kept_steps()) > 1, process)
-        for command in (["train", "--resume", "--run", "a"], [*COMMAND[3:], "--resume"]):
+        for command in (["train", "--resume", "--run", "a"], [*COMMAND, "--resume"]):
             assert main(command) == 1
             lines = [
                 line for line in capsys.readouterr().err.splitlines() if line.startswith("clearformer: ")

@@ -36,7 +36,6 @@ def _arena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CLEARFORMER_RUNS", "runs")
     monkeypatch.setenv("CLEARFORMER_CACHE", "cache")
-    monkeypatch.setattr("clearformer.training.tasks.next_token.SAMPLE_TOKENS", 3)
 
 
 @pytest.fixture

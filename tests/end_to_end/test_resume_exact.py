@@ -2,26 +2,27 @@
 
 A life of the run ends by SIGKILL a random number of metrics lines after it began to train, or as soon as it is
 seen to write a checkpoint. What the lives have made together is compared with what one life makes: at length for a
-language model, and with one kill for each of the other tasks, whose lives are forks of one process.
+language model, and with one kill for each of the other tasks. Lives are forks of one process (tests/forks.py), but
+for one that a user starts.
 """
 
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-KILLS, AMID_SAVING = 20, 8  # the second is how many of the first wait for a checkpoint being written
-MOST_LINES = 40  # that a life may add before it is killed
-MAX_STEPS = 600  # more than all lives make together
+from ..forks import Fork, ForkServer
+
+KILLS, AMID_SAVING = 14, 6  # the second is how many of the first wait for a checkpoint being written
+MOST_LINES = 12  # that a life may add before it is killed
+MAX_STEPS = 240  # more than all lives make together
 PATIENCE_SECONDS = 240  # for one life, on a machine that does other things too
 SETTINGS = (
     "nanogpt-cpu",
@@ -35,53 +36,102 @@ SETTINGS = (
     "train.optimizer=muon",
     "train.ema=0.95",
     "train.log_every=1",
-    "train.eval_every=50",
-    "train.checkpoint_every=8",
+    "train.eval_every=20",
+    "train.checkpoint_every=4",
     "train.device=cpu",
     "train.dtype=float32",
     "train.compile=false",
 )
 
 
+# A life that first gets this and then its command, `PLACE STEP ...`, holds the writing of that step's checkpoint for
+# good: where a function of `training/store/checkpoint.py` is called for it, or after the last of them; the file `held`
+# says when it is there.
+HOLD = """
+import os, sys, time
+from pathlib import Path
+from clearformer.training.store import checkpoint as module, checkpoint_store
+from clearformer.cli import main
+
+place, step, *arguments = sys.argv[1:]
+write = checkpoint_store.CheckpointStore.write
+
+def hold():
+    Path("held").touch()
+    time.sleep(300)
+    os._exit(1)
+
+def write_until_there(store, checkpoint):
+    if checkpoint.progress.step == int(step):
+        if place == "half a file":
+            module.write_tensors = lambda tensors, path: (path.write_bytes(b"half"), hold())
+        elif place == "sync":
+            module.sync = lambda descriptor: hold()
+        elif place != "after all":
+            setattr(checkpoint_store, place, lambda *arguments: hold())
+    write(store, checkpoint)
+    if checkpoint.progress.step == int(step):
+        hold()
+
+checkpoint_store.CheckpointStore.write = write_until_there
+sys.exit(main(arguments))
+"""
+# Runs end with texts for people, of which these tests read none.
+SHORT_TEXTS = """
+import sys
+from clearformer.training.tasks import next_token, translation
+from clearformer.cli import main
+next_token.SAMPLE_TOKENS = translation.N_EXAMPLES = 1
+sys.exit(main(sys.argv[1:]))
+"""
+Begins = Callable[..., Fork]
+
+
 @pytest.fixture
-def arena(tmp_path: Path) -> Path:
-    """A folder with a text of 200 lines that are all different."""
-    (tmp_path / "text.txt").write_text(
-        "".join(f"{n} bottles of beer, {n * n} on the wall\n" for n in range(200))
-    )
+def arena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with texts of 200 lines that are all different."""
+    for name, line in {
+        "text.txt": "{n} bottles of beer, {square} on the wall\n",
+        "pairs.tsv": "{n} et {square}\t{n} and {square}\n",
+    }.items():
+        (tmp_path / name).write_text("".join(line.format(n=n, square=n * n) for n in range(200)))
+    labelled = "".join(f"{n} bottles of {'beer' if n % 3 else 'wine'}\t{n % 3 > 0}\n" for n in range(200))
+    (tmp_path / "labelled.tsv").write_text("text\tlabel\n" + labelled)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return tmp_path
 
 
-@contextmanager
-def life(arena: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`clearformer train` as a user types it, for as long as the `with` block lasts at most."""
-    environment = os.environ | {
-        "CLEARFORMER_RUNS": str(arena / "runs"),
-        "CLEARFORMER_CACHE": str(arena / "cache"),
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-m", "clearformer", "train", *arguments]
-    with (arena / "log.txt").open("w") as log:
-        process = subprocess.Popen(
-            command, env=environment, cwd=arena, stdout=log, stderr=subprocess.STDOUT, text=True
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+@pytest.fixture
+def begin(forks: ForkServer, arena: Path) -> Begins:
+    """Begins a life: `begin("train", ...)`; its messages go to log.txt."""
+
+    def begin(*arguments: str, script: str = SHORT_TEXTS) -> Fork:
+        with (arena / "log.txt").open("w") as log:
+            return forks.start(*arguments, script=script, stdout=log)
+
+    return begin
 
 
-def live_to_the_end(arena: Path, *arguments: str) -> None:
-    with life(arena, *arguments) as process:
-        status = process.wait(PATIENCE_SECONDS)
-    assert status == 0, (arena / "log.txt").read_text()
+@pytest.fixture
+def live_to_the_end(begin: Begins, arena: Path) -> Callable[..., None]:
+    def live_to_the_end(*arguments: str) -> None:
+        assert begin(*arguments).wait(PATIENCE_SECONDS) == 0, (arena / "log.txt").read_text()
+
+    return live_to_the_end
 
 
-def wait_until(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
+def kill(life: Fork) -> None:
+    life.kill()
+    assert life.wait() == -signal.SIGKILL
+
+
+def wait_until(life: Fork, happened: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not happened():
-        assert process.poll() is None, "the run came to its end before it was killed"
+        assert life.poll() is None, "the run came to its end before it was killed"
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
@@ -100,14 +150,14 @@ def log_of(arena: Path) -> str:
         return ""
 
 
-def begins_to_train(process: subprocess.Popen[str], arena: Path, run: Path) -> int:
+def begins_to_train(life: Fork, arena: Path, run: Path) -> int:
     """Wait for the first line of metrics that this life adds; returns how many there are then.
 
     The lines after the checkpoint that it goes on from are gone when the table's heading is printed.
     """
-    wait_until(process, lambda: "held-out" in log_of(arena))
+    wait_until(life, lambda: "held-out" in log_of(arena))
     before = n_lines(run)
-    wait_until(process, lambda: n_lines(run) > before)
+    wait_until(life, lambda: n_lines(run) > before)
     return n_lines(run)
 
 
@@ -116,13 +166,12 @@ def unfinished(run: Path) -> set[Path]:
     return set((run / "checkpoints").glob(".unfinished-*"))
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
 def test_killed_at_random_instants_it_ends_as_if_it_never_was(
-    forks: subprocess.Popen[str], arena: Path
+    begin: Begins, live_to_the_end: Callable[..., None], arena: Path
 ) -> None:
-    """The first life and the last are processes as a user starts them, those between forks that need no imports."""
+    """The last life is a process as a user starts it."""
     data = f"data.path={arena / 'text.txt'}"
-    live_to_the_end(arena, *SETTINGS, data, "--run", "whole")
+    live_to_the_end("train", *SETTINGS, data, "--run", "whole")
     chance = random.Random(20)
     run = arena / "runs" / "killed"
     ways = [True] * AMID_SAVING + [False] * (KILLS - AMID_SAVING)
@@ -132,27 +181,27 @@ def test_killed_at_random_instants_it_ends_as_if_it_never_was(
     for number, amid_saving in enumerate(ways):
         arguments = ("--resume", "--run", "killed") if number else (*SETTINGS, data, "--run", "killed")
         left_over = unfinished(run)
-        (arena / "log.txt").unlink()
-        killed = start(forks, "train", *arguments)
-        begun = begins_to_train(forks, arena, run)
+        life = begin("train", *arguments)
+        begun = begins_to_train(life, arena, run)
         if amid_saving:
-            wait_until(forks, lambda: bool(unfinished(run) - left_over))  # noqa: B023
+            wait_until(life, lambda: bool(unfinished(run) - left_over))  # noqa: B023
         else:
             enough = begun + chance.randrange(MOST_LINES)
-            wait_until(forks, lambda: n_lines(run) >= enough)  # noqa: B023
+            wait_until(life, lambda: n_lines(run) >= enough)  # noqa: B023
         time.sleep(chance.uniform(0, 0.004))
-        os.kill(killed, signal.SIGKILL)
-        assert status_of(forks) == -signal.SIGKILL
+        kill(life)
         half_written += bool(unfinished(run) - left_over)
 
     assert half_written  # so it was killed in the midst of saving too
-    live_to_the_end(arena, "--resume", "--run", "killed")
+    command = [sys.executable, "-m", "clearformer", "train", "--resume", "--run", "killed"]
+    last = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    assert last.returncode == 0, last.stderr
     assert_same(run, arena / "runs" / "whole", MAX_STEPS)
 
 
 # --- every task -------------------------------------------------------------------------------------------
 
-STEPS = 40
+STEPS = 30
 SMALL = (
     "model.d_model=16",
     "model.n_layers=1",
@@ -166,7 +215,7 @@ SMALL = (
     "train.label_smoothing=0.1",
     "train.log_every=1",
     "train.eval_every=10",
-    "train.checkpoint_every=9",
+    "train.checkpoint_every=7",
     "train.device=cpu",
     "train.dtype=float32",
     "train.compile=false",
@@ -177,137 +226,42 @@ OF_TASK = {
     "classify": ("data.path=labelled.tsv", "train.batch_size=4", "train.grad_accum_steps=2"),
 }
 
-# Each line of its input is a command to run in a fork; it answers with the fork's id, and then with how it ended.
-# `hold PLACE STEP` before a command holds the writing of that step's checkpoint for good: where a function of
-# `training/store/checkpoint.py` is called for it, or after the last of them; the file `held` says when it is there.
-FORKS = """
-import json, os, sys, time
-from pathlib import Path
-import clearformer.cli.views.results, torch.optim
-from clearformer.training.store import checkpoint as module, checkpoint_store
-from clearformer.cli import main
 
-def hold():
-    Path("held").touch()
-    time.sleep(300)
-    os._exit(1)
-
-def hold_at(place, step):
-    write = checkpoint_store.CheckpointStore.write
-
-    def write_until_there(store, checkpoint):
-        if checkpoint.progress.step == step:
-            if place == "half a file":
-                module.write_tensors = lambda tensors, path: (path.write_bytes(b"half"), hold())
-            elif place == "sync":
-                module.sync = lambda descriptor: hold()
-            elif place != "after all":
-                setattr(checkpoint_store, place, lambda *arguments: hold())
-        write(store, checkpoint)
-        if checkpoint.progress.step == step:
-            hold()
-
-    checkpoint_store.CheckpointStore.write = write_until_there
-
-for line in sys.stdin:
-    if child := os.fork():
-        print(child, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-        continue
-    log = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    arguments = json.loads(line)
-    if arguments[0] == "hold":
-        _, place, step, *arguments = arguments
-        hold_at(place, int(step))
-    status = main(arguments)
-    sys.stdout.flush()
-    os._exit(status)
-"""
-
-
-@pytest.fixture
-def forks(arena: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that has imported everything, and runs each command in a fork of itself."""
-    (arena / "pairs.tsv").write_text("".join(f"{n} et {n * n}\t{n} and {n * n}\n" for n in range(200)))
-    labelled = "".join(f"{n} bottles of {'beer' if n % 3 else 'wine'}\t{n % 3 > 0}\n" for n in range(200))
-    (arena / "labelled.tsv").write_text("text\tlabel\n" + labelled)
-    environment = os.environ | {
-        "CLEARFORMER_RUNS": str(arena / "runs"),
-        "CLEARFORMER_CACHE": str(arena / "cache"),
-        "OMP_NUM_THREADS": "1",
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-c", FORKS],
-        env=environment,
-        cwd=arena,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def start(forks: subprocess.Popen[str], *arguments: str) -> int:
-    """Begin a command in a fork; returns its id."""
-    assert forks.stdin is not None
-    assert forks.stdout is not None
-    print(json.dumps(arguments), file=forks.stdin, flush=True)
-    return int(forks.stdout.readline())
-
-
-def status_of(forks: subprocess.Popen[str]) -> int:
-    """How the command that was begun has ended, once it has."""
-    assert forks.stdout is not None
-    return int(forks.stdout.readline())
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
-def test_every_task_ends_as_if_it_had_never_been_killed(forks: subprocess.Popen[str], arena: Path) -> None:
+def test_every_task_ends_as_if_it_had_never_been_killed(
+    begin: Begins, live_to_the_end: Callable[..., None], arena: Path
+) -> None:
     chance = random.Random(21)
     for task, settings in OF_TASK.items():
         command = ("train", task, *SMALL, *settings)
-        start(forks, *command, "--run", f"{task}-whole")
-        assert status_of(forks) == 0, (arena / "log.txt").read_text()
+        live_to_the_end(*command, "--run", f"{task}-whole")
         run = arena / "runs" / f"{task}-killed"
-        enough = chance.randrange(10, 30)
+        enough = chance.randrange(8, 16)
 
-        life = start(forks, *command, "--run", run.name)
-        wait_until(forks, lambda: n_lines(run) >= enough)  # noqa: B023
-        os.kill(life, signal.SIGKILL)
-        assert status_of(forks) == -signal.SIGKILL
+        life = begin(*command, "--run", run.name)
+        wait_until(life, lambda: n_lines(run) >= enough)  # noqa: B023
+        kill(life)
         assert enough <= n_lines(run) < STEPS
-        start(forks, "train", "--resume", "--run", run.name)
-        assert status_of(forks) == 0, (arena / "log.txt").read_text()
+        live_to_the_end("train", "--resume", "--run", run.name)
 
         assert_same(run, arena / "runs" / f"{task}-whole", STEPS)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
 def test_killed_while_a_checkpoint_is_being_written_it_ends_as_if_it_never_was(
-    forks: subprocess.Popen[str], arena: Path
+    begin: Begins, live_to_the_end: Callable[..., None], arena: Path
 ) -> None:
     """Training is some steps further when it ends, and goes on from the newest checkpoint that is whole."""
     command = ("train", "translate", *SMALL, *OF_TASK["translate"])
-    start(forks, *command, "--run", "whole")
-    assert status_of(forks) == 0, (arena / "log.txt").read_text()
-    places = {"half a file": 9, "sync": 9, "save_checkpoint": 9, "link": 18, "prune": 18, "after all": 18}
+    live_to_the_end(*command, "--run", "whole")
+    places = {"half a file": 7, "sync": 7, "save_checkpoint": 7, "link": 14, "prune": 14, "after all": 14}
     for number, (place, newest) in enumerate(places.items()):
         run = arena / "runs" / f"killed-{number}"
         (arena / "held").unlink(missing_ok=True)
 
-        life = start(forks, "hold", place, "18", *command, "--run", run.name)
-        wait_until(forks, lambda: n_lines(run) >= 23 and (arena / "held").exists())  # noqa: B023
-        os.kill(life, signal.SIGKILL)
-        assert status_of(forks) == -signal.SIGKILL
+        life = begin(place, "14", *command, "--run", run.name, script=HOLD)
+        wait_until(life, lambda: n_lines(run) >= 19 and (arena / "held").exists())  # noqa: B023
+        kill(life)
         assert bool(unfinished(run)) == (place in ("half a file", "sync"))
-        start(forks, "train", "--resume", "--run", run.name)
-        assert status_of(forks) == 0, (arena / "log.txt").read_text()
+        live_to_the_end("train", "--resume", "--run", run.name)
 
         assert f"going on from step {newest}\n" in (arena / "log.txt").read_text(), place
         assert_same(run, arena / "runs" / "whole", STEPS)

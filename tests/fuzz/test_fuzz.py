@@ -1,8 +1,11 @@
 """The small form of the fuzzing: some cases of each target by a fixed seed, and the failures of earlier days."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from clearformer.training.tasks import next_token
 
 from .cases import parse
 from .oracle import verdict
@@ -12,6 +15,14 @@ from .targets import TARGETS
 SEED = 1
 N_CASES = {"settings": 200, "tokenizers": 80, "folders": 20, "runs": 7, "commands": 20, "data_files": 30}
 KEPT = (Path(__file__).parent / "kept.jsonl").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_samples() -> Iterator[None]:
+    """The texts that runs end with, which take longer than all of a small run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(next_token, "SAMPLE_TOKENS", 20)
+        yield
 
 
 @pytest.fixture(scope="module")

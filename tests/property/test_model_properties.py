@@ -1,19 +1,14 @@
 """What holds for every decoder, whatever its kinds: causality, caching, padding, fused = explicit, ..."""
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 import torch
 from torch import Tensor
 
-import clearformer
 from clearformer.errors import UserError
 from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model import linear_attention as linear_attention_module
@@ -25,6 +20,7 @@ from clearformer.model.masks import Mask
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import ALiBi, NoPositions, Relative, RoPE
 
+from ..forks import ForkServer
 from ..pairwise import crossed, pairwise
 from .models import (
     ATTENTIONS,
@@ -443,7 +439,7 @@ def largest_difference(config):
 
 torch.set_num_threads(1)
 with torch.no_grad():
-    results = {name: largest_difference(config) for name, config in json.load(sys.stdin).items()}
+    results = {name: largest_difference(config) for name, config in json.loads(sys.argv[1]).items()}
 json.dump(results, sys.stdout)
 """
 SLOTS = ("attention", "position", "norm", "ffn")
@@ -485,15 +481,10 @@ COMPILED = {
 }
 
 
-def test_one_graph_holds_the_whole_model() -> None:
+def test_one_graph_holds_the_whole_model(forks: ForkServer) -> None:
     """In a process of its own: there the model is as users run it, without the shape checks of these tests."""
-    result = subprocess.run(
-        [sys.executable, "-c", COMPILE_EACH],
-        input=json.dumps({name: c.model_dump(mode="json") for name, c in COMPILED.items()}),
-        env=os.environ | {"PYTHONPATH": str(Path(clearformer.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-    )
+    configurations = {name: c.model_dump(mode="json") for name, c in COMPILED.items()}
+    result = forks.run(json.dumps(configurations), script=COMPILE_EACH)
 
     assert result.returncode == 0, result.stderr
     differences = json.loads(result.stdout)

@@ -1,0 +1,48 @@
+"""The run-time checks of annotations that these tests themselves rely on (tests/shape_checks.py)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jaxtyping
+import pytest
+import torch
+from beartype import beartype
+from jaxtyping import Float
+from torch import Tensor, ones
+
+from clearformer.model.linear_attention import linear_pattern
+
+from ..shape_checks import checked_once
+
+
+def product(
+    x: Float[Tensor, "A B"], y: Float[Tensor, "B C"], transposed: bool = False
+) -> Float[Tensor, "A C"]:
+    return (x @ y).mT if transposed else x @ y
+
+
+@pytest.fixture
+def checked() -> Callable[..., Any]:
+    return checked_once(typechecker=beartype)(product)
+
+
+def test_each_shape_and_type_is_checked_however_many_passed(checked: Callable[..., Any]) -> None:
+    for _ in range(2):
+        for rows in (2, 3):
+            assert checked(ones(rows, 5), ones(5, 7)).shape == (rows, 7)
+        for wrong in (ones(5), ones(2, 5, dtype=torch.int64)):
+            with pytest.raises((jaxtyping.TypeCheckError, RuntimeError)):
+                checked(wrong, ones(5, 7))
+
+
+def test_a_result_of_another_shape_is_found(checked: Callable[..., Any]) -> None:
+    checked(ones(2, 5), ones(5, 7))
+    for _ in range(2):
+        with pytest.raises(jaxtyping.TypeCheckError, match="return value"):
+            checked(ones(2, 5), ones(5, 7), transposed=True)
+
+
+def test_the_model_is_checked() -> None:
+    """The formula itself takes a tensor of three dimensions too."""
+    with pytest.raises(jaxtyping.TypeCheckError, match="linear_pattern"):
+        linear_pattern(ones(2, 3, 3))
