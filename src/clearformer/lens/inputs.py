@@ -26,6 +26,7 @@ from clearformer.decoding.text.translations import translator
 from clearformer.errors import TokenizerError, UserError, count, did_you_mean, shown
 from clearformer.lens.embeddings import tokens_read
 from clearformer.model import Encoder, EncoderDecoder, Transformer
+from clearformer.model.arguments import check_length
 from clearformer.text import Tokenizer
 
 Subject = Run | Transformer
@@ -267,7 +268,7 @@ def _checked(model: Transformer, ids: list[int]) -> list[int]:
     for token in ids:
         if not 0 <= token < n_tokens:
             raise UserError(f"the id {token} is outside the model's vocabulary of {n_tokens:,}")
-    model.check_length(len(ids), None)
+    check_length(len(ids), None, model.config.max_seq_len)
     return ids
 
 
