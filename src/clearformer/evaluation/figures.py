@@ -1,5 +1,6 @@
 """Measurements as pictures, by matplotlib, which is imported only when one is drawn."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,9 @@ def saved_figure(path: Path, width: float, height: float) -> Iterator[Any]:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     yield figure
-    with disk_errors(path):
+    with disk_errors(path), warnings.catch_warnings():
+        # A character that the font lacks is drawn as a box; a line for each of them would say no more.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=DOTS_PER_INCH)
 

@@ -27,8 +27,8 @@ class ActivationCache(dict[str, Tensor]):
     A wrong name is a `KeyError` that names the nearest.
     """
 
-    def __getitem__(self, key: str | tuple[Any, ...]) -> Tensor:
-        return super().__getitem__(key)  # type: ignore[index]
+    def __getitem__(self, key: Any) -> Tensor:
+        return super().__getitem__(key)
 
     def __missing__(self, key: Any) -> Tensor:
         name = f"hook_{key}"

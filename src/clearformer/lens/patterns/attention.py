@@ -184,7 +184,7 @@ def checked_number(what: str, number: Any, n: int) -> int:
 
 def read_most(weights: Float[np.ndarray, " S"], labels: Sequence[str]) -> str:
     """The tokens with the largest weights, in words."""
-    order = np.argsort(-weights, kind="stable")[:MOST_READ].tolist()
+    order: list[int] = np.argsort(-weights, kind="stable")[:MOST_READ].tolist()
     return "  ".join(f"{visible(labels[i])} {weights[i]:.2f}" for i in order if weights[i] >= 0.005)
 
 

@@ -25,6 +25,7 @@ from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.stream import own_prefix
 from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
 from clearformer.model import Encoder, Transformer
+from clearformer.results import Result
 from clearformer.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class Guess:
     probability: float
 
 
-@dataclass(frozen=True)
-class Layer:
+@dataclass(frozen=True, repr=False, eq=False)
+class Layer(Result):
     """The prediction of one layer at one position.
 
     Attributes:
