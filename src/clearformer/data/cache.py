@@ -45,7 +45,7 @@ def cached_tokenizer(cache: Path, key: Mapping[str, Any], train: Callable[[], To
 
 
 def found(folder: Path, read: Callable[[], Found], otherwise: str) -> Found | None:
-    """What `read` finds in a folder of prepared data; None where there is no such folder, or it is damaged.
+    """The result of `read` on a folder of prepared data; None where there is no such folder, or it is damaged.
 
     Args:
         folder: Deleted where it is damaged.

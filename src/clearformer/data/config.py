@@ -45,7 +45,7 @@ class DataSpec(Spec):
         return hasattr(type(self), self.made_by)
 
     def made(self) -> Any:
-        """What a kind of one's own yields."""
+        """The rows that a kind of one's own yields."""
         return getattr(self, self.made_by)()
 
     @classmethod

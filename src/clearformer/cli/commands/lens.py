@@ -82,6 +82,30 @@ def command(
             metavar="N", help="A position at which an encoder reads [MASK] (may be given more than once)."
         ),
     ] = None,
+    donor: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="What is patched from: as many tokens.", show_default=False),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE", help="heads, networks, layers or a hook point's name.", show_default="heads"
+        ),
+    ] = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Patch only what one gradient estimates to be largest.")
+    ] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of integrated gradients.", show_default="32")
+    ] = None,
+    since: Annotated[
+        int | None,
+        typer.Option(metavar="STEP", help="The earlier checkpoint.", show_default="the first that is kept"),
+    ] = None,
+    pieces: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Of the way between two checkpoints.", show_default="8"),
+    ] = None,
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it: FILE.png, .svg or .pdf.")
     ] = None,
@@ -105,6 +129,12 @@ def command(
         "top": top,
         "temperature": temperature,
         "masked": masked,
+        "donor": donor,
+        "where": where,
+        "estimate": estimate,
+        "steps": steps,
+        "since": since,
+        "pieces": pieces,
     }
     chosen = view_of(view)
     options = {name: value for name, value in given.items() if was_given(context, name)}
@@ -166,7 +196,7 @@ def text_of(name: str, view: View, text: str | None) -> str | None:
 
 
 def look(run: "Run", view: View, text: str | None, options: dict[str, Any]) -> "Shown":
-    """What a view shows of a run."""
+    """The result of a view of a run."""
     from clearformer import lens
 
     arguments = {ARGUMENTS.get(name, name): value for name, value in options.items()}

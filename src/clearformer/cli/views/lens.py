@@ -29,7 +29,8 @@ class View(NamedTuple):
 
 
 TEXT = ("output", "masked")
-LOGIT = (*TEXT, "position", "target", "foil")
+CHOSEN = ("position", "target", "foil")
+LOGIT = (*TEXT, *CHOSEN)
 
 VIEWS = {
     "tokens": View("the text's tokens", "tokens", TEXT),
@@ -45,6 +46,20 @@ VIEWS = {
         "score",
         (*TEXT, "layer", "head", "position", "key", "cross"),
         needs=("layer", "key"),
+    ),
+    "patch": View(
+        "what changes with a part of another text in its place",
+        "patch_every",
+        ("output", *CHOSEN, "donor", "where", "estimate"),
+        needs=("donor",),
+    ),
+    "attribution": View(
+        "what each token contributes, by gradients", "integrated_gradients", ("output", *CHOSEN, "steps")
+    ),
+    "gradients": View("which positions teach each matrix", "weight_gradients", ("output", *CHOSEN)),
+    "heads": View("what each head does", "head_scores", reads_text=False),
+    "changes": View(
+        "which parts lowered the loss since a checkpoint", "loss_changes_since", ("output", "since", "pieces")
     ),
 }
 

@@ -217,5 +217,5 @@ def scale_of(norm: nn.Module, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B 1"]
 
 
 def own_prefix(model: Transformer) -> str:
-    """What the names of the stack begin with whose positions predict."""
+    """The prefix of the names of the stack whose positions predict."""
     return "decoder_" if model.config.family == "encoder-decoder" else ""

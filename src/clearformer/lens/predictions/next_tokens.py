@@ -24,7 +24,7 @@ TEMPERATURES = (0.2, 0.5, 0.8, 1.0, 1.5)
 
 @dataclass(frozen=True, repr=False, eq=False)
 class NextTokens(Shown):
-    """What a position predicts.
+    """The tokens that a position predicts.
 
     Attributes:
         token: The token at the position.
