@@ -25,7 +25,7 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError
-from clearformer.lens.causal.metrics import Metric, inputs_of, metric_of
+from clearformer.lens.causal.metrics import Metric, inputs_of, metric_of, name_of
 from clearformer.lens.causal.sites import SQUARE, Site, Where, site_of
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
@@ -227,6 +227,7 @@ class Intervention(Shown):
         labels: The tokens whose positions predict; one for the whole text of a model with classes.
         kl: KL(without || with) of the prediction at each of them, in nats.
         output: With them: logits [T V], or of classes [C].
+        metric: Which measure that is, in words.
     """
 
     sites: list[str]
@@ -235,6 +236,7 @@ class Intervention(Shown):
     labels: list[str]
     kl: list[float]
     output: Tensor
+    metric: str = "the metric"
 
     @property
     def effect(self) -> float:
@@ -245,7 +247,8 @@ class Intervention(Shown):
         return {**super().to_dict(), "effect": self.effect}
 
     def caption(self) -> str:
-        return f"with {', '.join(self.sites) or 'no edit'}: {self.before:.4f} becomes {self.after:.4f}"
+        changed = f"{self.metric} goes from {self.before:.4f} to {self.after:.4f}"
+        return f"with {', '.join(self.sites) or 'no edit'} changed, {changed}"
 
     def table(self) -> Table:
         rows = zip(self.labels, self.kl, strict=True)
@@ -305,6 +308,7 @@ def intervene(
         ["(text)"] if inputs.class_names else inputs.labels,
         divergence(before, after)[0].flatten().tolist(),
         after[0],
+        name_of(metric, inputs),
     )
 
 

@@ -18,6 +18,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run
 from clearformer.errors import UserError
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.showing import quoted
 from clearformer.model import Transformer
 
 Metric = Callable[[Tensor], Tensor]
@@ -86,6 +87,18 @@ def inputs_of(subject: Subject, text: Text | Inputs, output: Text | None = None)
     if not isinstance(subject, Transformer):
         check_run(subject)
     return replace(text, model=subject if isinstance(subject, Transformer) else subject.model)
+
+
+def name_of(metric: Metric, inputs: Inputs) -> str:
+    """A metric in words, for captions."""
+    if isinstance(metric, MeanLoss):
+        return "the mean loss in nats"
+    if not isinstance(metric, LogitDifference):
+        return "the metric"
+    wanted = f"the logit of {quoted(inputs.output_label(metric.target))}"
+    return (
+        wanted if metric.foil is None else f"{wanted} less that of {quoted(inputs.output_label(metric.foil))}"
+    )
 
 
 def metric_of(

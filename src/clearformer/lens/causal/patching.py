@@ -30,7 +30,7 @@ from clearformer.lens.causal.interventions import (
     output_with,
     patch,
 )
-from clearformer.lens.causal.metrics import Metric, inputs_of, metric_of
+from clearformer.lens.causal.metrics import Metric, inputs_of, metric_of, name_of
 from clearformer.lens.causal.sites import (
     Site,
     Where,
@@ -81,6 +81,7 @@ class PatchEffects(Shown):
         effects: [N P] the change of the measure; NaN where a site has no such position.
         is_estimate: Whether they are the gradient's estimate.
         confirmed: Of an estimate the largest, each with its true effect.
+        metric: Which measure that is, in words.
     """
 
     sites: list[Site]
@@ -91,6 +92,7 @@ class PatchEffects(Shown):
     effects: Float[Tensor, "N P"]
     is_estimate: bool = False
     confirmed: tuple[Effect, ...] = ()
+    metric: str = "the metric"
 
     @property
     def recovered(self) -> Float[Tensor, "N P"]:
@@ -106,7 +108,10 @@ class PatchEffects(Shown):
 
     def caption(self) -> str:
         how = "estimated by one gradient" if self.is_estimate else "one site at one position at a time"
-        return f"patched from the donor text, {how}: the text has {self.own:.4f}, the donor {self.donor:.4f}"
+        return (
+            f"patched from the donor text, {how}: {self.metric} is {self.own:.4f} in the text, {self.donor:.4f} in the "
+            "donor"
+        )
 
     def table(self) -> Table:
         rows = []
@@ -311,4 +316,5 @@ def _result(
     for i, row in enumerate(rows):
         effects[i, : len(row)] = row
     own, donor = (metric(output_with(each.model, each.arguments)).item() for each in (inputs, other))
-    return PatchEffects(sites, inputs.labels, inputs.source_labels, own, donor, effects)
+    name = name_of(metric, inputs)
+    return PatchEffects(sites, inputs.labels, inputs.source_labels, own, donor, effects, metric=name)

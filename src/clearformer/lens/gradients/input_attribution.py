@@ -23,7 +23,7 @@ from clearformer.decoding import Text
 from clearformer.errors import UserError
 from clearformer.lens.causal.hook_gradients import gradients_at
 from clearformer.lens.causal.interventions import Arguments, activations, output_with
-from clearformer.lens.causal.metrics import LogitDifference, Metric, inputs_of, metric_of
+from clearformer.lens.causal.metrics import LogitDifference, Metric, inputs_of, metric_of, name_of
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import EncoderDecoder, Transformer
@@ -46,6 +46,7 @@ class InputAttribution(Shown):
         measure: Of the whole text.
         baseline: Of the baseline, for integrated gradients.
         error: By how much the values' sum misses measure - baseline, for integrated gradients.
+        metric: Which measure that is, in words.
     """
 
     method: str
@@ -56,9 +57,10 @@ class InputAttribution(Shown):
     measure: float
     baseline: float | None = None
     error: float | None = None
+    metric: str = "the metric"
 
     def caption(self) -> str:
-        return f"{self.method}: what each token contributes to {self.measure:.4f}"
+        return f"{self.method}: what each token contributes to {self.metric}, {self.measure:.4f}"
 
     def table(self) -> Table:
         return Table(
@@ -114,7 +116,7 @@ def gradient_x_input(
     inputs, metric = _read(subject, text, target, foil, position, output, metric)
     found = gradients_at(inputs.model, inputs.arguments, metric, _embeddings(inputs.model))
     values = [(each.value * each.gradient).sum(-1)[0] for each in found.values()]
-    return _result("gradient x input", inputs, values, _measure(inputs, metric))
+    return _result("gradient x input", inputs, metric, values, _measure(inputs, metric))
 
 
 def integrated_gradients(
@@ -167,7 +169,7 @@ def integrated_gradients(
         metric(_output_from(inputs, names, way, torch.tensor([alpha]))).item() for alpha in (0.0, 1.0)
     )
     error = sum(value.sum().item() for value in values) - (last - first)
-    return _result("integrated gradients", inputs, values, last, first, error)
+    return _result("integrated gradients", inputs, metric, values, last, first, error)
 
 
 def occlusion(
@@ -207,7 +209,7 @@ def occlusion(
     values = [measure - _measures(inputs, rows, metric) for rows in variants]
     if by is None and isinstance(metric, LogitDifference) and not inputs.class_names:
         values[-1][metric.position] = torch.nan
-    return _result("occlusion", inputs, values, measure)
+    return _result("occlusion", inputs, metric, values, measure)
 
 
 # --- embeddings -----------------------------------------------------------------------------------------------
@@ -338,6 +340,7 @@ def _measure(inputs: Inputs, metric: Metric) -> float:
 def _result(
     method: str,
     inputs: Inputs,
+    metric: Metric,
     values: list[Tensor],
     measure: float,
     baseline: float | None = None,
@@ -345,5 +348,13 @@ def _result(
 ) -> InputAttribution:
     source = values[0] if len(values) > 1 else values[0].new_empty(0)
     return InputAttribution(
-        method, inputs.labels, values[-1], inputs.source_labels, source, measure, baseline, error
+        method,
+        inputs.labels,
+        values[-1],
+        inputs.source_labels,
+        source,
+        measure,
+        baseline,
+        error,
+        name_of(metric, inputs),
     )

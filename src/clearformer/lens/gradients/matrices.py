@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from clearformer.decoding import Text
 from clearformer.errors import UserError, did_you_mean
 from clearformer.lens.causal.interventions import output_with
-from clearformer.lens.causal.metrics import Metric, inputs_of, loss_of, metric_of
+from clearformer.lens.causal.metrics import Metric, inputs_of, loss_of, metric_of, name_of
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import EncoderDecoder, Transformer
@@ -155,10 +155,12 @@ class WeightGradients(Shown):
     Attributes:
         measure: The loss, or the logit, that they are gradients of.
         matrices: In the order of the model.
+        metric: What the measure is, in words.
     """
 
     measure: float
     matrices: list[MatrixGradient]
+    metric: str = "the metric"
 
     def __iter__(self) -> Iterator[MatrixGradient]:
         return iter(self.matrices)
@@ -175,7 +177,9 @@ class WeightGradients(Shown):
         return by_name[name]
 
     def caption(self) -> str:
-        return f"gradients of {self.measure:.4f} by each matrix, and the positions that they come from most"
+        return (
+            f"gradients of {self.metric} ({self.measure:.4f}) by each matrix, and where they come from most"
+        )
 
     def table(self) -> Table:
         return Table(
@@ -235,7 +239,8 @@ def weight_gradients(
     wanted = matrices_of(inputs.model, names)
     uses = uses_of(inputs.model, inputs.arguments, metric, wanted)
     found = [_result(inputs, name, uses[name]) for name in wanted]
-    return WeightGradients(metric(output_with(inputs.model, inputs.arguments)).item(), found)
+    measure = metric(output_with(inputs.model, inputs.arguments)).item()
+    return WeightGradients(measure, found, name_of(metric, inputs))
 
 
 def matrices_of(model: Transformer, names: str | Iterable[str] = "*") -> dict[str, Tensor]:
