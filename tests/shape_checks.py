@@ -6,7 +6,7 @@ jaxtyping checks every call, which takes several times as long as the call itsel
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from functools import wraps
-from threading import Lock
+from threading import RLock
 from types import CodeType
 from typing import Any
 
@@ -17,7 +17,7 @@ Call = Callable[..., Any]
 every_call = jaxtyping.jaxtyped
 passed: defaultdict[CodeType, set[Hashable]] = defaultdict(set)
 """The looks of arguments and result that a function was checked with; one that is made anew in each call keeps them."""
-checking = Lock()
+checking = RLock()  # a check may call functions that are checked: a mapping's, of its items
 
 
 def install(package: str) -> None:
@@ -45,8 +45,12 @@ def checked_once(*, typechecker: Call) -> Call:
             if look not in seen:
                 with checking:
                     checker[:] = checker or [every_call(result_of_the_call, typechecker=typechecker)]
-                    results[:] = [result]
-                    checker[0](*arguments, **named)
+                    results.append(result)
+                    depth = len(results)
+                    try:
+                        checker[0](*arguments, **named)
+                    finally:
+                        del results[depth - 1 :]  # still there, where an argument is wrong
                 seen.add(look)
             return result
 

@@ -14,7 +14,7 @@ TEXT = "the quick"
 
 
 def test_every_view_of_a_text_is_printed(says: Says) -> None:
-    needed = {"score": ("--layer", "0", "--key", "2")}
+    needed = {"score": ("--layer", "0", "--key", "2"), "patch": ("--donor", "a quick t")}
     for view in VIEWS:
         if view != "alignment":
             text = [TEXT] if VIEWS[view].reads_text else []
@@ -56,6 +56,35 @@ def test_the_json_of_the_logit_lens_and_of_patterns(answers: Callable[..., dict]
     assert name == "blocks.0.attn.hook_pattern"
     assert [len(pattern), len(pattern[0]), len(pattern[0][0])] == [2, 9, 9]
     assert sum(pattern[1][4]) == pytest.approx(1, abs=1e-5)
+
+
+def test_the_json_of_patching_of_gradients_and_of_what_lowered_the_loss(answers: Callable[..., dict]) -> None:
+    donor = "a quick t"
+    found = answers("lens", "text", TEXT, "--view", "patch", "--donor", donor, "--where", "layers")
+    assert found["effects"][0][-1] is not None
+    whole = answers("lens", "text", donor, "--view", "ledger", "--target", found_target(answers))
+    assert found["donor"] == pytest.approx(capped(whole), abs=1e-4)
+    estimated = answers("lens", "text", TEXT, "--view", "patch", "--donor", donor, "--estimate")
+    assert estimated["is_estimate"]
+    assert len(estimated["confirmed"]) == 10
+
+    rough, fine = (
+        answers("lens", "text", TEXT, "--view", "attribution", "--steps", steps) for steps in ("1", "40")
+    )
+    assert abs(fine["error"]) < 1e-3
+    assert abs(rough["error"]) > abs(fine["error"])
+
+    changes = answers("lens", "text", TEXT, "--view", "changes", "--pieces", "20")
+    assert abs(changes["residue"]) < 1e-3
+
+
+def found_target(answers: Callable[..., dict]) -> str:
+    """The token that the model finds likeliest after the text."""
+    return answers("lens", "text", TEXT, "--view", "ledger")["target"]
+
+
+def capped(ledger: dict) -> float:
+    return ledger["logit"] if ledger["capped"] is None else ledger["capped"]
 
 
 @pytest.mark.parametrize("run", ["gaps", "pets", "pairs"])

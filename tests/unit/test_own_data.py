@@ -126,8 +126,10 @@ def test_a_kind_is_named_on_the_command_line_and_its_run_opens_with_it(
     brief += ["model.d_model=8", "model.n_layers=1", "model.attention.n_heads=2", "model.max_seq_len=16"]
     names = ["data=chimes", "data.n=40", "tokenizer=cut"]
 
-    assert main(["data", "prepare", "--import", str(parts), *names]) == 0
     assert main(["train", "--import", str(parts), "quick", *names, *brief, "--run", "own"]) == 0
+    assert (
+        main(["data", "prepare", "--import", str(parts), *names]) == 0
+    )  # imported after the kinds were added
     recorded = (tmp_path / "runs" / "own" / "config.toml").read_text()
     assert 'kind = "chimes"' in recorded
     assert "n = 40" in recorded

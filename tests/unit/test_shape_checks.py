@@ -10,6 +10,7 @@ from beartype import beartype
 from jaxtyping import Float
 from torch import Tensor, ones
 
+from clearformer.model.activations import ActivationCache
 from clearformer.model.linear_attention import linear_pattern
 
 from ..shape_checks import checked_once
@@ -46,3 +47,14 @@ def test_the_model_is_checked() -> None:
     """The formula itself takes a tensor of three dimensions too."""
     with pytest.raises(jaxtyping.TypeCheckError, match="linear_pattern"):
         linear_pattern(ones(2, 3, 3))
+
+
+def test_a_mapping_that_is_checked_itself_is_checked() -> None:
+    """To check an `ActivationCache`, beartype asks it for an item, which is a checked call in a check."""
+    looked_at = looking(ActivationCache(hook_embed=ones(2)))
+    assert looked_at["embed"].shape == (2,)
+
+
+@checked_once(typechecker=beartype)
+def looking(cache: ActivationCache) -> ActivationCache:
+    return cache

@@ -1,6 +1,14 @@
 """Texts, pairs of texts and labelled texts to batches of tokens: sources, splits, files and order. No torch."""
 
-from clearformer.data.kinds import BUILT_IN_BY_KIND, Data, Prepared, form_of, kind_of, prepare_data
+from clearformer.data.kinds import (
+    BUILT_IN_BY_KIND,
+    Data,
+    PrepareConfig,
+    Prepared,
+    form_of,
+    kind_of,
+    prepare_data,
+)
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.pairs.batches import PairBatch, PairBatches, batches_in_order
 from clearformer.data.pairs.config import PairsData
@@ -26,6 +34,7 @@ __all__ = [
     "PairDataset",
     "PairSplit",
     "PairsData",
+    "PrepareConfig",
     "Prepared",
     "ShardError",
     "Split",

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
+from clearformer.config import Spec
 from clearformer.data.config import DataSpec, Form
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.labelled.preparing import LabelledDataset, prepare_labelled
@@ -15,10 +16,18 @@ from clearformer.data.pairs.sources import BUILT_IN_PAIRS
 from clearformer.data.text.config import TextData
 from clearformer.data.text.preparing import Dataset, Progress, prepare
 from clearformer.data.text.sources import BUILT_IN
-from clearformer.text import Tokenizer, TokenizerConfig
+from clearformer.text import CharTokenizerSpec, Tokenizer, TokenizerConfig
 
 Data = Annotated[TextData | PairsData | LabelledData, Field(discriminator="kind")]
 """Section `data` of a run: the kinds of data that there are."""
+
+
+class PrepareConfig(Spec):
+    """The sections of a run that tokens depend on; kinds of one's own join them as they join `RunConfig`'s."""
+
+    data: Data = TextData()
+    tokenizer: TokenizerConfig = CharTokenizerSpec()
+
 
 Prepared = Dataset | PairDataset | LabelledDataset
 """Data of some kind as tokens: `splits` by name, `tokenizer`, and `manifest` with the SHA-256 of all of the source."""

@@ -10,11 +10,10 @@ import typer
 
 from clearformer.cli.options import AsJson, show_log
 from clearformer.cli.views.datasets import DatasetView, prepare_view
-from clearformer.config import Spec, parse_override, resolve
-from clearformer.data import BUILT_IN_BY_KIND, Data, TextData, kind_of
+from clearformer.config import parse_override, resolve
+from clearformer.data import BUILT_IN_BY_KIND, PrepareConfig, kind_of
 from clearformer.data.text.preparing import Progress
 from clearformer.errors import ClearformerError
-from clearformer.text import CharTokenizerSpec, TokenizerConfig
 
 app = typer.Typer(
     help="List the built-in data, prepare data as tokens, and inspect what was made.", no_args_is_help=True
@@ -44,13 +43,6 @@ Overrides = Annotated[
         help="Settings, such as data.path=book.txt tokenizer.kind=bpe tokenizer.vocab_size=512.",
     ),
 ]
-
-
-class PrepareConfig(Spec):
-    """The settings of `prepare` and `inspect`: the two sections of a run that tokens depend on."""
-
-    data: Data = TextData()
-    tokenizer: TokenizerConfig = CharTokenizerSpec()
 
 
 @app.command("list")
