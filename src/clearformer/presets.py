@@ -259,7 +259,7 @@ def masked() -> RunConfig:
 
 
 def classify() -> RunConfig:
-    """The same encoder, told which class a text is of; by default in which language a name is."""
+    """The same encoder, trained to predict a text's class; by default the language of a name."""
     return RunConfig(
         model=_bert(),
         data=LabelledData(),

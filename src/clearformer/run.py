@@ -148,7 +148,7 @@ class Run:
 
     @cached_property
     def val_loss(self) -> float | None:
-        """The held-out loss that metrics.jsonl tells of this step, in nats; None where it tells none."""
+        """The held-out loss of this step in metrics.jsonl, in nats; None where there is none."""
         if self._folder is None or not self._has_own_weights:
             return None
         try:

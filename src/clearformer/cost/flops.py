@@ -68,7 +68,7 @@ def analytic_flops(config: ModelConfig, seq_len: int) -> Flops:
 
 
 def _all_mixing(config: ModelConfig, seq_len: int) -> int:
-    """Multiply-adds that mix positions in all attention sub-layers; who reads backwards only depends on the stack."""
+    """Multiply-adds that mix positions in all attention sub-layers; whether they are causal depends on the stack."""
 
     def of(causal: bool, cross: bool = False) -> int:
         return mixing(config.attention, config, Reading(seq_len, causal, cross))

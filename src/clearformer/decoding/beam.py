@@ -43,7 +43,7 @@ class HuggingFaceLength(Spec):
 
 
 class GNMTLength(Spec):
-    """score = log P / ((5 + n) / 6)^alpha, which tells short texts apart less (Wu et al. 2016, equation 14)."""
+    """score = log P / ((5 + n) / 6)^alpha, which distinguishes short texts less (Wu et al. 2016, equation 14)."""
 
     kind: Literal["gnmt"] = "gnmt"
     alpha: float = Field(default=0.6, ge=-10, le=10)

@@ -1,4 +1,4 @@
-"""How a model tells positions apart: a picture of what each of them adds, turns or takes away.
+"""Position encodings as a picture: what each position adds, turns or takes away.
 
     lens.positions(run).figure("positions.png")        the sinusoids' heat map (lecture 004, section 4.2)
 
@@ -34,7 +34,7 @@ COLUMNS_SHOWN = 6
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PositionTable(Shown):
-    """Numbers by which a model tells positions apart.
+    """The table of a position encoding.
 
     Attributes:
         kind: The kind of positions.
@@ -80,7 +80,7 @@ class PositionTable(Shown):
 
 
 def positions(subject: Subject, n: int | None = None) -> PositionTable:
-    """The first n positions as a model tells them apart; all that it has, where n is not given.
+    """The position encoding of the first n positions; of all, where n is not given.
 
     Raises:
         UserError: the model has no positions, or not so many.

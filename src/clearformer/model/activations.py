@@ -9,7 +9,7 @@ from clearformer.errors import UserError, did_you_mean, shown
 
 
 class UnknownActivationError(UserError, KeyError):
-    """A name under which no activation was kept; the nearest that was is told."""
+    """A name under which no activation was kept; the message names the nearest."""
 
     __str__ = UserError.__str__  # KeyError's would put quotation marks around the line
 

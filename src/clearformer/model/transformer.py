@@ -174,7 +174,7 @@ class Transformer(HookedModule, ABC):
         return Mask.of(tokens, causal, whole, n_before)
 
     def token_vectors(self, tokens: Tokens, token_types: Tokens | None = None) -> Vectors:
-        """The tokens' embeddings, and those of the texts that they belong to where the model tells texts apart."""
+        """The tokens' embeddings, plus those of their token types where the model has any."""
         x = self.embed(tokens)
         if self.config.scale_embeddings:
             x = x * self.config.d_model**0.5

@@ -25,7 +25,7 @@ class NotOursError(Exception):
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """The tokeniser that a `tokenizer.json` holds; its kind is told by what the file says `tokenizers` should do.
+    """The tokeniser that a `tokenizer.json` holds; its kind follows from the steps that the file gives.
 
     One of a kind that is not ours is imported, and its special tokens get the roles that `tokenizer_config.json`
     beside it names, or else those that go with their names.

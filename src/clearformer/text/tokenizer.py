@@ -389,7 +389,7 @@ def check_specials(plain: Sequence[str], specials: Sequence[str]) -> None:
 
 
 def roles_of(special_ids: Mapping[str, int]) -> dict[str, int]:
-    """The ids of `ROLES`, told by the names of special tokens."""
+    """The ids of `ROLES`, found by the names of special tokens."""
     found = {
         role: [special_ids[name] for name in names if name in special_ids] for role, names in ROLES.items()
     }

@@ -243,7 +243,7 @@ def machine_line(machine: dict[str, Any]) -> str:
 
 
 def as_text(comparison: "Comparison") -> str:
-    """One comparison as a table, then its other figures and who was absent."""
+    """One comparison as a table, then its other figures and the absent peers."""
     rows = [
         (side.name, *map(readable_number, (side.median, min(side.values), max(side.values))), times)
         for side in comparison.sides

@@ -285,7 +285,7 @@ class Time(Quantity):
 
 @dataclass(frozen=True)
 class SpokenTime(Quantity):
-    """A time as it is told: minutes past or to an hour of a clock's face, or to noon or midnight.
+    """A time as people say it: minutes past or to an hour of a clock's face, or to noon or midnight.
 
     Attributes:
         hour: the hour that is named: from 1 to 11, or `NOON` or `MIDNIGHT`, which are called so.

@@ -67,7 +67,7 @@ def next_token_loss(tokens: Int[Tensor, "B T"]) -> MeanLoss:
 
 
 def loss_of(inputs: Inputs) -> MeanLoss:
-    """The mean loss of what the text itself tells that its positions predict.
+    """The mean loss of the targets that the text itself gives.
 
     Raises:
         UserError: it tells nothing, because the model predicts classes or there is but one token.

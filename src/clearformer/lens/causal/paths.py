@@ -1,4 +1,4 @@
-"""Path patching: what one part tells another, and not the rest (Goldowsky-Dill et al. 2023; Wang et al. 2022).
+"""Path patching: the direct effect of one part on another (Goldowsky-Dill et al. 2023; Wang et al. 2022).
 
     lens.patch_paths(run, text, donor, senders=[Site("blocks.0.attn.hook_z", head=4)],
                      receivers=["blocks.1.attn.hook_k"], target=..., foil=...)

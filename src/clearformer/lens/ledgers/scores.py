@@ -358,7 +358,7 @@ def check_may_read(inputs: Inputs, module: Attention, cross: bool, query: int, k
 
 
 def without_stack(name: str) -> str:
-    """A hook point's name without its stack, which the column tells."""
+    """A hook point's name without its stack, which the column names."""
     return name.replace("encoder_", "").replace("decoder_", "")
 
 

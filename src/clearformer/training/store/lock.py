@@ -1,4 +1,4 @@
-"""One writer a run: who trains a run holds its folder, and any other writer gets an error that names the holder.
+"""One writer a run: a training process locks the run's folder, and any other gets an error that names the holder.
 
 Where the file system has locks, the holder keeps `flock` on one file, and the system frees it when the holder ends,
 however that is. Where it has none (some network file systems, Windows), the holder makes a numbered claim file and
@@ -98,7 +98,7 @@ def _hold(folder: Path) -> Hold:
 
 
 def _about_this_process() -> bytes:
-    """The content of a file that tells of its holder."""
+    """The content of a lock file: its holder."""
     about = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -110,7 +110,7 @@ def _about_this_process() -> bytes:
 
 
 def _in_use(folder: Path, read: Callable[[], bytes]) -> RunInUseError:
-    """The error that names a folder's holder, as far as its file tells in the next second."""
+    """The error that names a folder's holder, once its file can be read, within a second."""
     who = "another process trains it"  # which has just ended, where nothing is read
     for _ in range(10):
         time.sleep(0.1)  # it may have taken the folder this moment, and still be about to write who it is

@@ -1,4 +1,4 @@
-"""Classification: an encoder tells the class of a text."""
+"""Classification: an encoder predicts the class of a text."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
