@@ -6,7 +6,15 @@ from typing import Any
 
 from clearformer.auto import auto, auto_for
 from clearformer.config import NONE, explicit, parse_override, read_toml, resolve
-from clearformer.data import BUILT_IN_BY_KIND, LabelledData, PairsData, TextData, form_of, kind_of
+from clearformer.data import (
+    BUILT_IN_BY_KIND,
+    LabelledData,
+    PairsData,
+    TextData,
+    form_of,
+    kind_of,
+    section_settings,
+)
 from clearformer.errors import ConfigError, did_you_mean, shortened, shown
 from clearformer.files import user_path
 from clearformer.model.attention import MultiHead
@@ -352,11 +360,8 @@ def default_preset(layers: list[dict[str, Any]]) -> str:
     Raises:
         ConfigError: they name a built-in that there is not.
     """
-    data: dict[str, Any] = {}
-    for layer in _one_source(layers):
-        settings = layer.get("data", {})
-        data |= {"kind": settings} if isinstance(settings, str) else settings
-    data = {key: value for key, value in data.items() if value != NONE}
+    settings = section_settings(_one_source(layers))
+    data = {key: value for key, value in settings.items() if value != NONE}
     if not data:
         return DEFAULTS["text"]
     if kind := kind_of(data):

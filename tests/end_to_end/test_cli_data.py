@@ -233,3 +233,10 @@ def test_a_name_that_is_too_long_is_one_line(kind: str, capsys: pytest.CaptureFi
     assert main(["data", "prepare", f"data.kind={kind}", f"data.path={'a' * 300}.tsv"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "cannot be read: File name too long" in line
+
+
+@pytest.mark.parametrize("value", ["5", "[1]"])
+def test_a_section_that_is_no_section_is_one_line(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "prepare", f"data={value}"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line == f"clearformer: data takes one of text, pairs, labelled; got {value}"

@@ -8,6 +8,7 @@ from clearformer.data.kinds import (
     form_of,
     kind_of,
     prepare_data,
+    section_settings,
 )
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.pairs.batches import PairBatch, PairBatches, batches_in_order
@@ -47,4 +48,5 @@ __all__ = [
     "prepare",
     "prepare_data",
     "prepare_pairs",
+    "section_settings",
 ]

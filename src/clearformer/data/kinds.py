@@ -1,6 +1,6 @@
 """The kinds of data: the built-in sets of each, the kind that some settings describe, and preparing any of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Protocol
 
 from pydantic import Field
@@ -75,6 +75,20 @@ def kind_of(settings: Mapping[str, Any]) -> str | None:
             return kind
     fitting = [kind for kind, spec in KINDS.items() if set(settings) <= spec.model_fields.keys()]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def section_settings(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The settings of section `data` in layers of settings, later ones winning; a word alone is the kind.
+
+    Anything else in place of the section is left to the check of the whole configuration.
+    """
+    settings: dict[str, Any] = {}
+    for layer in layers:
+        section = layer.get("data")
+        settings |= (
+            {"kind": section} if isinstance(section, str) else section if isinstance(section, dict) else {}
+        )
+    return settings
 
 
 def form_of(kind: str) -> str:

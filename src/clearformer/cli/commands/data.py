@@ -11,7 +11,7 @@ import typer
 from clearformer.cli.options import AsJson, show_log
 from clearformer.cli.views.datasets import DatasetView, prepare_view
 from clearformer.config import parse_override, resolve
-from clearformer.data import BUILT_IN_BY_KIND, PrepareConfig, kind_of
+from clearformer.data import BUILT_IN_BY_KIND, PrepareConfig, kind_of, section_settings
 from clearformer.data.text.preparing import Progress
 from clearformer.errors import ClearformerError
 
@@ -98,18 +98,9 @@ def inspect_command(overrides: Overrides = None, as_json: AsJson = False) -> Non
 def _prepared(overrides: list[str] | None, check: bool) -> DatasetView:
     show_log()
     layers = [parse_override(override) for override in overrides or []]
-    config = resolve(PrepareConfig, {"data": {"kind": _kind(layers)}}, *layers)
+    config = resolve(PrepareConfig, {"data": {"kind": kind_of(section_settings(layers)) or "text"}}, *layers)
     with _progress_bar() as progress:
         return prepare_view(config.data, config.tokenizer, check=check, progress=progress)
-
-
-def _kind(layers: list[dict]) -> str:
-    """The kind of data that the settings describe; `text` where they fit several."""
-    settings: dict = {}
-    for layer in layers:
-        data = layer.get("data", {})
-        settings |= {"kind": data} if isinstance(data, str) else data
-    return kind_of(settings) or "text"
 
 
 @contextmanager

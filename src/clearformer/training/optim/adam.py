@@ -18,6 +18,8 @@ class FusedAdam(Optimizer):
     Equal to `torch.optim.Adam` and `AdamW` with `fused=True`, whose own `step` imports torch's compiler.
     """
 
+    state_keys = frozenset(("step", "exp_avg", "exp_avg_sq"))
+
     def __init__(
         self,
         groups: list[dict[str, Any]],

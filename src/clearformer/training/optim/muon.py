@@ -13,6 +13,8 @@ from clearformer.training.optim.startup import leave_compiler_out
 class MuonOptimizer(Optimizer):
     """Momentum whose matrix is replaced by the nearest orthogonal one before the step (Jordan et al. 2024)."""
 
+    state_keys = frozenset(("momentum",))
+
     def __init__(
         self,
         parameters: list[nn.Parameter],

@@ -99,6 +99,7 @@ def load_optimizer_tensors(
 
     Raises:
         KeyError: a tensor of a parameter that the model does not have.
+        RuntimeError: the state of another optimiser.
     """
     parameters = dict(model.named_parameters())
     owners = {p: o for o in optimizers for group in o.param_groups for p in group["params"]}
@@ -110,6 +111,17 @@ def load_optimizer_tensors(
         owners[parameter].state[parameter][key] = tensor.to(
             parameter.device, copy=True
         )  # not the file's pages
+    for optimizer in optimizers:
+        check_state_keys(optimizer)
+
+
+def check_state_keys(optimizer: Optimizer) -> None:
+    """Raise RuntimeError where an optimiser that says what it keeps of a parameter holds something else."""
+    expected = getattr(optimizer, "state_keys", None)
+    for state in optimizer.state.values():
+        if expected is not None and state and set(state) != expected:
+            wanted, found = (", ".join(sorted(keys)) for keys in (expected, state))
+            raise RuntimeError(f"train.optimizer keeps {wanted} of a parameter, and it has {found}")
 
 
 def _on_cpu(tensor: Tensor, copy: bool) -> Tensor:

@@ -197,6 +197,13 @@ def test_a_vocabulary_that_lacks_a_byte_loses_some(published: dict, lacks: str):
     assert "Q" not in tokenizer.decode(tokenizer.encode("aQ"))
 
 
+def test_bytes_that_nothing_spells_before_the_model_are_lost():
+    """The decoder of GPT-2's spelling alone does not make a tokeniser keep every byte."""
+    tokenizer = ImportedTokenizer(NEOX | {"pre_tokenizer": None})
+    assert not tokenizer.lossless
+    assert tokenizer.decode(tokenizer.encode("the the")) == "thethe"
+
+
 def test_truncation_and_padding_of_the_file_are_left_out():
     cut = LLAMA | {
         "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},

@@ -135,6 +135,31 @@ def test_a_checkpoint_of_another_model_is_refused(
             store.restore(other)
 
 
+@pytest.mark.parametrize("other", ["muon", "adamw"])
+def test_the_state_of_another_optimizer_is_refused(
+    folder: RunFolder, configure: Callable[..., RunConfig], other: str
+) -> None:
+    names = ("adamw", "muon") if other == "muon" else ("muon", "adamw")
+    configs = [configure(f"train.optimizer={name}") for name in names]
+    first, second = (
+        TrainState.build(config.replace(model=config.model.replace(vocab_size=11)), CPU) for config in configs
+    )
+    take_a_step(first)
+    with CheckpointStore(folder, 2, Processes()) as store:
+        store.save(first, Progress(step=5))
+        store.wait()
+
+        with pytest.raises(CheckpointError, match=r"config\.toml: train\.optimizer keeps .*momentum"):
+            store.restore(second)
+
+
+def take_a_step(state: TrainState) -> None:
+    for parameter in state.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    for optimizer in state.optimizers:
+        optimizer.step()
+
+
 def test_an_error_of_writing_is_raised_where_training_sees_it(
     folder: RunFolder, state: TrainState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
