@@ -23,8 +23,8 @@ from clearformer.config import Spec, resolve, slot_variants, to_toml
 from clearformer.cost import NoFormulaError, analytic_parameters, measured_parameters
 from clearformer.data.config import DataSpec
 from clearformer.errors import UserError
+from clearformer.hooks import hook_points
 from clearformer.model import Decoder, ModelConfig, build, build_on_meta
-from clearformer.model.hooks import hook_points
 from clearformer.registry import SLOTS
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import train

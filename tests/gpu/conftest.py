@@ -15,9 +15,10 @@ import torch
 from clearformer.config import Spec, parse_override, resolve, slot_variants
 from clearformer.errors import ConfigError
 from clearformer.model import ModelConfig
-from clearformer.model.attention import Linear, MultiHead
+from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU
 from clearformer.model.init import Gaussian
+from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import Relative, Sinusoidal
 from clearformer.training.config import RunConfig

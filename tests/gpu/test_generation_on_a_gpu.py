@@ -16,8 +16,9 @@ from clearformer.decoding.fast.compiling import compiled_step, read_tokens
 from clearformer.decoding.fast.graphs import GraphedStep, record_graph
 from clearformer.evaluation import evaluate_split
 from clearformer.model import Decoder, EncoderDecoder, ModelConfig, build
-from clearformer.model.attention import Linear, MultiHead
+from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
+from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import ALiBi, Learned, RoPE
 

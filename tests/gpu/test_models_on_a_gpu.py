@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearformer.data.text.batches import IGNORED
+from clearformer.hooks import hook_points
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.fast.products import Linear, joint_linear, matrix_vector
 from clearformer.model.fast.random_bits import dropout
 from clearformer.model.fast.relu_by_sign import ReLUBySign
-from clearformer.model.hooks import hook_points
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE

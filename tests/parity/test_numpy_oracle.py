@@ -16,9 +16,10 @@ from torch import Tensor
 from clearformer.config import Spec, slot_variants
 from clearformer.errors import ConfigError
 from clearformer.model import ModelConfig, Transformer, build
-from clearformer.model.attention import Dot, Linear, MultiHead, Shared
+from clearformer.model.attention import Dot, MultiHead, Shared
 from clearformer.model.feedforward import GEGLU, GELU, ReLU, ReLU2, SwiGLU
 from clearformer.model.init import Gaussian
+from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, RMSNorm
 from clearformer.model.positions import Relative, RoPE, Sinusoidal
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from clearformer.hooks import hooked
 from clearformer.model import EncoderOutput, ModelConfig, build
 from clearformer.model.attention import Attention, MultiHead
 from clearformer.model.block import Block
 from clearformer.model.feedforward import GELU, FeedForward, ReLU
-from clearformer.model.hooks import hooked
 from clearformer.model.masks import Mask
 from clearformer.model.positions import NoPositions, Positions
 

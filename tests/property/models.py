@@ -18,9 +18,10 @@ from torch import Tensor
 from clearformer.config import Spec, slot_variants
 from clearformer.errors import ConfigError
 from clearformer.model import ModelConfig, build
-from clearformer.model.attention import Dot, Linear, MultiHead, Shared
+from clearformer.model.attention import Dot, MultiHead, Shared
 from clearformer.model.feedforward import GELU
 from clearformer.model.init import Gaussian
+from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import Relative, RoPE, Sinusoidal
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from clearformer.config import Spec
 from clearformer.errors import ConfigError
+from clearformer.hooks import hook_points
 from clearformer.model import EncoderOutput, ModelConfig, Transformer
-from clearformer.model.hooks import hook_points
 from clearformer.model.positions import NoPositions
 
 from .models import (

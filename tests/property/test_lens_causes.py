@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from clearformer.errors import UserError
+from clearformer.hooks import hook_points
 from clearformer.lens.causal.hook_gradients import gradients_at
 from clearformer.lens.causal.interventions import (
     activations,
@@ -25,7 +26,6 @@ from clearformer.lens.gradients.matrices import matrices_of, weight_gradients
 from clearformer.lens.heads.scores import head_scores
 from clearformer.lens.inputs import Inputs
 from clearformer.model import ModelConfig
-from clearformer.model.hooks import hook_points
 
 from .models import config, each_kind, made, text
 

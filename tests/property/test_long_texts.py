@@ -8,12 +8,13 @@ from torch import Tensor
 
 from clearformer.decoding.loop import collect, generate_tokens
 from clearformer.decoding.samplers import Sampling, random_stream
+from clearformer.hooks import hook_points
 from clearformer.model import ModelConfig, build
-from clearformer.model.attention import Linear, MultiHead
+from clearformer.model.attention import MultiHead
+from clearformer.model.fast.linear_chunks import CHUNK
 from clearformer.model.fast.window import WindowBlocks
-from clearformer.model.hooks import hook_points
 from clearformer.model.init import Gaussian
-from clearformer.model.linear_attention import CHUNK
+from clearformer.model.linear_attention import Linear
 from clearformer.model.positions import NoPositions, RoPE
 
 B, T, V, D = 2, 211, 13, 22

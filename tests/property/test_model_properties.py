@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from clearformer.errors import UserError
+from clearformer.hooks import Hook, hook_points, hooked
 from clearformer.model import Decoder, ModelConfig, build
-from clearformer.model import linear_attention as linear_attention_module
-from clearformer.model.attention import Attention, Linear, MultiHead
+from clearformer.model.attention import Attention, MultiHead
 from clearformer.model.block import Block
 from clearformer.model.cache import LinearCache
-from clearformer.model.hooks import Hook, hook_points, hooked
+from clearformer.model.fast import linear_chunks as linear_chunks_module
+from clearformer.model.linear_attention import Linear, causal_linear_attention
 from clearformer.model.masks import Mask
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import ALiBi, NoPositions, Relative, RoPE
@@ -313,7 +314,7 @@ def test_linear_attention_parallel_is_chunked_is_recurrent(case: ModelConfig) ->
     model, tokens = made(case), text(2 * 5 + 3)
     cache = model.new_cache()
 
-    with patch.object(linear_attention_module, "CHUNK", 5):
+    with patch.object(linear_chunks_module, "CHUNK", 5):
         chunked = model(tokens)
     parallel = model(tokens)
     recurrent = torch.cat([model(token, cache=cache) for token in tokens.split(1, dim=1)], dim=1)
@@ -333,7 +334,7 @@ def test_linear_attention_remembers_in_bfloat16() -> None:
     memory = LinearCache()
 
     mixed = [
-        linear_attention_module.causal_linear_attention(*token, memory)
+        causal_linear_attention(*token, memory)
         for token in zip(q.split(1, 2), k.split(1, 2), v.split(1, 2), strict=True)
     ]
 

@@ -10,7 +10,7 @@ from beartype import beartype
 from jaxtyping import Float
 from torch import Tensor, ones
 
-from clearformer.model.activations import ActivationCache
+from clearformer.hooks import ActivationCache
 from clearformer.model.linear_attention import linear_pattern
 
 from ..shape_checks import checked_once

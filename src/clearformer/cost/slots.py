@@ -12,11 +12,12 @@ from typing import Any, NoReturn, TypeVar
 
 from clearformer.config import Spec
 from clearformer.errors import ConfigError
-from clearformer.model.attention import Dot, Last, Linear, Mean, MultiHead, Shared
+from clearformer.model.attention import Dot, Last, Mean, MultiHead, Shared
 from clearformer.model.config import ModelConfig
+from clearformer.model.fast.linear_chunks import linear_chunks
 from clearformer.model.fast.window import WindowBlocks
 from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
-from clearformer.model.linear_attention import linear_chunks
+from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE, Sinusoidal
 

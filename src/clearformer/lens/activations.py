@@ -10,10 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
+from clearformer.hooks import ActivationCache, Hook, hook_points
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.model import Encoder
-from clearformer.model.activations import ActivationCache
-from clearformer.model.hooks import Hook, hook_points
 from clearformer.text import Tokenizer
 
 Names = str | Iterable[str] | Callable[[str], bool] | None

@@ -24,8 +24,8 @@ from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.text.inputs import Text, Texts, ids_of, is_one, texts_of, with_specials, words_of
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
+from clearformer.hooks import Hook
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
-from clearformer.model.hooks import Hook
 from clearformer.results import Result
 from clearformer.text import Tokenizer
 

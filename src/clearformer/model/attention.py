@@ -1,8 +1,8 @@
-"""Attention, by which positions read each other: last, mean, dot, shared, multihead (MHA, GQA, MQA, window), linear.
+"""Attention, by which positions read each other: last, mean, dot, shared, multihead (MHA, GQA, MQA, window).
 
     Attn(E) = softmax((Q K^T + M) / sqrt(d)) V     (Vaswani et al. 2017, 3.2.1; lecture 000, section 4.5)
 
-Every kind but `last` and `linear` is this formula with its own Q, K and V: `mean` has equal scores, `dot` takes the
+Every kind here but `last` is this formula with its own Q, K and V: `mean` has equal scores, `dot` takes the
 embeddings themselves, `shared` one matrix for queries and keys, `multihead` separate matrices and h heads. The same
 modules read another text in cross-attention. Where nobody looks at scores or pattern, `fast.attention` computes the
 same by whichever form is the quickest.
@@ -11,24 +11,18 @@ Shapes: B batch, T query positions, S key positions, D d_model, H heads, K key/v
 """
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from clearformer.config import Spec
 from clearformer.errors import ConfigError
+from clearformer.hooks import HookPoint
 from clearformer.model import fast
-from clearformer.model.cache import KeyValueCache, LayerCache, LinearCache
+from clearformer.model.cache import KeyValueCache, LayerCache
 from clearformer.model.fast import dropout
-from clearformer.model.hooks import HookPoint
-from clearformer.model.linear_attention import (
-    causal_linear_attention,
-    linear_attention,
-    linear_pattern,
-    positive,
-)
 from clearformer.model.masks import Mask
 from clearformer.model.norms import NoNorm, Norm
 from clearformer.model.positions import Positions
@@ -254,7 +248,7 @@ class SharedModule(Attention):
         return self.W(x).unsqueeze(2), x.unsqueeze(2)
 
 
-class _HeadsSpec(AttentionBase):
+class HeadsSpec(AttentionBase):
     """Heads with matrices of their own.
 
     Attributes:
@@ -314,7 +308,7 @@ class ProjectedHeads(Attention):
     """Queries, keys and values of several heads, each by a matrix of its own; the joined heads by another."""
 
     def __init__(
-        self, spec: _HeadsSpec, d_model: int, dropout: float, scale: float, window: int | None
+        self, spec: HeadsSpec, d_model: int, dropout: float, scale: float, window: int | None
     ) -> None:
         super().__init__(scale, dropout, window)
         d_head, self.n_heads, self.n_kv_heads = spec.head_size(d_model), spec.n_heads, spec.n_key_value_heads
@@ -341,7 +335,7 @@ class ProjectedHeads(Attention):
         return self.W_O(z)
 
 
-class MultiHead(_HeadsSpec):
+class MultiHead(HeadsSpec):
     """Concat(head_1 ... head_h) W_O, each head with its own W_Q, W_K, W_V (Vaswani et al. 2017, 3.2.2).
 
     Attributes:
@@ -363,38 +357,3 @@ class MultiHead(_HeadsSpec):
 
 class MultiHeadModule(ProjectedHeads):
     """The formula, for every head."""
-
-
-class Linear(_HeadsSpec):
-    """phi(q)^T phi(k) in place of exp(q^T k), so that sums over the past take the place of the past itself.
-
-    Time and memory grow with T and not with T² (Katharopoulos et al. 2020; lecture 004, section 4.7). RoPE turns
-    q and k before phi, so that a score depends on where both stand and not on their distance alone.
-    """
-
-    kind: Literal["linear"] = "linear"
-    takes_bias: ClassVar[bool] = False
-
-    def build(self, d_model: int, dropout: float) -> "LinearModule":
-        return LinearModule(self, d_model, dropout, scale=1.0, window=None)
-
-
-class LinearModule(ProjectedHeads):
-    def new_cache(self) -> LayerCache:
-        return LinearCache()
-
-    def mix(self, q: Q, k: K, v: V, mask: Mask, bias: Float[Tensor, "..."] | None, cache: Any) -> Z:
-        q, k, v = positive(q), share_heads(positive(k), q.shape[1]), share_heads(v, q.shape[1])
-        if mask.padding is not None:
-            k = k * mask.padding[:, None, -k.shape[2] :, None]  # a padding token adds nothing to any sum
-        if self.has_hooks:
-            if cache is not None:
-                all_of_them = cache.with_earlier(mask.k_pos.shape[-1] - k.shape[2], k, v)
-                causal_linear_attention(q, k, v, cache)  # for the sums, with which other calls go on
-                k, v = all_of_them
-            scores = self.hook_attn_scores(q @ k.transpose(-2, -1) * mask.attend(None))
-            return self.hook_pattern(linear_pattern(scores)) @ v
-        return causal_linear_attention(q, k, v, cache) if mask.causal else linear_attention(q, k, v)
-
-
-AttentionSpec = Annotated[Last | Mean | Dot | Shared | MultiHead | Linear, Field(discriminator="kind")]

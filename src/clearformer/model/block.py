@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from clearformer.hooks import HookPoint
 from clearformer.model.attention import Attention
 from clearformer.model.cache import BlockCache, MemoryCache
 from clearformer.model.fast import dropout
-from clearformer.model.hooks import HookPoint
 from clearformer.model.masks import Mask
 from clearformer.model.norms import NoNorm
 from clearformer.model.positions import Positions

@@ -1,19 +1,21 @@
 """A model's configuration: its sizes, and one spec for each slot."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from clearformer.config import Spec
 from clearformer.errors import ConfigError
-from clearformer.model.attention import AttentionSpec, MultiHead
+from clearformer.model.attention import Dot, Last, Mean, MultiHead, Shared
 from clearformer.model.feedforward import GELU, FeedForwardSpec
 from clearformer.model.init import GPT2, Init
+from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, Norm
 from clearformer.model.positions import Learned, Position
 
 Family = Literal["decoder", "encoder", "encoder-decoder"]
 Placement = Literal["pre", "post", "none"]
+Attention = Annotated[Last | Mean | Dot | Shared | MultiHead | Linear, Field(discriminator="kind")]
 
 OF_ONE_FAMILY: dict[str, Family] = {
     "n_decoder_layers": "encoder-decoder",
@@ -59,7 +61,7 @@ class ModelConfig(Spec):
     max_seq_len: PositiveInt = 128
     dropout: float = Field(default=0.0, ge=0, lt=1)
     tie_embeddings: bool = True
-    attention: AttentionSpec = MultiHead(n_heads=4)
+    attention: Attention = MultiHead(n_heads=4)
     position: Position = Learned()
     norm: Norm = LayerNorm()
     ffn: FeedForwardSpec = GELU()

@@ -15,8 +15,8 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from clearformer.config import Spec
+from clearformer.hooks import HookPoint
 from clearformer.model import fast
-from clearformer.model.hooks import HookPoint
 from clearformer.model.shapes import Vectors
 
 Activation = Callable[[Tensor], Tensor]

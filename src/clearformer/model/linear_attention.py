@@ -2,20 +2,22 @@
 
 The sums over all keys take the place of the keys themselves, so that time and memory grow with T and not with T².
 
-Shapes: B batch, T positions, H heads, Dh head size, N chunks of C positions.
+Shapes: B batch, T query positions, S key positions, H heads, Dh head size.
 """
 
-from itertools import accumulate
+from typing import Any, ClassVar, Literal
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from clearformer.model.cache import LinearCache
+from clearformer.model import fast
+from clearformer.model.attention import HeadsSpec, ProjectedHeads, share_heads
+from clearformer.model.cache import LayerCache, LinearCache
+from clearformer.model.masks import Mask
+from clearformer.model.shapes import K, Q, V, Z
 
 TINY = 1e-6  # keeps the quotient of a position that may read nothing (padding) a number
-CHUNK = 64  # positions whose pairs are formed at once: quadratic within, linear across
 
 
 def positive(x: Tensor) -> Tensor:
@@ -42,43 +44,38 @@ def causal_linear_attention(
     v: Float[Tensor, "B H T Dv"],
     memory: LinearCache | None = None,
 ) -> Float[Tensor, "B H T Dv"]:
-    """Linear attention in causal order, in chunks; `memory` holds the sums over all earlier positions.
+    """The same in causal order: each sum runs over the keys up to its query, in `memory` those of earlier calls."""
+    weighted, total = fast.causal_sums(q, k, v, memory)
+    return weighted / total.clamp_min(TINY)
 
-    With a chunk of one position this is the recurrent form, with a chunk of all T the parallel one; the paper
-    shows that they are equal. The products of all chunks are formed at once, and only their sums one after another.
+
+class Linear(HeadsSpec):
+    """phi(q)^T phi(k) in place of exp(q^T k), so that sums over the past take the place of the past itself.
+
+    Time and memory grow with T and not with T² (Katharopoulos et al. 2020; lecture 004, section 4.7). RoPE turns
+    q and k before phi, so that a score depends on where both stand and not on their distance alone.
     """
-    n = q.shape[2]
-    q_c, k_c, v_c = in_chunks(q), in_chunks(k), in_chunks(v)  # [B H N C Dh]
-    scores = (q_c @ k_c.transpose(-2, -1)).tril()  # [B H N C C]
-    z, total = scores @ v_c, scores.sum(-1, keepdim=True)
-    if memory is not None or n > CHUNK:  # there is more than one chunk, here or in other calls
-        memory = LinearCache() if memory is None else memory
-        outer, keys = memory.sums(k, v)
-        outer, memory.outer = running_sums(outer, k_c.transpose(-2, -1) @ v_c)  # [B H N Dh Dv]
-        keys, memory.keys = running_sums(keys, k_c.sum(3))  # [B H N Dh]
-        z, total = z + q_c @ outer.to(q.dtype), total + q_c @ keys.to(q.dtype).unsqueeze(-1)
-    return (z / total.clamp_min(TINY)).flatten(2, 3)[:, :, :n]
+
+    kind: Literal["linear"] = "linear"
+    takes_bias: ClassVar[bool] = False
+
+    def build(self, d_model: int, dropout: float) -> "LinearModule":
+        return LinearModule(self, d_model, dropout, scale=1.0, window=None)
 
 
-def in_chunks(x: Float[Tensor, "B H T Dh"]) -> Float[Tensor, "B H N C Dh"]:
-    """As few chunks as CHUNK allows, of one length: behind the last position is 0, which adds nothing to any sum."""
-    n_chunks, chunk = linear_chunks(x.shape[2])
-    n_missing = n_chunks * chunk - x.shape[2]
-    filled = F.pad(x, (0, 0, 0, n_missing)) if n_missing else x
-    return filled.unflatten(2, (n_chunks, chunk)).contiguous()  # laid out once, for several products
+class LinearModule(ProjectedHeads):
+    def new_cache(self) -> LayerCache:
+        return LinearCache()
 
-
-def linear_chunks(n_positions: int) -> tuple[int, int]:
-    """Number and length of the chunks of a text."""
-    n_chunks = -(-n_positions // CHUNK)
-    return n_chunks, -(-n_positions // n_chunks)
-
-
-def running_sums(
-    first: Float[Tensor, "B H *D"], of_chunks: Float[Tensor, "B H N *D"]
-) -> tuple[Float[Tensor, "B H N *D"], Float[Tensor, "B H *D"]]:
-    """A sum before each chunk, and after the last; in the type of `first`."""
-    *before, after = accumulate(of_chunks.unbind(2), initial=first)
-    if len(before) == 1:  # as at every new token of a cached text, for which nothing is copied
-        return first.unsqueeze(2), after
-    return torch.stack(before, dim=2), after
+    def mix(self, q: Q, k: K, v: V, mask: Mask, bias: Float[Tensor, "..."] | None, cache: Any) -> Z:
+        q, k, v = positive(q), share_heads(positive(k), q.shape[1]), share_heads(v, q.shape[1])
+        if mask.padding is not None:
+            k = k * mask.padding[:, None, -k.shape[2] :, None]  # a padding token adds nothing to any sum
+        if self.has_hooks:
+            if cache is not None:
+                all_of_them = cache.with_earlier(mask.k_pos.shape[-1] - k.shape[2], k, v)
+                causal_linear_attention(q, k, v, cache)  # for the sums, with which other calls go on
+                k, v = all_of_them
+            scores = self.hook_attn_scores(q @ k.transpose(-2, -1) * mask.attend(None))
+            return self.hook_pattern(linear_pattern(scores)) @ v
+        return causal_linear_attention(q, k, v, cache) if mask.causal else linear_attention(q, k, v)

@@ -13,7 +13,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
 from clearformer.config import Spec
-from clearformer.model.hooks import HookPoint
+from clearformer.hooks import HookPoint
 
 
 class NoNorm(Spec):

@@ -19,13 +19,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearformer.errors import ConfigError, UserError
+from clearformer.hooks import HookedModule, HookPoint
 from clearformer.model import fast
 from clearformer.model.arguments import check_length, check_tokens
 from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
 from clearformer.model.fast import dropout
-from clearformer.model.hooks import HookedModule, HookPoint
 from clearformer.model.masks import Mask
 from clearformer.model.norms import NoNorm
 from clearformer.model.positions import Positions, Sizes

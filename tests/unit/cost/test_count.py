@@ -22,8 +22,9 @@ from clearformer.cost import (
 )
 from clearformer.errors import ConfigError
 from clearformer.model import ModelConfig, build_on_meta, build_undrawn
-from clearformer.model.attention import Dot, Last, Linear, Mean, MultiHead, Shared
+from clearformer.model.attention import Dot, Last, Mean, MultiHead, Shared
 from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
+from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE, Sinusoidal
 

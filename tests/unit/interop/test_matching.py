@@ -12,8 +12,9 @@ from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.mapping.rewriting import forms
 from clearformer.model import ModelConfig, build
-from clearformer.model.attention import Linear, MultiHead
+from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GEGLU, GELU, ReLU, ReLU2, SwiGLU
+from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, NoNorm, Norm, RMSNorm
 from clearformer.model.positions import ALiBi, Learned, Relative, RoPE, Sinusoidal
 

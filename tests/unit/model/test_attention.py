@@ -9,18 +9,9 @@ import torch
 from torch import Tensor
 
 from clearformer.errors import ConfigError
-from clearformer.model.attention import (
-    Attention,
-    Dot,
-    DotModule,
-    Last,
-    Linear,
-    Mean,
-    MultiHead,
-    Shared,
-    share_heads,
-)
-from clearformer.model.hooks import hooked
+from clearformer.hooks import hooked
+from clearformer.model.attention import Attention, Dot, DotModule, Last, Mean, MultiHead, Shared, share_heads
+from clearformer.model.linear_attention import Linear
 from clearformer.model.masks import Mask
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import Positions

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from clearformer.hooks import hooked
 from clearformer.model.attention import Mean, MultiHead
 from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.config import ModelConfig, Placement
 from clearformer.model.feedforward import NoFeedForward, ReLU
-from clearformer.model.hooks import hooked
 from clearformer.model.masks import Mask
 from clearformer.model.norms import LayerNorm, NoNorm
 from clearformer.model.positions import Positions

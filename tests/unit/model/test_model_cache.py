@@ -7,8 +7,9 @@ import torch
 
 from clearformer.errors import UserError
 from clearformer.model import EncoderOutput, ModelConfig, build
-from clearformer.model.attention import Linear, MultiHead
+from clearformer.model.attention import MultiHead
 from clearformer.model.cache import BlockCache, Cache, KeyValueCache, LinearCache, MemoryCache
+from clearformer.model.linear_attention import Linear
 
 B, K, DH, DV, V = 2, 3, 4, 5, 13
 

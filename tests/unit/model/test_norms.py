@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearformer.model.hooks import hooked
+from clearformer.hooks import hooked
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 
 D = 7

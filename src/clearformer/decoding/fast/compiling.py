@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding.fast.graphs import graphed_step
+from clearformer.hooks import has_any_hooks
 from clearformer.model import Decoder, EncoderDecoder
 from clearformer.model.fast.compiling import compile_step
-from clearformer.model.hooks import has_any_hooks
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clearformer.hooks import Hook, hook_points, matching
 from clearformer.lens.causal.metrics import Metric
 from clearformer.lens.inputs import quiet
 from clearformer.model import Transformer
-from clearformer.model.hooks import Hook, hook_points, matching
 
 
 class Gradient(NamedTuple):

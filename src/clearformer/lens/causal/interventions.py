@@ -25,13 +25,12 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError
+from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points
 from clearformer.lens.causal.metrics import Metric, inputs_of, metric_of, name_of
 from clearformer.lens.causal.sites import SQUARE, Site, Where, site_of
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
-from clearformer.model.activations import ActivationCache
-from clearformer.model.hooks import Hook, HookFn, hook_points
 from clearformer.model.init import generator_of
 
 Arguments = tuple[Tensor, ...]

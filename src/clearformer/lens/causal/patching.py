@@ -21,6 +21,7 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError, count
+from clearformer.hooks import Hook, HookFn
 from clearformer.lens.causal.hook_gradients import gradients_at
 from clearformer.lens.causal.interventions import (
     Activations,
@@ -43,7 +44,6 @@ from clearformer.lens.causal.sites import (
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, heat_map, number, visible
 from clearformer.model import Transformer
-from clearformer.model.hooks import Hook, HookFn
 
 MOST_LISTED = 40  # effects in a table
 TOKENS_AT_ONCE = 8192  # of a batch whose rows are patched at one position each

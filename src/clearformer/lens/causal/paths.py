@@ -19,6 +19,7 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError
+from clearformer.hooks import hook_points
 from clearformer.lens.causal.interventions import (
     Activations,
     Arguments,
@@ -35,7 +36,6 @@ from clearformer.lens.causal.sites import Site, Where, embeddings_of, networks_o
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
-from clearformer.model.hooks import hook_points
 
 OUTPUT = "output"
 """The receiver that is the model's output itself: only what the senders tell it directly changes."""

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from clearformer.errors import UserError, count
+from clearformer.hooks import hook_points, matching
 from clearformer.model import Transformer
-from clearformer.model.hooks import hook_points, matching
 
 SQUARE = ("hook_attn_scores", "hook_pattern")  # [B H T S]; every other point with heads is [B T H Dh]
 

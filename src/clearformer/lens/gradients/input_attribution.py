@@ -21,13 +21,13 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError
+from clearformer.hooks import Hook, HookFn
 from clearformer.lens.causal.hook_gradients import gradients_at
 from clearformer.lens.causal.interventions import Arguments, activations, output_with
 from clearformer.lens.causal.metrics import LogitDifference, Metric, inputs_of, metric_of, name_of
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import EncoderDecoder, Transformer
-from clearformer.model.hooks import Hook, HookFn
 
 ROUGH = 0.05  # of the difference; where the sum misses more of it, that is said
 TOKENS_AT_ONCE = 8192  # of a batch whose rows are one text, each a little different

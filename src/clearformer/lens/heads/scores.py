@@ -34,11 +34,11 @@ from torch import Tensor
 from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError
+from clearformer.hooks import hook_points
 from clearformer.lens.heads.circuits import Circuits
 from clearformer.lens.inputs import Subject, quiet
 from clearformer.lens.showing import Shown, Table, heat_map
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
-from clearformer.model.hooks import hook_points
 from clearformer.runs.folders import read_run
 from clearformer.text import Tokenizer
 from clearformer.training.store.checkpoint import list_checkpoints, step_of

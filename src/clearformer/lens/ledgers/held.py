@@ -8,16 +8,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearformer.errors import UserError
+from clearformer.hooks import ActivationCache, Hook, HookFn
 from clearformer.lens.activations import kept
 from clearformer.lens.inputs import Inputs
 from clearformer.lens.ledgers.readout import final_vectors
 from clearformer.lens.ledgers.stream import check_norm
 from clearformer.model import Transformer
-from clearformer.model.activations import ActivationCache
 from clearformer.model.attention import Attention, LastModule
 from clearformer.model.block import Block
 from clearformer.model.feedforward import FeedForward, GatedFeedForward
-from clearformer.model.hooks import Hook, HookFn
 from clearformer.model.norms import LayerNormModule, RMSNormModule
 
 LAST_PARTS = ("embed", "hook_scale", "hook_pattern", "hook_pre", "hook_post", "hook_resid_post")

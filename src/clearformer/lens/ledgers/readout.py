@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from clearformer.hooks import ActivationCache
 from clearformer.lens.inputs import Inputs
 from clearformer.lens.ledgers.stream import Writer, check_norm, own_prefix, scale_of
 from clearformer.model import Encoder, Transformer
-from clearformer.model.activations import ActivationCache
 from clearformer.model.norms import LayerNormModule
 from clearformer.model.transformer import MaskedHead
 

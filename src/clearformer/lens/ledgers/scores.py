@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError, count
+from clearformer.hooks import ActivationCache
 from clearformer.lens.activations import kept
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.residual import Part
@@ -35,7 +36,6 @@ from clearformer.lens.ledgers.stream import (
     own_prefix,
 )
 from clearformer.lens.showing import Shown, Table, heat_map, number, quoted
-from clearformer.model.activations import ActivationCache
 from clearformer.model.attention import (
     Attention,
     DotModule,

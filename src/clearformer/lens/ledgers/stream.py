@@ -16,11 +16,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearformer.errors import UserError
+from clearformer.hooks import ActivationCache, hooked
 from clearformer.model import Transformer
-from clearformer.model.activations import ActivationCache
 from clearformer.model.attention import Attention
 from clearformer.model.block import Block
-from clearformer.model.hooks import hooked
 from clearformer.model.norms import LayerNormModule, RMSNormModule
 
 KEPT = (

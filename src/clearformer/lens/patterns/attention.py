@@ -20,10 +20,10 @@ from jaxtyping import Float
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError, count, shown
+from clearformer.hooks import hook_points
 from clearformer.lens.activations import kept
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, heat_map, visible
-from clearformer.model.hooks import hook_points
 from clearformer.text import Tokenizer
 
 MOST_HEADS = 64  # of one picture

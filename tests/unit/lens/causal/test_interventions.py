@@ -11,12 +11,12 @@ import torch
 from clearformer import lens
 from clearformer.data.text.batches import IGNORED
 from clearformer.errors import UserError
+from clearformer.hooks import hook_points
 from clearformer.lens.causal.interventions import activations, output_with
 from clearformer.lens.causal.metrics import LogitDifference, MeanLoss, loss_of
 from clearformer.lens.causal.sites import embeddings_of, sites_of
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
-from clearformer.model.hooks import hook_points
 from clearformer.model.init import Gaussian
 
 V, T, H, L = 13, 7, 3, 2

@@ -9,9 +9,10 @@ from torch import Tensor
 from clearformer import lens
 from clearformer.errors import UserError
 from clearformer.model import ModelConfig, build
-from clearformer.model.attention import Last, Linear, Mean, MultiHead
+from clearformer.model.attention import Last, Mean, MultiHead
 from clearformer.model.feedforward import ReLU
 from clearformer.model.init import Gaussian
+from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, NoNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from clearformer.hooks import hooked
 from clearformer.model.attention import Attention, MultiHead
 from clearformer.model.cache import KeyValueCache
 from clearformer.model.fast.window import WindowBlocks, window_blocks, within_reach
-from clearformer.model.hooks import hooked
 from clearformer.model.masks import Mask
 
 B, H, K, DH = 2, 6, 3, 5

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearformer.errors import UserError
+from clearformer.hooks import Hook, HookFn, HookPoint, has_any_hooks, hook_points, hooked
 from clearformer.model import Decoder, ModelConfig, Transformer, build
 from clearformer.model.attention import Attention, Last, MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
-from clearformer.model.hooks import Hook, HookFn, HookPoint, has_any_hooks, hook_points, hooked
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import Learned, RoPE, Sinusoidal
 

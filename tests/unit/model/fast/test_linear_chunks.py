@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clearformer.model import linear_attention as linear_attention_module
 from clearformer.model.cache import LinearCache
-from clearformer.model.linear_attention import causal_linear_attention, linear_chunks, positive
+from clearformer.model.fast import linear_chunks as linear_chunks_module
+from clearformer.model.fast.linear_chunks import linear_chunks
+from clearformer.model.linear_attention import causal_linear_attention, positive
 
 
 def linear_inputs(n: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -38,7 +39,7 @@ def assert_equal_with_gradients(one: Tensor, other: Tensor, inputs: Sequence[Ten
 @given(n=st.integers(1, 31), chunk=st.integers(1, 33))
 def test_linear_attention_in_chunks_is_its_formula(n: int, chunk: int) -> None:
     inputs = linear_inputs(n)
-    with patch.object(linear_attention_module, "CHUNK", chunk):
+    with patch.object(linear_chunks_module, "CHUNK", chunk):
         z = causal_linear_attention(*inputs)
     assert_equal_with_gradients(z, linear_formula(*inputs), inputs)
 

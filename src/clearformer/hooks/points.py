@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearformer.errors import UserError, did_you_mean
-from clearformer.model.activations import ActivationCache
+from clearformer.hooks.activations import ActivationCache
 
 
 @dataclass(frozen=True)

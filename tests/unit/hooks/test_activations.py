@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from clearformer.errors import UserError
+from clearformer.hooks import ActivationCache
 from clearformer.model import ModelConfig, build
-from clearformer.model.activations import ActivationCache
 from clearformer.model.attention import MultiHead
 from clearformer.model.norms import RMSNorm
 

@@ -1,0 +1,26 @@
+"""Named places in a module where an activation is read or replaced, and the activations that were read there."""
+
+from clearformer.hooks.activations import ActivationCache, UnknownActivationError
+from clearformer.hooks.points import (
+    Hook,
+    HookedModule,
+    HookFn,
+    HookPoint,
+    has_any_hooks,
+    hook_points,
+    hooked,
+    matching,
+)
+
+__all__ = [
+    "ActivationCache",
+    "Hook",
+    "HookFn",
+    "HookPoint",
+    "HookedModule",
+    "UnknownActivationError",
+    "has_any_hooks",
+    "hook_points",
+    "hooked",
+    "matching",
+]
