@@ -1,7 +1,7 @@
 """Options and arguments that several commands share, and the checks of their values."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,17 +55,25 @@ def show_log() -> None:
 
 
 @contextmanager
-def named_as_options(context: typer.Context) -> Iterator[None]:
+def named_as_options(names: Collection[str]) -> Iterator[None]:
     """Let what is wrong with a setting that an option gave bear the option's name: --top-p for top_p."""
     try:
         yield
     except UserError as error:
         setting, space, rest = str(error).partition(" ")
         for name in (setting.rstrip(":").replace(".", "_"), setting.partition(".")[0]):
-            if name in context.params:
+            if name in names:
                 colon = ":" * setting.endswith(":")
                 raise type(error)(f"--{name.replace('_', '-')}{colon}{space}{rest}") from None
         raise
+
+
+def open_run(name: str, checkpoint: str = "latest", device: str = "auto", average: int = 1) -> "Run":
+    """A run by what the options of a command say."""
+    from clearformer.run import load
+
+    with named_as_options(("checkpoint", "device", "average")):
+        return load(name, checkpoint, device, average)
 
 
 def check_dtype(name: str, known: Sequence[str] = MATRIX_DTYPES) -> None:

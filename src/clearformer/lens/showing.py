@@ -98,6 +98,12 @@ def quoted(label: str) -> str:
     return f"'{visible(label)}'"
 
 
+def logit_name(target: str, foil: str | None) -> str:
+    """A logit, or the difference of two, in words."""
+    wanted = f"the logit of {quoted(target)}"
+    return wanted if foil is None else f"{wanted} less that of {quoted(foil)}"
+
+
 def number(value: float) -> str:
     """A number for a table."""
     return f"{value:+.4f}" if abs(value) >= 1e-4 or value == 0 else f"{value:+.1e}"

@@ -178,21 +178,9 @@ def read_run(
     device: str | torch.device = "auto",
     average: int = 1,
 ) -> Loaded:
-    """A run's model, tokeniser and configuration.
-
-    Args:
-        name_or_path: A name under the runs' folder, or a path to a run's folder.
-        checkpoint: `latest` (the newest), `best` (the lowest held-out loss) or a step's number.
-        device: `auto`, `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
-        average: How many checkpoints' weights to take the mean of: that one and those before it.
-
-    Raises:
-        RunError: there is no such run or checkpoint, or there are not as many to take the mean of.
-        CheckpointError: a checkpoint is damaged.
-        ConfigError: there is no such device here.
-    """
+    """A run's model, tokeniser and configuration; arguments and errors are those of `run.load`."""
     if not isinstance(average, int) or isinstance(average, bool):
-        raise RunError(f"--average: a whole number of checkpoints; got {shown(average)}")
+        raise RunError(f"average: a whole number of checkpoints; got {shown(average)}")
     folder = find_run(name_or_path)
     config, tokenizer = folder.read_config(), folder.read_tokenizer()
     where = resolve_device(device, key="device")
@@ -309,11 +297,11 @@ def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
         RunError: there are fewer.
     """
     if n < 1:
-        raise RunError(f"--average: at least 1 checkpoint; got {n}")
+        raise RunError(f"average: at least 1 checkpoint; got {n}")
     paths = [path for path in list_checkpoints(folder.checkpoints) if step_of(path) <= step]
     if len(paths) < n:
         raise RunError(
-            f"--average: {folder.path} has {len(paths)} checkpoint{'s' * (len(paths) != 1)} up to step {step}, and "
+            f"average: {folder.path} has {len(paths)} checkpoint{'s' * (len(paths) != 1)} up to step {step}, and "
             f"{n} are asked for; train.keep_last sets how many stay, and train.checkpoint_every how often one is made"
         )
     return paths[:n]
@@ -334,13 +322,13 @@ def find_checkpoint(folder: RunFolder, which: str) -> Path:
     if which == "best":
         best = best_step(folder.checkpoints)
         if best not in steps:
-            raise RunError(f"--checkpoint: no checkpoint of {folder.path} was evaluated; take latest")
+            raise RunError(f"checkpoint: no checkpoint of {folder.path} was evaluated; take latest")
         return steps[best]
     by_number = {str(step): path for step, path in steps.items()}
     if which in by_number:
         return by_number[which]
     raise RunError(
-        f"--checkpoint: {folder.path} has no checkpoint {shown(which)}; there are latest, best and the steps "
+        f"checkpoint: {folder.path} has no checkpoint {shown(which)}; there are latest, best and the steps "
         f"{', '.join(str(step) for step in sorted(steps))}"
     )
 
@@ -378,6 +366,7 @@ def read_own_data(run: RunLike, *, allow_changed: bool = False) -> OwnData:
     if difference and not allow_changed:
         raise DataError(
             f"{difference}, so that held-out text may be training text: put back what was there, measure on other "
-            "data (--data FILE), or take them as they are (--changed-data)"
+            "data (data=FILE, on the command line --data FILE), or take them as they are (allow_changed=True, "
+            "--changed-data)"
         )
     return OwnData(prepared, difference is not None)

@@ -180,7 +180,7 @@ def test_the_best_is_found_without_links(trained: Trained, run_folder: Callable[
 def test_without_an_evaluation_there_is_no_best(trained: Trained) -> None:
     trained("a", "data.val_fraction=0.0")
 
-    with pytest.raises(RunError, match=r"--checkpoint: no checkpoint of .*/a was evaluated; take latest"):
+    with pytest.raises(RunError, match=r"^checkpoint: no checkpoint of .*/a was evaluated; take latest"):
         load("a", "best")
 
 
@@ -280,7 +280,7 @@ def test_a_mean_of_more_checkpoints_than_there_are_says_how_many_there_are(train
     trained("a", *THREE)
 
     with pytest.raises(
-        RunError, match=r"--average: .*/a has 3 checkpoints up to step 15, and 4 are.*train\.keep_last"
+        RunError, match=r"^average: .*/a has 3 checkpoints up to step 15, and 4 are.*train\.keep_last"
     ):
         load("a", average=4)
     with pytest.raises(RunError, match=r"has 1 checkpoint up to step 5, and 2 are"):

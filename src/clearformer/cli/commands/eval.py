@@ -14,6 +14,7 @@ from clearformer.cli.options import (
     Dtype,
     RunName,
     dtype_of,
+    open_run,
     show_log,
     was_given,
 )
@@ -85,7 +86,6 @@ def command(
     """
     from clearformer.cli.views.evaluation import evaluation_text
     from clearformer.evaluation.figures import check_known_format, confusion_matrix_figure
-    from clearformer.run import load
     from clearformer.runs.evaluation import DataChoice, check_applicable, check_choice, evaluate_run
     from clearformer.runs.folders import find_run
     from clearformer.training.tasks.task import EvaluationOptions
@@ -98,7 +98,7 @@ def command(
     check_choice(choice, spelled)
     if figure is not None:
         check_known_format(figure)
-    trained = load(run, checkpoint, device, average)
+    trained = open_run(run, checkpoint, device, average)
     its_options = EvaluationOptions(dtype_of(trained, dtype), context, stride, beams)
     report = evaluate_run(trained, choice, its_options, spelled)
     typer.echo(json.dumps(report.values) if as_json else evaluation_text(report))

@@ -15,6 +15,7 @@ from clearformer.cli.options import (
     RunName,
     check_utf8,
     named_as_options,
+    open_run,
     was_given,
 )
 from clearformer.errors import TokenizerError, UserError, count, shortened
@@ -83,7 +84,6 @@ def command(
     """Continue a prompt, token by token; a single text is shown as it is made."""
     from clearformer.decoding import generate, search
     from clearformer.decoding.text.samples import require_decoder
-    from clearformer.run import load
 
     if beams is not None:
         check_no_sampling_settings(context)
@@ -92,7 +92,7 @@ def command(
     for option, texts in (("--prompt", [prompt]), ("--stop", stop or [])):
         for text in texts:
             check_utf8(option, text)
-    trained = load(run, checkpoint, device)
+    trained = open_run(run, checkpoint, device)
     require_decoder(trained.model)
     check_known_characters(trained, prompt)
     settings = {
@@ -106,7 +106,7 @@ def command(
         "stop": stop or [],
         "compiled": compiled,
     }
-    with named_as_options(context):
+    with named_as_options(context.params):
         if beams is not None:
             results = search(trained, prompt, max_new_tokens=max_new_tokens, beams=beams, num=num)
             about = {"beams": beams}

@@ -14,6 +14,7 @@ from clearformer.cli.options import (
     RunName,
     check_utf8,
     named_as_options,
+    open_run,
     was_given,
 )
 from clearformer.cli.views.lens import VIEWS, View, as_text
@@ -115,7 +116,6 @@ def command(
 ) -> None:
     """Look inside a run's model: why this token, who reads whom, what each layer predicts."""
     from clearformer.evaluation.figures import check_known_format
-    from clearformer.run import load
 
     given = {
         "output": output,
@@ -142,8 +142,8 @@ def command(
     if figure is not None:
         check_known_format(figure)
     read = text_of(view, chosen, text)
-    with named_as_options(context):
-        found = look(load(run, checkpoint, device), chosen, read, options)
+    with named_as_options(context.params):
+        found = look(open_run(run, checkpoint, device), chosen, read, options)
     if figure is not None:
         typer.echo(f"drawn: {found.figure(figure)}", err=True)
     if as_json:

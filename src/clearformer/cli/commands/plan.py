@@ -39,7 +39,7 @@ def plan(
     from clearformer.training.planning.run_plan import notes_on, plan_run
 
     run = resolve_run(arguments or [], config)
-    with named_as_options(options):
+    with named_as_options(options.params):
         planned = plan_run(run, device)
     for note in notes_on(run):
         typer.echo(note, err=True)

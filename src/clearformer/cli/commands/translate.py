@@ -15,6 +15,7 @@ from clearformer.cli.options import (
     RunName,
     dtype_of,
     named_as_options,
+    open_run,
 )
 from clearformer.errors import UserError, count, did_you_mean, shortened
 from clearformer.files import short_path
@@ -94,14 +95,13 @@ def command(
     One line out for one line in, the empty line included.
     """
     from clearformer.decoding.text.translations import BATCH_TOKENS, translate
-    from clearformer.run import load
 
     lines = standard_input.lines_of(file)
     references = None if reference is None else standard_input.lines_of(reference)
     if references is not None:
         check_equal_lengths(file, lines, str(reference), references)
         check_scores_at_hand()
-    trained = load(run, checkpoint, device, average)
+    trained = open_run(run, checkpoint, device, average)
     settings: dict[str, Any] = {
         "beams": beams,
         "length_penalty": length_penalty,
@@ -110,7 +110,7 @@ def command(
         "n_best": n_best,
         "max_new_tokens": max_new_tokens,
     }
-    with named_as_options(context):
+    with named_as_options(context.params):
         translations = translate(
             trained,
             lines,

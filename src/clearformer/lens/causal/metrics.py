@@ -18,7 +18,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run
 from clearformer.errors import UserError
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
-from clearformer.lens.showing import quoted
+from clearformer.lens.showing import logit_name
 from clearformer.model import Transformer
 
 Metric = Callable[[Tensor], Tensor]
@@ -95,10 +95,8 @@ def name_of(metric: Metric, inputs: Inputs) -> str:
         return "the mean loss in nats"
     if not isinstance(metric, LogitDifference):
         return "the metric"
-    wanted = f"the logit of {quoted(inputs.output_label(metric.target))}"
-    return (
-        wanted if metric.foil is None else f"{wanted} less that of {quoted(inputs.output_label(metric.foil))}"
-    )
+    foil = None if metric.foil is None else inputs.output_label(metric.foil)
+    return logit_name(inputs.output_label(metric.target), foil)
 
 
 def metric_of(

@@ -134,16 +134,9 @@ def integrated_gradients(
     """The gradients' mean along the straight way from a baseline to the text, times the difference of embeddings.
 
     The integral is by Gauss and Legendre's rule. Where the model is smooth on the way, the error falls fast with the
-    steps.
+    steps. The other arguments are those of `gradient_x_input`.
 
     Args:
-        subject: A run, or a model by itself.
-        text: A string or ids, or what `read` made of them.
-        target: A token or class whose logit is measured; where not given, the likeliest one.
-        foil: Another, whose logit is taken away.
-        position: Where it is predicted.
-        output: What an encoder-decoder writes.
-        metric: Of the output, in place of the logits; see `causal.metrics`.
         baseline: A token that stands at every position of the baseline; where not given, each embedding is the mean of
             the vocabulary's. (Not 0: a norm makes of the way from there a jump at its beginning.)
         steps: Points on the way at which the gradient is taken.
@@ -185,16 +178,11 @@ def occlusion(
 ) -> InputAttribution:
     """The measure less that of the same text with one token replaced, or dropped as if it did not stand there.
 
-    A token that is dropped is marked as padding: nobody reads it, and those behind it move one position back.
+    A token that is dropped is marked as padding: nobody reads it, and those behind it move one position back. The
+    predicting position dropped predicts nothing: its own value is NaN. The other arguments are those of
+    `gradient_x_input`.
 
     Args:
-        subject: A run, or a model by itself.
-        text: A string or ids, or what `read` made of them.
-        target: A token or class whose logit is measured; where not given, the likeliest one.
-        foil: Another, whose logit is taken away.
-        position: Where it is predicted; dropped, it predicts nothing, and its own value is NaN.
-        output: What an encoder-decoder writes.
-        metric: Of the output, in place of the logits; see `causal.metrics`.
         by: A token to put in its place; where not given, it is dropped.
 
     Raises:

@@ -16,8 +16,9 @@ from clearformer.decoding import Text
 from clearformer.lens.activations import kept
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.readout import Readout, readout
+from clearformer.lens.ledgers.split import SplitLogit
 from clearformer.lens.ledgers.stream import Decomposition, Writer, is_needed, own_prefix
-from clearformer.lens.showing import Shown, Table, bars, number, quoted
+from clearformer.lens.showing import Table, bars, number
 from clearformer.text import Tokenizer
 
 MOST_BARS = 32
@@ -50,30 +51,16 @@ class Part:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Ledger(Shown):
+class Ledger(SplitLogit):
     """A logit, or the difference of two, as the sum of its parts.
 
     Attributes:
-        token: The token at the position.
-        position: Counted from 0.
-        target: The token (or class) whose logit it is.
-        foil: The one whose logit is taken away, if any.
-        logit: The model's own, before a soft cap.
-        sum: That of the parts.
-        error: How far the two are apart.
         parts: In the order in which the model computes them.
         soft_cap: What no logit can be larger than: cap * tanh(logit / cap) is the last step; None: there is none.
         capped: After that step; None, where there is none.
         tokens: The text's, for the picture.
     """
 
-    token: str
-    position: int
-    target: str
-    foil: str | None
-    logit: float
-    sum: float
-    error: float
     parts: list[Part]
     soft_cap: float | None = None
     capped: float | None = None
@@ -84,15 +71,12 @@ class Ledger(Shown):
         """The parts by their size."""
         return sorted(self.parts, key=lambda part: -abs(part.value))
 
-    def caption(self) -> str:
-        return f"{what_is_split(self.target, self.foil)} at {quoted(self.token)} (position {self.position})"
-
     def table(self) -> Table:
         rows = [[part.name, place(part.layer), place(part.head), number(part.value)] for part in self.largest]
         return Table(["part", "layer", "head", "value"], rows)
 
     def notes(self) -> list[str]:
-        lines = [f"sum {self.sum:+.6f}, the model's logit {self.logit:+.6f}, error {self.error:.1e}"]
+        lines = super().notes()
         if self.capped is not None:
             lines.append(f"last step, the soft cap of {self.soft_cap:g}: {self.capped:+.6f}")
         return lines
@@ -172,12 +156,6 @@ def of_parts(inputs: Inputs, position: int, way: Readout, parts: list[Part]) -> 
         capped=way.capped,
         tokens=inputs.labels,
     )
-
-
-def what_is_split(target: str, foil: str | None) -> str:
-    """The logit that is taken apart, in words."""
-    wanted = f"the logit of {quoted(target)}"
-    return wanted if foil is None else f"{wanted} less that of {quoted(foil)}"
 
 
 def place(number: int | None) -> str:

@@ -22,8 +22,8 @@ from clearformer.decoding import Text
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.held import HeldStill
 from clearformer.lens.ledgers.readout import readout
-from clearformer.lens.ledgers.residual import what_is_split
-from clearformer.lens.showing import Shown, Table, bars, number, quoted, visible
+from clearformer.lens.ledgers.split import SplitLogit
+from clearformer.lens.showing import Table, bars, number, visible
 from clearformer.text import Tokenizer
 
 CONVENTION = (
@@ -54,35 +54,18 @@ class Source:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Sources(Shown):
+class Sources(SplitLogit):
     """A logit, or the difference of two, as the sum of what each token gave.
 
     Attributes:
-        token: The token at the position.
-        position: Counted from 0.
-        target: The token (or class) whose logit it is.
-        foil: The one whose logit is taken away, if any.
-        logit: The model's own, before a soft cap.
-        sum: Of the tokens' shares and the biases'.
-        error: How far the two are apart.
         parts: A share for each token of the text (or the texts).
         biases: The share of all biases, which no token brings.
         convention: How the model was made linear.
     """
 
-    token: str
-    position: int
-    target: str
-    foil: str | None
-    logit: float
-    sum: float
-    error: float
     parts: list[Source]
     biases: float
     convention: str = CONVENTION
-
-    def caption(self) -> str:
-        return f"{what_is_split(self.target, self.foil)} at {quoted(self.token)} (position {self.position})"
 
     def table(self) -> Table:
         rows = [
@@ -93,10 +76,7 @@ class Sources(Shown):
         return Table(["text", "position", "token", "embedding", "order", "value"], rows, n_left=3)
 
     def notes(self) -> list[str]:
-        return [
-            f"sum {self.sum:+.6f}, the model's logit {self.logit:+.6f}, error {self.error:.1e}",
-            self.convention,
-        ]
+        return [*super().notes(), self.convention]
 
     def inches(self) -> tuple[float, float]:
         return 6.5, 1.6 + 0.21 * min(len(self.parts) + 1, MOST_BARS)

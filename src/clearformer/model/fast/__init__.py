@@ -6,7 +6,7 @@ device, and is equal to it by a test under tests/unit/model/fast. benchmarks/RES
     attention   softmax(Q K^T scale + bias + M) V      one kernel; blocks of a window; sums for one token
     dropout     x with numbers set to 0                from raw random bits, on a CPU
     linear      x W^T + b                              sums for one vector; several matrices at once
-    causal_sums sum_s (q_t . k_s) v_s over s <= t         in chunks, and from the sums of earlier calls
+    causal_sums sums over s <= t of (q_t . k_s) v_s    in chunks, and on from the sums of earlier calls
     relu        max(0, x)                              its gradient by the sign of its result
 """
 
