@@ -1,6 +1,7 @@
 """Results are compared by their values, are short to look at, and whole as `to_dict()`."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -31,11 +32,17 @@ def test_results_of_equal_values_are_equal(of: Any) -> None:
     assert one != "a"
 
 
+def every_kind_of(base: type) -> Iterator[type]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from every_kind_of(kind)
+
+
 def test_every_result_is_compared_so() -> None:
     from clearformer.lens import Embedded
     from clearformer.training.planning.plan import Plan
 
-    kinds = set(Result.__subclasses__())
+    kinds = set(every_kind_of(Result))
     assert {Embedded, Plan} <= kinds
     assert [kind.__name__ for kind in kinds if kind.__eq__ is not Result.__eq__] == []
 

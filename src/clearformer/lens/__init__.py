@@ -81,7 +81,7 @@ from clearformer.lens.predictions import (
 )
 from clearformer.lens.showing import Shown, Table
 from clearformer.lens.tokens import TokenTable, tokens
-from clearformer.lens.words import similarity_table, word_similarity
+from clearformer.lens.words import WordSimilarity, word_similarity
 
 __all__ = [
     "Alignment",
@@ -115,6 +115,7 @@ __all__ = [
     "TokenTable",
     "TunedLens",
     "WeightGradients",
+    "WordSimilarity",
     "add",
     "alignment",
     "attention",
@@ -149,7 +150,6 @@ __all__ = [
     "resample",
     "run_with_cache",
     "score",
-    "similarity_table",
     "sources",
     "tokens",
     "tune",

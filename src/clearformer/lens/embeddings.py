@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -25,15 +25,15 @@ from clearformer.decoding.text.inputs import Text, Texts, ids_of, is_one, texts_
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
 from clearformer.hooks import Hook
+from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
-from clearformer.results import Result
 from clearformer.text import Tokenizer
 
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Embedded(Result):
+class Embedded(Shown):
     """One text as a model sees it.
 
     Attributes:
@@ -77,6 +77,36 @@ class Embedded(Result):
         if self.tokenizer.opens_with_space:
             raw = _without_first_space(raw)
         return spans_of(raw)
+
+    @property
+    def similarities(self) -> Float[Tensor, "L T"]:
+        """The cosine of each token's vector after every layer with that before the first block."""
+        return torch.cosine_similarity(self.vectors, self.vectors[:1], dim=-1)
+
+    def caption(self) -> str:
+        return f"{quoted(self.text)}: the cosine of each token's vector with the one it had before the first block"
+
+    def table(self) -> Table:
+        rows = [
+            [str(position), visible(label), *(f"{value:.3f}" for value in values)]
+            for position, (label, values) in enumerate(
+                zip(self.labels, self.similarities.T.tolist(), strict=True)
+            )
+        ]
+        return Table(["position", "token", *self.layers], rows, n_left=2)
+
+    def inches(self) -> tuple[float, float]:
+        side = 1.8 + 0.28 * len(self.tokens)
+        return side + 0.8, side
+
+    def draw(self, figure: Any) -> None:
+        """The cosine of every two tokens' last vectors."""
+        axes, directions = figure.subplots(), torch.nn.functional.normalize(self.vectors[-1], dim=-1)
+        image = heat_map(
+            axes, directions @ directions.T, self.labels, self.labels, signed=True, limits=(-1, 1)
+        )
+        axes.set_title(f"cosines between tokens, {self.layers[-1]}", fontsize=10)
+        figure.colorbar(image, ax=axes, shrink=0.8, label="cosine").outline.set_visible(False)
 
     def word(self, word: str, occurrence: int = 0) -> Float[Tensor, "L D"]:
         """The vector of a word after every layer: the mean of those of its tokens.

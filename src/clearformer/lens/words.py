@@ -1,15 +1,20 @@
 """One word in different contexts: how far apart its vectors are, layer by layer (lecture 003).
 
     contexts = ["I sat on the bank of the river", "the bank lends money", "money in the bank"]
-    cosines = lens.word_similarity(run, "bank", contexts)        # [L + 1, 3, 3]
-    print(lens.similarity_table(cosines))
+    found = lens.word_similarity(run, "bank", contexts)
+    found.cosines                    [L + 1, 3, 3]
+    found.figure("bank.png")
 
 Before the first block a word has the same vector wherever it stands, but for its position; each layer then mixes
 more of the context into it.
+
+Shapes: L layers, N contexts.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,14 +22,80 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding.text.samples import Run
-from clearformer.errors import UserError
+from clearformer.errors import UserError, count
+from clearformer.evaluation.figures import letters
 from clearformer.lens.embeddings import embed, layer_names
+from clearformer.lens.showing import Shown, Table, quoted
 
 MOST_PAIRS = 10  # of contexts, each with a column of its own
-FIRST, WIDTH = 11, 8
 
 
-def word_similarity(run: Run, word: str, contexts: Sequence[str]) -> Float[Tensor, "L N N"]:
+@dataclass(frozen=True, repr=False, eq=False)
+class WordSimilarity(Shown):
+    """The cosines of a word's vectors, each two contexts beside each other.
+
+    Attributes:
+        word: As it was asked for.
+        contexts: The texts that it stands in.
+        cosines: Before the first block and after every one.
+    """
+
+    word: str
+    contexts: list[str]
+    cosines: Float[Tensor, "L N N"]
+
+    @property
+    def layers(self) -> list[str]:
+        """The name of each of `cosines`."""
+        return layer_names(len(self.cosines))
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Every two contexts."""
+        return list(combinations(range(len(self.contexts)), 2))
+
+    def caption(self) -> str:
+        return f"{quoted(self.word)} in {count(len(self.contexts), 'context')}: the cosine of its vectors in each two"
+
+    def table(self) -> Table:
+        """A row for each layer; of many pairs of contexts only the mean."""
+        columns = self._columns()
+        rows = [
+            [name, *(f"{values[layer]:.3f}" for values in columns.values())]
+            for layer, name in enumerate(self.layers)
+        ]
+        return Table(["layer", *columns], rows)
+
+    def notes(self) -> list[str]:
+        return [f"{number}: {context}" for number, context in enumerate(self.contexts, start=1)]
+
+    def inches(self) -> tuple[float, float]:
+        return 6.5, 3.8
+
+    def draw(self, figure: Any) -> None:
+        axes, layers = figure.subplots(), range(len(self.cosines))
+        for name, values in self._columns().items():
+            is_mean = name == "mean"
+            axes.plot(
+                layers, values, color="#1f2a38" if is_mean else "#8fb4d0", linewidth=2.2 if is_mean else 1.2
+            )
+            axes.annotate(
+                name, (layers[-1], values[-1]), (5, 0), textcoords="offset points", va="center", fontsize=8
+            )
+        axes.set_xticks(layers, self.layers)
+        axes.set_ylabel("cosine")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_title(letters(self.caption()), fontsize=10)
+
+    def _columns(self) -> dict[str, list[float]]:
+        """The cosines of each pair by layer, and their mean."""
+        shown = self.pairs if len(self.pairs) <= MOST_PAIRS else []
+        columns = {f"{i + 1}-{j + 1}": self.cosines[:, i, j].tolist() for i, j in shown}
+        mean = torch.stack([self.cosines[:, i, j] for i, j in self.pairs]).mean(0)
+        return {**columns, "mean": mean.tolist()}
+
+
+def word_similarity(run: Run, word: str, contexts: Sequence[str]) -> WordSimilarity:
     """The cosine of a word's vectors in each two of N contexts, before the first block and after every one.
 
     Args:
@@ -40,20 +111,4 @@ def word_similarity(run: Run, word: str, contexts: Sequence[str]) -> Float[Tenso
         raise UserError("contexts: give a list of two or more texts that the word stands in")
     vectors = torch.stack([found.word(word) for found in embed(run, list(contexts))], dim=1)  # [L N D]
     directions = F.normalize(vectors.double(), dim=-1)
-    return (directions @ directions.mT).clamp(-1, 1).float()
-
-
-def similarity_table(cosines: Float[Tensor, "L N N"]) -> str:
-    """Every two contexts' cosine, a line for each layer; contexts are numbered from 1.
-
-    For more than a few contexts, the mean over all pairs.
-    """
-    pairs = list(combinations(range(cosines.shape[1]), 2))
-    shown = pairs if len(pairs) <= MOST_PAIRS else []
-    heads = [f"{i + 1}-{j + 1}" for i, j in shown] + ["mean"] * bool(pairs)
-    lines = ["".join((f"{'':<{FIRST}}", *(f"{head:>{WIDTH}}" for head in heads)))]
-    for name, matrix in zip(layer_names(len(cosines)), cosines.tolist(), strict=True):
-        values = [matrix[i][j] for i, j in pairs]
-        cells = [matrix[i][j] for i, j in shown] + ([sum(values) / len(values)] if values else [])
-        lines.append("".join((f"{name:<{FIRST}}", *(f"{cell:>{WIDTH}.3f}" for cell in cells))))
-    return "\n".join(lines)
+    return WordSimilarity(word, list(contexts), (directions @ directions.mT).clamp(-1, 1).float())

@@ -209,7 +209,7 @@ CONTEXTS = ["the bank of the river", "the bank takes the money", "the bank of th
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_cosines_of_a_word_by_layer(family: str) -> None:
     run = run_of(family)
-    cosines = lens.word_similarity(run, "bank", CONTEXTS)
+    cosines = lens.word_similarity(run, "bank", CONTEXTS).cosines
     assert cosines.shape == (N_LAYERS + 1, 3, 3)
     torch.testing.assert_close(cosines, cosines.mT)
     torch.testing.assert_close(cosines.diagonal(dim1=1, dim2=2), torch.ones(N_LAYERS + 1, 3))
@@ -224,16 +224,29 @@ def test_the_cosines_of_a_word_by_layer(family: str) -> None:
 def test_the_table_has_a_line_for_each_layer() -> None:
     cosines = torch.eye(2).expand(3, 2, 2).clone()
     cosines[2, 0, 1] = cosines[2, 1, 0] = -0.25
-    assert lens.similarity_table(cosines).splitlines() == [
-        "                1-2    mean",
-        "embedding     0.000   0.000",
-        "layer 1       0.000   0.000",
-        "layer 2      -0.250  -0.250",
-    ]
-    many = lens.similarity_table(torch.ones(2, 7, 7)).splitlines()
-    assert [line.split()[-1] for line in many] == ["mean", "1.000", "1.000"]
-    assert len(many[0].split()) == 1
-    assert lens.similarity_table(torch.ones(1, 1, 1)).split() == ["embedding"]
+    found = lens.WordSimilarity("bank", ["the bank", "a bank"], cosines)
+    assert found.table() == (
+        ["layer", "1-2", "mean"],
+        [
+            ["embedding", "0.000", "0.000"],
+            ["layer 1", "0.000", "0.000"],
+            ["layer 2", "-0.250", "-0.250"],
+        ],
+        1,
+    )
+    assert found.notes() == ["1: the bank", "2: a bank"]
+    many = lens.WordSimilarity("bank", ["bank"] * 7, torch.ones(2, 7, 7)).table()
+    assert many.heads == ["layer", "mean"]
+    assert many.rows == [["embedding", "1.000"], ["layer 1", "1.000"]]
+
+
+def test_a_token_moves_away_from_its_own_vector() -> None:
+    found = lens.embed(run_of("decoder"), TEXT)
+    expected = torch.cosine_similarity(found.vectors[0, 3], found.vectors[-1, 3], dim=0)
+    heads, rows, n_left = found.table()
+    assert heads[n_left:] == ["embedding", *(f"layer {i + 1}" for i in range(N_LAYERS))]
+    assert rows[3][n_left:][0] == "1.000"
+    assert rows[3][-1] == f"{expected:.3f}"
 
 
 def test_contexts_are_a_list() -> None:

@@ -248,6 +248,8 @@ def everything(runs: dict[str, Run]) -> list[Any]:
         lens.attention(run, SHORT, layer=0, head=0),
         lens.alignment(pair, "the bank", "the river"),
         lens.positions(run),
+        lens.embed(run, SHORT),
+        lens.word_similarity(run, "bank", ["the bank", "a bank"]),
         lens.tokens(pair, "the bank", "the river"),
     ]
 
