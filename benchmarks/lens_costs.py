@@ -156,7 +156,8 @@ def main() -> None:
     if given.only == "nobody":
         found: Any = nobody_looking(given.rounds)
     elif given.only:
-        found = looking(*given.only.split("/"), given.rounds)
+        model, _, look = given.only.partition("/")
+        found = looking(model, look, given.rounds)
     else:
         names = ["nobody", *(f"{model}/{look}" for model in ("10M", "124M") for look in LOOKS)]
         rounds = str(given.rounds)

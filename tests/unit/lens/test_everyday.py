@@ -142,9 +142,36 @@ def test_a_tuned_lens_begins_as_the_logit_lens_and_is_no_worse_on_held_out_text(
     assert lens.logit_lens(run, "bank", tuned=identity).layers == plain.layers
 
 
+def test_an_encoder_decoder_s_lens_is_tuned_on_pairs() -> None:
+    run = run_of("encoder-decoder", "char", norm=NoNorm(), dropout=0.0)
+    with torch.no_grad():
+        for parameter in run.model.parameters():
+            parameter.mul_(3)
+    sources = ["the bank", "the river", "money", "it takes", "of it"] * 3
+    outputs = [source[::-1] for source in sources]
+    tuned = lens.tune(run, sources, outputs, steps=8)
+    assert tuned.names[0] == "decoder_blocks.0.hook_resid_pre"
+    assert all(after <= before for after, before in zip(tuned.kl, tuned.kl_of_logit_lens, strict=True))
+    assert sum(tuned.kl) < 0.9 * sum(tuned.kl_of_logit_lens)
+    measured = [lens.read(run, *pair) for pair in zip(sources[-2:], outputs[-2:], strict=True)]
+    assert tuned.n_tokens == sum(map(len, measured))
+    plain, learned = (lens.logit_lens(run, "the bank", "knab", tuned=each) for each in (None, tuned))
+    assert learned.layers[0] != plain.layers[0]
+    assert learned.layers[-1] == plain.layers[-1]
+
+
 def test_what_cannot_be_tuned_is_refused(runs: dict[str, Run]) -> None:
-    with pytest.raises(UserError, match="a tuned lens is for a model that predicts the tokens of its text"):
-        lens.tune(runs["encoder-decoder"], TEXT)
+    pair = runs["encoder-decoder"]
+    for arguments in ((TEXT,), (TEXT, TEXT), ([TEXT] * 5,)):
+        with pytest.raises(UserError, match="is tuned on pairs: give a list of sources"):
+            lens.tune(pair, *arguments)
+    for n_outputs in (4, 6):
+        with pytest.raises(UserError, match=f"output: 5 sources and {n_outputs} outputs; give as many"):
+            lens.tune(pair, ["the bank"] * 5, ["the bank"] * n_outputs)
+    with pytest.raises(UserError, match="at least 5"):
+        lens.tune(pair, ["the bank"] * 4, ["the bank"] * 4)
+    with pytest.raises(UserError, match="output: only an encoder-decoder"):
+        lens.tune(runs["decoder"], TEXT, [TEXT])
     with pytest.raises(UserError, match="text: 4 tokens are too few"):
         lens.tune(run_of("decoder", "char"), "bank")
     with pytest.raises(UserError, match="steps: at least 1"):

@@ -10,7 +10,7 @@ from a layer, and not only what the layer says by the model's own head.
 Shapes: L layers before the last, B batch, T tokens, D d_model.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,11 +23,15 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.decoding.text.inputs import ids_of, text_of
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
-from clearformer.lens.inputs import quiet
+from clearformer.lens.inputs import quiet, read
 from clearformer.lens.predictions.logit_lens import stream_names, unembedded
 from clearformer.lens.showing import Shown, Table
 from clearformer.model import EncoderDecoder, Transformer
 
+Arguments = tuple[Int[Tensor, "B _"], ...]
+"""Those of one call of a model; the last are the tokens whose positions predict."""
+
+LEAST_TEXTS = 5
 HELD_OUT = 0.2  # of the text; half of it chooses among the steps' maps, the other half measures them
 CHECKS = 8  # of the maps on the way
 BATCH, LEARNING_RATE = 8, 1e-3
@@ -99,30 +103,37 @@ class TunedLens(Shown):
         axes.set_title(self.caption(), fontsize=9)
 
 
-def tune(run: Run, text: Text, *, steps: int = 200, seed: int = 0) -> TunedLens:
-    """Train a lens on a text: a map for each layer but the last.
+def tune(
+    run: Run,
+    text: Text | Sequence[str],
+    output: Sequence[str] | None = None,
+    *,
+    steps: int = 200,
+    seed: int = 0,
+) -> TunedLens:
+    """Train a lens on a text: a map for each layer but the last; of an encoder-decoder, on pairs of its decoder's.
 
     The last fifth of the text is held out: one half of it chooses, for each layer, among the maps of several steps, the
     identity with which it began included; the other half measures those that were chosen.
 
     Args:
-        run: A decoder or an encoder that predicts tokens, and its tokeniser.
-        text: At least some windows of the model's length; best of the kind that it was trained on and did not see.
-        steps: Of training, of some windows each.
-        seed: Of the windows' order.
+        run: A model that predicts tokens, and its tokeniser.
+        text: At least some windows of the model's length; best of the kind that it was trained on and did not see. Of
+            an encoder-decoder a list of sources.
+        output: What an encoder-decoder writes of each source.
+        steps: Of training, of some windows or pairs each.
+        seed: Of their order.
 
     Raises:
-        UserError: the model has no logits of its own text, or the text is too short.
+        UserError: the model has no logits of its own text, or there is too little to train on.
     """
     model = run.model
     check_whole("steps", steps)
     if steps < 1:
         raise UserError(f"steps: at least 1; got {steps}")
-    if isinstance(model, EncoderDecoder) or model.config.n_classes is not None:
-        raise UserError(
-            "a tuned lens is for a model that predicts the tokens of its text: a decoder, a masked encoder"
-        )
-    training, choosing, measuring = _windows(model, ids_of(run.tokenizer, text_of(text)))
+    if model.config.n_classes is not None:
+        raise UserError("a tuned lens is for a model that predicts tokens, and this one predicts a class")
+    training, choosing, measuring = _parts(_texts(run, text, output))
     n, d = len(stream_names(model)) - 1, model.config.d_model
     device = model.embed.weight.device
     maps = torch.zeros(n, d, d, device=device), torch.zeros(n, d, device=device)
@@ -131,7 +142,7 @@ def tune(run: Run, text: Text, *, steps: int = 200, seed: int = 0) -> TunedLens:
     optimizer = torch.optim.Adam(trained, lr=LEARNING_RATE)
     for step, batch in enumerate(_batches(training, steps, seed), start=1):
         with torch.enable_grad():
-            loss = torch.stack(list(_divergences(model, batch, *trained))).sum()
+            loss = _mean_kl(model, batch, *trained).sum()
             optimizer.zero_grad()
             # Of the maps alone: the model's own gradients are left as they are.
             for parameter, slope in zip(trained, torch.autograd.grad(loss, trained), strict=True):
@@ -150,7 +161,7 @@ def tune(run: Run, text: Text, *, steps: int = 200, seed: int = 0) -> TunedLens:
         names=stream_names(model)[:-1],
         kl=_kl(model, measuring, *best).tolist(),
         kl_of_logit_lens=_kl(model, measuring, *maps).tolist(),
-        n_tokens=measuring.numel(),
+        n_tokens=_n_tokens(measuring),
         steps=steps,
         matrices=best[0],
         offsets=best[1],
@@ -165,43 +176,96 @@ def mapped(
     return x + x @ matrix.T.to(x.dtype) + offset.to(x.dtype)
 
 
-def _windows(model: Transformer, ids: list[int]) -> list[Int[Tensor, "N T"]]:
-    """A text as windows to train on, to choose by and to measure with."""
-    length = min(model.config.max_seq_len, len(ids) // 10)
+# --- what it is trained on --------------------------------------------------------------------------------
+
+
+def _texts(run: Run, text: Any, output: Any) -> list[Arguments]:
+    """A text as windows of one length, or an encoder-decoder's pairs."""
+    if isinstance(run.model, EncoderDecoder):
+        return [read(run, *pair).arguments for pair in _pairs(text, output)]
+    if output is not None:
+        raise UserError("output: only an encoder-decoder writes another text; leave it out")
+    ids = ids_of(run.tokenizer, text_of(text))
+    length = min(run.model.config.max_seq_len, len(ids) // 10)
     if length < 2:
         raise UserError(
             f"text: {count(len(ids), 'token')} are too few to train a lens on and to measure it; give more"
         )
     n = len(ids) // length
-    windows = torch.tensor(ids[: n * length], device=model.embed.weight.device).view(n, length)
-    held_out = max(2, round(n * HELD_OUT))
-    return list(windows.split([n - held_out, held_out // 2, held_out - held_out // 2]))
+    windows = torch.tensor(ids[: n * length], device=run.model.embed.weight.device).view(n, length)
+    return [(window,) for window in windows.split(1)]
 
 
-def _batches(windows: Int[Tensor, "N T"], steps: int, seed: int) -> Iterator[Int[Tensor, "B T"]]:
+def _pairs(sources: Any, outputs: Any) -> list[tuple[str, str]]:
+    if isinstance(sources, str) or not isinstance(outputs, Sequence) or isinstance(outputs, str):
+        raise UserError(
+            "the lens of an encoder-decoder is tuned on pairs: give a list of sources and, as `output`, a list of what "
+            "is written of each"
+        )
+    if len(sources) != len(outputs) or len(sources) < LEAST_TEXTS:
+        raise UserError(
+            f"output: {count(len(sources), 'source')} and {count(len(outputs), 'output')}; give as many, and at least "
+            f"{LEAST_TEXTS}"
+        )
+    return list(zip(sources, outputs, strict=True))
+
+
+def _parts(texts: list[Arguments]) -> tuple[list[Arguments], list[Arguments], list[Arguments]]:
+    """Those to train on, to choose by and to measure with."""
+    held_out = max(2, round(len(texts) * HELD_OUT))
+    first, second = len(texts) - held_out, len(texts) - held_out + held_out // 2
+    return texts[:first], texts[first:second], texts[second:]
+
+
+def _batches(texts: list[Arguments], steps: int, seed: int) -> Iterator[list[Arguments]]:
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
-        chosen = torch.randint(len(windows), (min(BATCH, len(windows)),), generator=generator)
-        yield windows[chosen.to(windows.device)]
+        chosen = torch.randint(len(texts), (min(BATCH, len(texts)),), generator=generator)
+        yield [texts[number] for number in chosen.tolist()]
 
 
-def _kl(
-    model: Transformer, windows: Int[Tensor, "N T"], matrices: Tensor, offsets: Tensor
-) -> Float[Tensor, " L"]:
-    """KL(last || layer) of each layer through its map, the mean over all tokens."""
+# --- how far the layers are from the last -----------------------------------------------------------------
+
+
+def _kl(model: Transformer, texts: list[Arguments], matrices: Tensor, offsets: Tensor) -> Float[Tensor, " L"]:
+    """`_mean_kl` of any number of texts, without a gradient."""
     total = torch.zeros(len(matrices), device=matrices.device)
     with torch.no_grad():
-        for batch in windows.split(BATCH):
-            total += torch.stack(list(_divergences(model, batch, matrices, offsets))) * batch.numel()
-    return total / windows.numel()
+        for start in range(0, len(texts), BATCH):
+            batch = texts[start : start + BATCH]
+            total += _mean_kl(model, batch, matrices, offsets) * _n_tokens(batch)
+    return total / _n_tokens(texts)
+
+
+def _mean_kl(
+    model: Transformer, texts: list[Arguments], matrices: Tensor, offsets: Tensor
+) -> Float[Tensor, " L"]:
+    """KL(last || layer) of each layer through its map, the mean over all tokens of some texts."""
+    calls = _calls(texts)
+    sums = [
+        torch.stack(list(_divergences(model, call, matrices, offsets))) * call[-1].numel() for call in calls
+    ]
+    return torch.stack(sums).sum(0) / _n_tokens(texts)
+
+
+def _calls(texts: list[Arguments]) -> list[Arguments]:
+    """Texts of one length in one call."""
+    by_shape: dict[tuple[torch.Size, ...], list[Arguments]] = {}
+    for text in texts:
+        by_shape.setdefault(tuple(each.shape for each in text), []).append(text)
+    return [tuple(map(torch.cat, zip(*alike, strict=True))) for alike in by_shape.values()]
+
+
+def _n_tokens(texts: list[Arguments]) -> int:
+    return sum(text[-1].numel() for text in texts)
 
 
 def _divergences(
-    model: Transformer, batch: Int[Tensor, "B T"], matrices: Tensor, offsets: Tensor
+    model: Transformer, call: Arguments, matrices: Tensor, offsets: Tensor
 ) -> Iterator[Float[Tensor, ""]]:
     names = stream_names(model)
     with quiet(model):
-        logits, seen = model.run_with_cache(batch, names=names)
+        logits, seen = model.run_with_cache(*call, names=names)
         last = logits.log_softmax(-1)
     with quiet(model, grad=torch.is_grad_enabled()):
         for i, name in enumerate(names[:-1]):
