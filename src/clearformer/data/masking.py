@@ -158,6 +158,10 @@ class TextWindows:
         """How many times over the split `steps` batches are."""
         return self._batches.epochs(steps)
 
+    def starts(self, step: int) -> np.ndarray:
+        """The first token of each row's stretch, [B] int64."""
+        return self._batches.starts(step)
+
     def batch(self, step: int, rows: slice = ALL_ROWS) -> Rows:
         """The rows of a step, or those of them that are wanted."""
         stretches, _ = self._batches.batch(step, rows)

@@ -12,6 +12,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
@@ -29,6 +30,52 @@ class Chunk(NamedTuple):
 
     text: str
     ends_document: bool
+
+
+class Line(NamedTuple):
+    """A line of a file: its number from 1, its content, and the bytes that it stands in without what ends it."""
+
+    number: int
+    content: bytes
+    start: int
+    stop: int
+
+
+def lines_as_bytes(path: Path) -> Iterator[Line]:
+    """The lines of a file, plain or gzip, as bytes.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    with _opened(path) as file:
+        start = 0
+        for number, line in enumerate(file, start=1):
+            content = line.removesuffix(b"\n").removesuffix(b"\r")
+            yield Line(number, content, start, start + len(content))
+            start += len(line)
+
+
+def extents_of_documents(path: Path, field: str) -> Iterator[tuple[int, int, int]]:
+    """For each document of a file, in order, where it begins and ends in it, and the bytes of its text.
+
+    Of JSONL it is the line that it stands on.
+
+    Raises:
+        DataError: the file cannot be read, or has a line that does not hold `field`.
+    """
+    if _is_jsonl(path):
+        for line in lines_as_bytes(path):
+            if line.content.strip():
+                text = _text_field(
+                    f"{path}, line {line.number}", line.content.decode("utf-8-sig").rstrip(), field
+                )
+                if text:
+                    yield line.start, line.stop, len(text.encode())
+        return
+    with _opened(path) as file:
+        n_bytes = sum(map(len, iter(partial(file.read, BLOCK_BYTES), b"")))
+    if n_bytes:
+        yield 0, n_bytes, n_bytes
 
 
 def read_documents(path: Path, field: str) -> Iterator[Chunk]:

@@ -50,6 +50,7 @@ class TrainStep:
         self.n_parts = processes.count * config.train.grad_accum_steps
         self.model = state.model  # an attribute of its own: the compiler follows it, and not the whole state
         self.parameters = list(state.model.parameters())  # once: the walk through the modules takes time
+        self.read_batch = task.batch  # another function, where the run is made again without some rows
         self.compute_loss: Callable[..., Tensor] = self.loss_of_batch
 
     def prepare(self, reporter: Reporter, compiled: bool) -> None:
@@ -117,7 +118,7 @@ class TrainStep:
     def micro_batch(self, step: int, part: int) -> list[Tensor]:
         """One of the parts of the batch that this process reads, on the device."""
         first = self.processes.rank * self.settings.grad_accum_steps
-        return [tensor.to(self.device) for tensor in self.task.batch(step, first + part, self.n_parts)]
+        return [tensor.to(self.device) for tensor in self.read_batch(step, first + part, self.n_parts)]
 
     def loss_of_batch(self, *batch: Tensor) -> Tensor:
         """The loss, with the matrix products in the run's type."""

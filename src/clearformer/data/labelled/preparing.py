@@ -19,6 +19,7 @@ from clearformer.data.holding_out import n_also_in
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.labelled.reading import LabelledText
 from clearformer.data.labelled.sources import LabelledTexts, open_labelled
+from clearformer.data.locating.places import Example, examples_on_lines
 from clearformer.data.shards import (
     FORMAT_VERSION,
     MANIFEST,
@@ -32,7 +33,7 @@ from clearformer.data.shards import (
 )
 from clearformer.data.text.preparing import Progress
 from clearformer.errors import TokenizerError, count
-from clearformer.files import folder_made_whole
+from clearformer.files import folder_made_whole, is_file
 from clearformer.text import (
     CharTokenizerSpec,
     Tokenizer,
@@ -79,6 +80,16 @@ class LabelledSplit:
         """One text's tokens, [CLS] and [SEP] included, int64."""
         start = int(self.ends[index - 1]) if index else 0
         return self.tokens.read(start, int(self.ends[index]))
+
+    def find(self, indices: Sequence[int]) -> list[Example]:
+        """Some of the texts, and the lines that they stand on; of a text over several lines, the first.
+
+        Raises:
+            DataError: their file cannot be read.
+        """
+        paths = [Path(self.place)] if is_file(Path(self.place)) else []
+        texts = [self.texts[index] for index in indices]
+        return examples_on_lines(texts, self.lines[list(indices)].tolist(), paths, self.place)
 
     def where(self, index: int) -> str:
         """One text's place, for a message."""

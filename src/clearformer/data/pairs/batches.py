@@ -148,13 +148,14 @@ class PairBatches:
 
         The parts are filled up to the width of the whole batch. Where it has fewer rows than parts, some have none.
         """
-        return self._rows.batch(self._pairs(step), slice(part, None, n_parts))
+        return self._rows.batch(self.pairs(step), slice(part, None, n_parts))
 
     def n_target_tokens(self, step: int) -> int:
         """Targets in the batch of a step, <eos> included."""
-        return self._rows.n_target_tokens(self._pairs(step))
+        return self._rows.n_target_tokens(self.pairs(step))
 
-    def _pairs(self, step: int) -> np.ndarray:
+    def pairs(self, step: int) -> np.ndarray:
+        """Which pairs of the split a step's rows are, [B] int64."""
         epoch, place = divmod(step, self.batches_per_epoch)
         pairs, batches = self._shuffled(epoch)
         number = batches[place]

@@ -114,6 +114,11 @@ class PairSplit:
         """The targets as they were read: the references of a translation."""
         return self.sides[1].texts
 
+    @property
+    def lines(self) -> np.ndarray:
+        """The number of each pair in what it was read from, [N] int64."""
+        return self._lines
+
     def place(self, index: int) -> str:
         """Where a pair was read: a file and a line."""
         return self._place(int(self._lines[index]))

@@ -7,7 +7,7 @@ two can be one table, and a name is spelled alike in both.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from clearformer.data import holding_out
 from clearformer.data.cache import cache_folder, cached_tokenizer, found, key_of, tokenizer_entry
 from clearformer.data.holding_out import HeldOutPairs, n_also_in
 from clearformer.data.identity import assumption
+from clearformer.data.locating.places import Example, examples_on_lines
 from clearformer.data.pairs.batches import special_ids
 from clearformer.data.pairs.config import PairsData
 from clearformer.data.pairs.files import (
@@ -58,6 +59,17 @@ class PairDataset:
     splits: dict[str, PairSplit]
     manifest: dict[str, Any]
     folder: Path
+
+    def find(self, indices: Sequence[int]) -> list[Example]:
+        """Some of the training pairs, and the lines that they stand on.
+
+        Raises:
+            DataError: their files cannot be read.
+        """
+        split, source = self.splits["train"], self.manifest["source"]
+        paths = [Path(path) for path in source.get("files", {}).get("train", {}).get("paths", ())]
+        texts = [f"{split.source_texts[index]}\t{split.target_texts[index]}" for index in indices]
+        return examples_on_lines(texts, split.lines[list(indices)].tolist(), paths, source["description"])
 
     @property
     def notes(self) -> Iterator[str]:

@@ -113,6 +113,10 @@ class Batches:
         """How many times over the split `steps` batches are, counted in targets."""
         return steps * self.batch_size * self.seq_len / self.tokens_per_epoch
 
+    def starts(self, step: int) -> np.ndarray:
+        """The first token of each row of a step, [B] int64."""
+        return self._order.starts(step)
+
     def batch(self, step: int, rows: slice = ALL_ROWS) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets of a step, each [B T] int64; the targets are the inputs one token on.
 
@@ -120,7 +124,7 @@ class Batches:
             step: 0 or more.
             rows: those of the whole batch that are wanted.
         """
-        starts = self._order.starts(step)[rows]
+        starts = self.starts(step)[rows]
         windows = self.split.windows(starts, self.seq_len + 1)
         return np.ascontiguousarray(windows[:, :-1]), np.ascontiguousarray(windows[:, 1:])
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from clearformer.data.locating.places import Origin
 from clearformer.data.reading import Chunk
 from clearformer.data.text.source import Source
 from clearformer.errors import DataError, shown
@@ -47,6 +48,11 @@ class GeneratedSource(Source):
     def documents(self) -> Iterator[Chunk]:
         for document in self.strings():
             yield Chunk(document, ends_document=True)
+
+    def origins(self) -> Iterator[Origin]:
+        for number, document in enumerate(self.strings(), start=1):
+            if document:
+                yield Origin.of_text(f"{self.name}, document {number}", document)
 
     def place(self, index: int) -> str:
         for number, document in enumerate(self.strings(), start=1):

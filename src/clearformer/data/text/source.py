@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
+from clearformer.data.locating.places import Origin
 from clearformer.data.reading import Chunk
 
 
@@ -22,6 +23,14 @@ class Source(ABC):
     @abstractmethod
     def documents(self) -> Iterator[Chunk]:
         """The text in order, anew on every call."""
+
+    @abstractmethod
+    def origins(self) -> Iterator[Origin]:
+        """Where each document comes from, in their order; those without text are left out.
+
+        Raises:
+            DataError: the text cannot be read.
+        """
 
     @abstractmethod
     def place(self, index: int) -> str:

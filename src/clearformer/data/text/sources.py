@@ -14,10 +14,12 @@ from typing import Any, NoReturn
 
 from clearformer.data.cache import cache_folder
 from clearformer.data.identity import identity_of_files
+from clearformer.data.locating.places import Origin
 from clearformer.data.reading import (
     JSONL_SUFFIXES,
     Chunk,
     check_writable_name,
+    extents_of_documents,
     nearest_beside,
     place_of_character,
     read_documents,
@@ -123,6 +125,11 @@ class FileSource(Source):
         for path in self.files:
             yield from read_documents(path, self.field)
 
+    def origins(self) -> Iterator[Origin]:
+        for path in self.files:
+            for start, stop, n_bytes in extents_of_documents(path, self.field):
+                yield Origin(str(path), start, stop, n_bytes)
+
     def place(self, index: int) -> str:
         return place_of_character(self.files, self.field, index)
 
@@ -164,6 +171,10 @@ class PydocSource(Source):
     def documents(self) -> Iterator[Chunk]:
         for _, text in self._texts():
             yield Chunk(text, ends_document=True)
+
+    def origins(self) -> Iterator[Origin]:
+        for name, text in self._texts():
+            yield Origin.of_text(f"{self.description}, topic {name!r}", text)
 
     def place(self, index: int) -> str:
         for name, text in self._texts():

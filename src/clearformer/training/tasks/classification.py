@@ -1,15 +1,18 @@
 """Classification: an encoder predicts the class of a text."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from clearformer.data import LabelledData
 from clearformer.data.labelled.batches import LabelledBatches, TooLong, batch_of, fitted_lengths
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit, prepare_labelled
+from clearformer.data.locating.places import Example
 from clearformer.errors import DataError, MissingPackageError, RunError
 from clearformer.evaluation.classes.baseline import Baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport
@@ -46,6 +49,7 @@ class ClassificationTask(Task):
     """See `ClassificationObjective`."""
 
     objective_type: ClassVar[type[ObjectiveSpec]] = ClassificationObjective
+    targets_at: ClassVar[int | None] = 2
     shapes_vary: ClassVar[bool] = True
     dataset: LabelledDataset
 
@@ -86,6 +90,17 @@ class ClassificationTask(Task):
         """Tokens [B T], where they are real, the class of each row, and the weight of each."""
         weight = n_parts / len(self.batches.indices(step))
         return *to_tensors(*self.batches.batch(step, slice(part, None, n_parts))), torch.tensor(weight)
+
+    def example_ids(self, step: int) -> Int64[np.ndarray, " B"]:
+        return self.batches.indices(step)
+
+    def find_examples(self, examples: Sequence[int]) -> list[Example]:
+        labels = self.dataset.labels
+        split = self.dataset.splits["train"]
+        return [
+            found._replace(text=f"{labels[split.label_ids[index]]}: {found.text}")
+            for index, found in zip(examples, split.find(examples), strict=True)
+        ]
 
     def n_tokens(self, step: int) -> int:
         return int(self.batches.lengths[self.batches.indices(step)].sum())

@@ -1,16 +1,20 @@
 """Masked language modelling: an encoder fills in tokens from the text on both sides (Devlin et al. 2019)."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from clearformer.data import Dataset, LabelledData, TextData, prepare
 from clearformer.data.labelled.batches import LabelledBatches, fitted_lengths, in_length_order
 from clearformer.data.labelled.preparing import LabelledDataset, prepare_labelled
+from clearformer.data.locating.places import Example
+from clearformer.data.locating.windows import find_windows
 from clearformer.data.masking import MaskedBatch, MaskedBatches, Masking, Rows, TextWindows, windows_in_order
 from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import evaluating
@@ -87,13 +91,16 @@ class MaskedTask(Task):
     """See `MaskedObjective`."""
 
     objective_type: ClassVar[type[ObjectiveSpec]] = MaskedObjective
+    targets_at: ClassVar[int | None] = 2
     shapes_vary: ClassVar[bool] = True
     dataset: Dataset | LabelledDataset
 
     def __init__(self, config: RunConfig, dataset: Dataset | LabelledDataset) -> None:
         super().__init__(config, dataset)
         masking = masking_of(config, self.tokenizer, config.seed)
-        masked = MaskedBatches(self._training_batches(), masking)
+        training = self._training_batches()
+        masked = MaskedBatches(training, masking)
+        self._training = training
         self._whole_batch = lru_cache(maxsize=2)(masked.batch)  # each part of a batch asks for the whole
 
     @classmethod
@@ -130,6 +137,17 @@ class MaskedTask(Task):
         rows = slice(part, None, n_parts)
         tensors = to_tensors(*(array[rows] for array in whole))
         return *tensors, torch.tensor(n_parts / max(1, n_targets))
+
+    def example_ids(self, step: int) -> Int64[np.ndarray, " B"]:
+        rows = self._training
+        return rows.starts(step) if isinstance(rows, TextWindows) else rows.indices(step)
+
+    def find_examples(self, examples: Sequence[int]) -> list[Example]:
+        if isinstance(self.dataset, LabelledDataset):
+            return self.dataset.splits["train"].find(examples)
+        assert isinstance(self.config.data, TextData)
+        length = _content(self.config.model.max_seq_len)
+        return find_windows(self.config.data, self.dataset, [(first, first + length) for first in examples])
 
     def n_tokens(self, step: int) -> int:
         return int(self._whole_batch(step).padding.sum())

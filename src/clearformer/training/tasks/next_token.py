@@ -1,12 +1,17 @@
 """Language modelling: a decoder predicts each token of a text from those before it."""
 
 import shlex
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from clearformer.data import Batches, Dataset, TextData, prepare
+from clearformer.data.locating.places import Example
+from clearformer.data.locating.windows import find_windows
 from clearformer.decoding import generate
 from clearformer.errors import DataError, TokenizerError
 from clearformer.evaluation import Evaluation, evaluate_split
@@ -15,7 +20,7 @@ from clearformer.model import Decoder
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
 from clearformer.training.objectives import NextTokenObjective, ObjectiveSpec
-from clearformer.training.tasks.losses import next_token_loss
+from clearformer.training.tasks.losses import next_token_loss, summed_loss
 from clearformer.training.tasks.reports import (
     EvaluationReport,
     Figure,
@@ -45,6 +50,7 @@ class NextTokenTask(Task):
     """See `NextTokenObjective`."""
 
     objective_type: ClassVar[type[ObjectiveSpec]] = NextTokenObjective
+    targets_at: ClassVar[int | None] = 1
     dataset: Dataset
 
     def __init__(self, config: RunConfig, dataset: Dataset) -> None:
@@ -74,6 +80,19 @@ class NextTokenTask(Task):
             *self.batches.batch(step, rows_of_part(self.config.train.batch_size, part, n_parts))
         )
 
+    def example_ids(self, step: int) -> Int64[np.ndarray, " B"]:
+        return self.batches.starts(step)
+
+    def find_examples(self, examples: Sequence[int]) -> list[Example]:
+        assert isinstance(self.config.data, TextData)
+        length = self.batches.seq_len + 1  # the last is a target alone
+        windows = [(first, first + length) for first in examples]
+        return find_windows(self.config.data, self.dataset, windows)
+
+    @classmethod
+    def rows_of_part(cls, n_rows: int, part: int, n_parts: int) -> slice:
+        return rows_of_part(n_rows, part, n_parts)
+
     def n_tokens(self, step: int) -> int:
         return self.config.train.batch_size * self.config.model.max_seq_len
 
@@ -97,8 +116,11 @@ class NextTokenTask(Task):
     # --- loss -----------------------------------------------------------------------------------------------
 
     def loss(self, model: Decoder, *batch: Tensor) -> Tensor:
-        inputs, targets = batch
-        return next_token_loss(model(inputs), targets, self.config.train.label_smoothing)
+        inputs, targets, *weight = batch
+        smoothing = self.config.train.label_smoothing
+        if weight:  # of each target, where not all of the batch's count (`tasks/rows.py`)
+            return weight[0] * summed_loss(model(inputs), targets, smoothing)
+        return next_token_loss(model(inputs), targets, smoothing)
 
     @classmethod
     def full_batch(cls, n_texts: int, seq_len: int) -> tuple[Tensor, ...]:

@@ -1,16 +1,18 @@
 """The seam between the loop, which only steps, and what a run learns."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from clearformer.data import Prepared
-from clearformer.errors import ConfigError
+from clearformer.data.locating.places import Example
+from clearformer.errors import ConfigError, UserError
 from clearformer.model.config import ModelConfig
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig, TrainConfig
@@ -165,6 +167,37 @@ class Task(ABC):
     def check_divides(self, n_parts: int) -> None:
         """Raise ConfigError where a batch cannot be divided into so many parts; most can."""
         return
+
+    # --- examples: what a row is made of ----------------------------------------------------------------------
+
+    targets_at: ClassVar[int | None] = None
+    """Which tensor of a batch holds the targets, [B] or [B T], `IGNORED` where none counts; None: it is not told."""
+
+    def example_ids(self, step: int) -> Int64[np.ndarray, " B"]:
+        """Which example of the training split each row of a step's whole batch is.
+
+        Of a running text the window's first token, else the number of the pair or text.
+
+        Raises:
+            UserError: the task does not tell.
+        """
+        raise UserError(
+            f"train.objective.kind={self.config.train.objective.kind}: this objective's task does not tell which "
+            f"example a row of a batch is ({type(self).__name__}.example_ids, find_examples and targets_at)"
+        )
+
+    def find_examples(self, examples: Sequence[int]) -> list[Example]:
+        """The text of some examples, and where it stands in the source's files.
+
+        Raises:
+            DataError: the source has changed.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def rows_of_part(cls, n_rows: int, part: int, n_parts: int) -> slice:
+        """The rows of a whole batch that are in one of its parts."""
+        return slice(part, n_rows, n_parts)
 
     def check_measurable(self) -> None:
         """Raise DataError where there is a held-out split that no model can be measured on.

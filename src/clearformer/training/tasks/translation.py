@@ -1,11 +1,15 @@
 """Translation: an encoder-decoder predicts each token of a target from those before it and from the source."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from clearformer.data import PairBatches, PairDataset, PairsData, prepare_pairs
+from clearformer.data.locating.places import Example
 from clearformer.decoding.text.translations import translate
 from clearformer.evaluation.subsets import subset_of_pairs
 from clearformer.evaluation.teacher_forcing import PairLoss, evaluate_pairs
@@ -40,6 +44,7 @@ class TranslationTask(Task):
     """See `TranslationObjective`."""
 
     objective_type: ClassVar[type[ObjectiveSpec]] = TranslationObjective
+    targets_at: ClassVar[int | None] = 3
     shapes_vary: ClassVar[bool] = True
     dataset: PairDataset
 
@@ -62,6 +67,12 @@ class TranslationTask(Task):
         b = self.batches.batch(step, part, n_parts)
         tensors = to_tensors(b.source, b.source_padding, b.tokens, b.targets)
         return *tensors, torch.tensor(n_parts / b.n_target_tokens)
+
+    def example_ids(self, step: int) -> Int64[np.ndarray, " B"]:
+        return self.batches.pairs(step)
+
+    def find_examples(self, examples: Sequence[int]) -> list[Example]:
+        return self.dataset.find(examples)
 
     def n_tokens(self, step: int) -> int:
         return self.batches.n_target_tokens(step)

@@ -1,0 +1,1 @@
+"""Where what a model was trained on stands in the files that it was read from."""

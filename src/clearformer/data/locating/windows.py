@@ -1,0 +1,158 @@
+"""Windows of a prepared text, found again in the files that it was read from.
+
+A prepared text is a row of tokens, and keeps no places. They follow exactly from the tokens: where a tokeniser is
+lossless, the bytes before a token are those of the tokens before it. Where it is not (it lowers letters, knows no such
+character, adds a space), the text is cut and encoded again as it was, and a window is found to whole words.
+
+Bytes are counted in the running text first, all documents one behind the other, and then in each document's file.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from clearformer.data.locating.places import Example, Span
+from clearformer.data.shards import Split
+from clearformer.data.text.config import TextData
+from clearformer.data.text.preparing import Dataset
+from clearformer.data.text.source import Source
+from clearformer.data.text.sources import open_source
+from clearformer.data.text.splitting import split_into_pieces, split_stops
+from clearformer.errors import DataError
+from clearformer.text import Tokenizer
+
+READ_AT_ONCE = 1 << 20  # tokens
+TRAIN = "train"  # the first split: its first byte is the text's
+
+
+def find_windows(config: TextData, dataset: Dataset, windows: Sequence[tuple[int, int]]) -> list[Example]:
+    """The text of some windows of the training split, and where it stands.
+
+    Args:
+        config: Where the text comes from.
+        dataset: The text as tokens.
+        windows: Of each its first token and the one behind its last.
+
+    Raises:
+        DataError: the text has changed since it was prepared, or cannot be read.
+    """
+    split, source = dataset.splits[TRAIN], open_source(config)
+    bounds = bytes_by_tokens(split, dataset.tokenizer, windows)
+    if bounds is None:
+        stop = split_stops(dataset.manifest["source"]["n_chars"], config)[TRAIN]
+        bounds = bytes_by_words(source, stop, dataset.tokenizer, windows)
+    texts = [dataset.tokenizer.decode(split.read(*window)) for window in windows]
+    return [Example(text, spans) for text, spans in zip(texts, spans_of(source, bounds), strict=True)]
+
+
+# --- tokens to bytes of the running text ------------------------------------------------------------------
+
+
+def bytes_by_tokens(
+    split: Split, tokenizer: Tokenizer, windows: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]] | None:
+    """The bytes of windows, counted by those that each token stands for.
+
+    None where the tokens do not hold all of the text, so that they cannot tell.
+    """
+    if not tokenizer.lossless:
+        return None
+    sizes = np.array([len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size)])
+    places = np.unique(np.array(windows, np.int64))
+    found, n_bytes = np.zeros(len(places), np.int64), 0
+    for first in range(0, len(split), READ_AT_ONCE):
+        last = min(first + READ_AT_ONCE, len(split))
+        ends = n_bytes + np.cumsum(sizes[split.read(first, last)])
+        here = (places > first) & (places <= last)
+        found[here] = ends[places[here] - first - 1]
+        n_bytes = int(ends[-1])
+    if n_bytes != split.n_bytes:
+        return None
+    at = dict(zip(places.tolist(), found.tolist(), strict=True))
+    return [(at[start], at[stop]) for start, stop in windows]
+
+
+def bytes_by_words(
+    source: Source, n_chars: int, tokenizer: Tokenizer, windows: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """The bytes of windows, to whole words: the text is encoded again, piece by piece as it was.
+
+    Args:
+        source: The text.
+        n_chars: Of the training split.
+        tokenizer: What made the tokens.
+        windows: In tokens of the split.
+    """
+    wanted = np.unique([token for start, stop in windows for token in (start, stop - 1)])
+    found: dict[int, tuple[int, int]] = {}
+    before, behind = map(len, tokenizer.marks)
+    token = byte = 0
+    for piece in split_into_pieces(source.documents(), {TRAIN: n_chars}):
+        ids, size = tokenizer.encode(piece.text), len(piece.text.encode())
+        marks = before * piece.starts_document, behind * piece.ends_document
+        n_tokens = len(ids) + sum(marks)
+        here = wanted[(wanted >= token) & (wanted < token + n_tokens)]
+        if len(here):
+            inside = bytes_of_tokens(tokenizer, piece.text, ids)
+            ranges = [(0, 0)] * marks[0] + inside + [(size, size)] * marks[1]
+            for place in here.tolist():
+                start, stop = ranges[place - token]
+                found[place] = (byte + start, byte + stop)
+        token, byte = token + n_tokens, byte + size
+    return [(found[start][0], found[stop - 1][1]) for start, stop in windows]
+
+
+def bytes_of_tokens(tokenizer: Tokenizer, text: str, ids: np.ndarray) -> list[tuple[int, int]]:
+    """For each token of a text the bytes that it is made of, or those of the word that it is a part of."""
+    content = text.encode()
+    parts = [tokenizer.token_bytes(token) for token in ids.tolist()]
+    added = 1 if tokenizer.opens_with_space and b"".join(parts) == b" " + content else 0
+    if b"".join(parts)[added:] == content:
+        ends = [max(0, end - added) for end in accumulate(map(len, parts), initial=0)]
+        return list(pairwise(ends))
+    ranges: list[tuple[int, int]] = []
+    encoded: list[np.ndarray] = []
+    start = 0
+    for word in words_of(text):
+        stop = start + len(word.encode())
+        encoded.append(tokenizer.encode(word))
+        ranges += [(start, stop)] * len(encoded[-1])
+        start = stop
+    if not np.array_equal(np.concatenate(encoded), ids):  # words depend on each other in this tokeniser
+        return [(0, len(content))] * len(ids)
+    return ranges
+
+
+def words_of(text: str) -> list[str]:
+    """A text cut before all white space that follows something else: no word-based token lies across such a place."""
+    return re.findall(r"\s*\S+|\s+", text)
+
+
+# --- bytes of the running text to files -------------------------------------------------------------------
+
+
+def spans_of(source: Source, bounds: Sequence[tuple[int, int]]) -> list[list[Span]]:
+    """Where some stretches of bytes of a running text stand, document by document.
+
+    Raises:
+        DataError: the text is shorter than it was.
+    """
+    found: list[list[Span]] = [[] for _ in bounds]
+    ahead = sorted(range(len(bounds)), key=lambda i: bounds[i])
+    furthest = max((stop for _, stop in bounds), default=0)
+    byte = 0
+    for origin in source.origins():
+        end = byte + origin.n_bytes
+        for i in ahead:
+            start, stop = bounds[i]
+            if start >= end:
+                break
+            if stop > byte and stop > start:
+                found[i].append(origin.span(max(start, byte) - byte, min(stop, end) - byte))
+        ahead = [i for i in ahead if bounds[i][1] > end]
+        byte = end
+        if byte >= furthest:
+            return found
+    raise DataError(f"{source.description}: is shorter than when it was prepared; put back what was there")
