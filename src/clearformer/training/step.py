@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from clearformer.device import autocast, keep_freed_memory, seed_kernels
 from clearformer.model.fast.compiling import compile_step
-from clearformer.training.config import RunConfig
+from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.limits import fraction_done
 from clearformer.training.nonfinite import NonFiniteValueError, first_nonfinite_module
 from clearformer.training.optim.schedules import lr_factor
@@ -32,6 +32,13 @@ class StepResult(NamedTuple):
     loss: float
     grad_norm: float
     lr: float
+
+
+def lr_factor_after(settings: TrainConfig, progress: Progress) -> float:
+    """The factor of the learning rates for the step after `progress`."""
+    warmup = settings.warmup_steps
+    done = max(0.0, fraction_done(settings, progress, without_steps=warmup))
+    return lr_factor(settings.schedule, progress.step, warmup, done)
 
 
 class TrainStep:
@@ -135,9 +142,7 @@ class TrainStep:
 
     def set_learning_rates(self, progress: Progress) -> float:
         """Set the learning rates for the step after `progress`; returns the scheduled `train.lr`."""
-        warmup = self.settings.warmup_steps
-        done = max(0.0, fraction_done(self.settings, progress, without_steps=warmup))
-        factor = lr_factor(self.settings.schedule, progress.step, warmup, done)
+        factor = lr_factor_after(self.settings, progress)
         for optimizer in self.state.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak_lr"] * factor

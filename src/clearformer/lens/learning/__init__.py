@@ -1,0 +1,16 @@
+"""What training made a prediction: the windows that speak for it, and the run without them."""
+
+from clearformer.lens.learning.agreement import Agreement, Compared, check_tracin
+from clearformer.lens.learning.counterfactual import Counterfactual, counterfactual
+from clearformer.lens.learning.tracin import Learned, TrainingWindow, tracin
+
+__all__ = [
+    "Agreement",
+    "Compared",
+    "Counterfactual",
+    "Learned",
+    "TrainingWindow",
+    "check_tracin",
+    "counterfactual",
+    "tracin",
+]

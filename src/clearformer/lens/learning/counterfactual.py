@@ -1,0 +1,315 @@
+"""The true effect of training windows: the run made again without them.
+
+    lens.counterfactual(run, text, without=[window, (17, 3)])     a window of `tracin`, row 3 of step 17
+    lens.counterfactual(run, without=[])                          the check: the same weights, to the bit
+
+Without a row means: its targets are ignored, and the loss of its batch is the mean over the targets that remain. The
+row is read all the same, so that the rest of the batch, its dropout included, is computed as it was, and everything
+else of the run is what it was: it starts from the nearest checkpoint before the first such row, or from the first
+weights. The run's own folder is only read.
+
+That the rest is the same to the bit holds on the machine and the number of threads that trained the run. A run whose
+learning rate followed the clock (`train.max_seconds`) cannot be made again and is refused, as is one that was resumed
+with another length: its rates in metrics.jsonl are compared on the way.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from clearformer.decoding import Text
+from clearformer.decoding.text.samples import Run
+from clearformer.device import deterministic_kernels, resolve_device
+from clearformer.errors import RunError, UserError, count, shown
+from clearformer.lens.inputs import Inputs
+from clearformer.lens.learning.prediction import Prediction, prediction_of
+from clearformer.lens.learning.reopening import Reopened, Seen, reopen
+from clearformer.lens.learning.tracin import TrainingWindow, direction, products
+from clearformer.lens.showing import Shown, Table, bars, number
+from clearformer.model import Transformer
+from clearformer.training.loop import Training
+from clearformer.training.optim.schedules import lr_factor
+from clearformer.training.processes.distributed import Processes
+from clearformer.training.reporting.report import Reporter
+from clearformer.training.store.checkpoint import MODEL, describe, load_checkpoint
+from clearformer.training.store.folder import RunFolder, read_metrics
+from clearformer.training.store.state import weights_of
+from clearformer.training.tasks.rows import WithoutRows
+
+LeftOut = TrainingWindow | Seen | int
+"""A window of `tracin`; a step, from 0, and a row of its batch; or a window's id, for every time it was seen."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Counterfactual(Shown):
+    """A run, and the same run without some rows.
+
+    Attributes:
+        what: What the losses are of.
+        left_out: The rows that were left out, each with its step.
+        start: The step from which the run was made again.
+        step: The step up to which it was.
+        before: The loss of the run's own weights, in nats.
+        after: The loss without those rows.
+        change: after - before: positive where the rows had lowered the loss.
+        estimate: TracIn's estimate of the change: each row counted at the checkpoint nearest to its step, at that
+            step's rate. None where the loss is of no single prediction.
+        same_weights: Whether both are equal to the bit.
+        sha256: Of the weights made again, as a checkpoint would hold them.
+        model: Those weights.
+    """
+
+    what: str
+    left_out: list[Seen]
+    start: int
+    step: int
+    before: float
+    after: float
+    change: float
+    estimate: float | None
+    same_weights: bool
+    sha256: str
+    model: Transformer = field(repr=False)
+
+    def caption(self) -> str:
+        without = count(len(self.left_out), "row") if self.left_out else "nothing"
+        return f"{self.what}: the run trained again without {without}, from step {self.start} to {self.step}"
+
+    def table(self) -> Table:
+        rows = [["as trained", f"{self.before:.6f}"], ["without", f"{self.after:.6f}"]]
+        rows.append(["true change", number(self.change)])
+        if self.estimate is not None:
+            rows.append(["TracIn's estimate", number(self.estimate)])
+        return Table(["", "loss"], rows)
+
+    def notes(self) -> list[str]:
+        same = "the weights are the run's own, to the bit" if self.same_weights else "the weights are others"
+        return [f"{same} (SHA-256 {self.sha256[:12]})"]
+
+    def inches(self) -> tuple[float, float]:
+        return 5.0, 1.6
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        named = {"true change": self.change} | ({} if self.estimate is None else {"TracIn": self.estimate})
+        bars(axes, list(named), list(named.values()))
+        axes.set_xlabel("change of the loss, nats")
+
+
+def counterfactual(
+    run: Run,
+    text: Text | Inputs | None = None,
+    output: Text | None = None,
+    *,
+    without: Iterable[LeftOut],
+    target: str | int | None = None,
+    position: int = -1,
+    masked: Sequence[int] = (),
+) -> Counterfactual:
+    """Train a run again without some rows, and compare the losses.
+
+    Args:
+        run: Kept in the folder in which it was trained, with its data where they were.
+        text: Whose prediction's loss is compared; where not given, it is the loss on the run's held-out split.
+        output: What an encoder-decoder writes.
+        without: The rows that are left out; none, to see that the run comes out the same to the bit.
+        target: The token or class that is predicted; the one that the run finds likeliest, where not given.
+        position: Where it is predicted.
+        masked: Positions at which an encoder reads [MASK].
+
+    Raises:
+        RunError: the run cannot be made again; see the module.
+        DataError: its data cannot be read, or have changed; or it has no held-out split and no text is given.
+        UserError: there is no such row, window, token or position.
+    """
+    prediction = (
+        None
+        if text is None
+        else prediction_of(run, text, output, target=target, position=position, masked=masked)
+    )
+    opened = reopen(run)
+    check_repeatable(opened)
+    left_out = rows_left_out(opened, without)
+    again = train_again(opened, left_out)
+    before, after = (loss_of(opened, prediction, model) for model in (run.model, again.model))
+    estimate = None if prediction is None else estimated_change(opened, prediction, left_out)
+    what = "the held-out loss" if prediction is None else f"the loss of {prediction}"
+    return Counterfactual(
+        what,
+        left_out,
+        again.start,
+        opened.step,
+        before,
+        after,
+        after - before,
+        estimate,
+        again.sha256 == describe(opened.checkpoint_folder(opened.step) / MODEL)["sha256"],
+        again.sha256,
+        again.model,
+    )
+
+
+def loss_of(opened: Reopened, prediction: Prediction | None, model: Transformer) -> float:
+    """The loss that is compared: a prediction's, or that on the held-out split.
+
+    Raises:
+        UserError: there is no such split.
+    """
+    if prediction is not None:
+        return prediction.value(model)
+    evaluation = opened.task.evaluate(model, getattr(torch, opened.config.train.dtype))
+    if evaluation is None:
+        raise UserError("text: this run has no held-out split to measure a loss on; give a text")
+    return evaluation.loss
+
+
+# --- what is left out -------------------------------------------------------------------------------------
+
+
+def rows_left_out(opened: Reopened, without: Iterable[LeftOut]) -> list[Seen]:
+    """The rows that are meant, in the order of their steps.
+
+    Raises:
+        UserError: the run has not seen one of them.
+    """
+    if isinstance(without, TrainingWindow | int | str):
+        raise UserError(f"without: give a list of windows or of (step, row); got {shown(without)}")
+    found: set[Seen] = set()
+    for each in without:
+        if isinstance(each, TrainingWindow):
+            found.update(each.seen)
+        elif isinstance(each, int) and not isinstance(each, bool):
+            found.update(times_seen(opened, each))
+        else:
+            found.add(checked_row(opened, each))
+    return sorted(found)
+
+
+def times_seen(opened: Reopened, window: int) -> list[Seen]:
+    """Every row that a window was."""
+    seen = opened.windows_seen(0, opened.step).of([window])[window]
+    if not seen:
+        raise UserError(
+            f"without: the run has never seen a window {window}; `lens.tracin` gives those that it has"
+        )
+    return seen
+
+
+def checked_row(opened: Reopened, given: Any) -> Seen:
+    """A step of the run and a row of its batch."""
+    try:
+        step, row = (int(each) for each in given)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"without: a window of `lens.tracin`, its id, or (step, row); got {shown(given)}"
+        ) from None
+    if not 0 <= step < opened.step:
+        raise UserError(f"without: the run took the steps 0 to {opened.step - 1}; there is no step {step}")
+    n = len(opened.task.example_ids(step))
+    if not 0 <= row < n:
+        raise UserError(f"without: the batch of step {step} has the rows 0 to {n - 1}; there is no row {row}")
+    return step, row
+
+
+# --- the run once more ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Again:
+    """A run made again: its weights, their SHA-256, and the step from which it was."""
+
+    model: Transformer
+    sha256: str
+    start: int
+
+
+def train_again(opened: Reopened, left_out: Sequence[Seen]) -> Again:
+    """Take the steps of a run again, without some rows: in memory, by the training's own steps.
+
+    Raises:
+        RunError: its learning rates are not those of then.
+    """
+    rates = {line["step"]: line["lr"] for line in read_metrics(opened.folder.metrics_file) if "lr" in line}
+    device = resolve_device(opened.config.train.device)
+    with tempfile.TemporaryDirectory() as scratch, torch.random.fork_rng():
+        training = Training(
+            opened.config, RunFolder(Path(scratch)), opened.task, device, Processes(), Reporter()
+        )
+        start = begin_at(training, opened, left_out)
+        training.train_step.read_batch = WithoutRows(opened.task, by_step(left_out))
+        deterministic = opened.config.train.deterministic
+        with deterministic_kernels(device) if deterministic else nullcontext():
+            training.prepare_steps()
+            while training.progress.step < opened.step:
+                rate = training.step().lr
+                check_rate(training.progress.step, rate, rates)
+    model = training.weights_to_use.to(opened.device).eval()
+    return Again(model, hashlib.sha256(save(weights_of(model))).hexdigest(), start)
+
+
+def begin_at(training: Training, opened: Reopened, left_out: Sequence[Seen]) -> int:
+    """Set a training to the nearest checkpoint before what is left out, or to the first weights; returns its step."""
+    first = left_out[0][0] if left_out else 0
+    before = [step for step in opened.kept if step <= first]
+    if not before:
+        training.set_first_weights()
+        return 0
+    checkpoint = load_checkpoint(opened.checkpoint_folder(before[-1]))
+    training.state.load(checkpoint)
+    training.progress = checkpoint.progress
+    return before[-1]
+
+
+def by_step(left_out: Iterable[Seen]) -> Mapping[int, list[int]]:
+    """The rows of each step."""
+    rows: dict[int, list[int]] = {}
+    for step, row in left_out:
+        rows.setdefault(step, []).append(row)
+    return rows
+
+
+def check_repeatable(opened: Reopened) -> None:
+    """Raise RunError where a run's learning rate followed the clock."""
+    train = opened.config.train
+    follows_progress = lr_factor(train.schedule, train.warmup_steps, train.warmup_steps, 0.0) != lr_factor(
+        train.schedule, train.warmup_steps, train.warmup_steps, 1.0
+    )
+    if train.max_seconds is not None and follows_progress:
+        raise RunError(
+            f"{opened.folder.path}: its learning rate followed the clock (train.max_seconds={train.max_seconds:g}), so "
+            f"it cannot be made again to the bit; train it with train.max_seconds=none train.max_steps={opened.step}"
+        )
+
+
+def check_rate(step: int, rate: float, rates: Mapping[int, float]) -> None:
+    """Raise RunError where a step's learning rate is another than the run's was."""
+    was = rates.get(step, rate)
+    if abs(was - rate) > 1e-9 * abs(was):
+        raise RunError(
+            f"step {step}: the run's learning rate was {was:g}, and by its settings it is {rate:g}: it was resumed "
+            "with another length, so it cannot be made again; train it in one go"
+        )
+
+
+# --- the estimate -----------------------------------------------------------------------------------------
+
+
+def estimated_change(opened: Reopened, prediction: Prediction, left_out: Sequence[Seen]) -> float:
+    """TracIn's estimate: for each row lr <grad L(prediction), P grad L_row> at the checkpoint nearest to its step."""
+    kept = opened.kept
+    nearest: dict[int, list[Seen]] = {}
+    for step, row in left_out:
+        nearest.setdefault(min(kept, key=lambda each: abs(each - step)), []).append((step, row))
+    total = 0.0
+    for checkpoint, rows in nearest.items():
+        moment = opened.moment(checkpoint)
+        of_rows = products(moment, opened.task, direction(moment, prediction), rows)
+        total += sum(moment.lr_factor(step) * each for (step, _), each in zip(rows, of_rows, strict=True))
+    return total

@@ -1,0 +1,92 @@
+"""A prediction of a model on a text, whose loss is followed back into the training."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.lens.causal.metrics import inputs_of, metric_of
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.showing import quoted
+from clearformer.model import Transformer
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """-log p(target) at a position of a text.
+
+    Attributes:
+        inputs: The text.
+        target: A token, or a class.
+        position: Where it is predicted; of a class there is none.
+    """
+
+    inputs: Inputs
+    target: int
+    position: int
+
+    @property
+    def label(self) -> str:
+        """The target as a person can read it."""
+        return self.inputs.output_label(self.target)
+
+    @property
+    def where(self) -> str:
+        """The place of the prediction in words."""
+        if self.inputs.class_names:
+            return "of the text"
+        return f"at position {self.position}, {quoted(self.inputs.labels[self.position])}"
+
+    def __str__(self) -> str:
+        return f"{quoted(self.label)} {self.where}"
+
+    def loss(self, model: Transformer) -> Float[Tensor, ""]:
+        """The loss of a model's prediction, in nats."""
+        arguments = [each.to(model.embed.weight.device) for each in self.inputs.arguments]
+        output = model(*arguments)
+        logits = output[0] if output.dim() == 2 else output[0, self.position]
+        return -F.log_softmax(logits, dim=-1)[self.target]
+
+    def value(self, model: Transformer) -> float:
+        """The same as a number."""
+        with quiet(model):
+            return self.loss(model).item()
+
+    def gradients(self, model: Transformer) -> dict[str, Tensor]:
+        """Its gradient by each parameter of a model."""
+        with quiet(model, grad=True):
+            return gradients_of(model, self.loss(model))
+
+
+def gradients_of(model: Transformer, loss: Tensor) -> dict[str, Tensor]:
+    """The gradient of a loss by each parameter, by its name."""
+    parameters = dict(model.named_parameters())
+    gradients = torch.autograd.grad(
+        loss, list(parameters.values()), allow_unused=True, materialize_grads=True
+    )
+    return dict(zip(parameters, gradients, strict=True))
+
+
+def prediction_of(
+    subject: Subject,
+    text: Text | Inputs,
+    output: Text | None = None,
+    *,
+    target: str | int | None = None,
+    position: int = -1,
+    masked: Sequence[int] = (),
+) -> Prediction:
+    """A prediction on a text; the target is the one that the model finds likeliest, where not given.
+
+    Raises:
+        UserError: there is no such token, class or position; see `lens.read`.
+    """
+    inputs = (
+        inputs_of(subject, text) if isinstance(text, Inputs) else read(subject, text, output, masked=masked)
+    )
+    at = inputs.predicting(position)
+    return Prediction(inputs, metric_of(inputs, target, position=at).target, at)

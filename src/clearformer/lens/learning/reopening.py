@@ -1,0 +1,189 @@
+"""A run's training, opened again: its task, its checkpoints with their optimisers, and which window was seen when."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from clearformer.decoding.arguments import check_run
+from clearformer.decoding.text.samples import Run
+from clearformer.errors import CheckpointError, RunError, UserError, shown
+from clearformer.training.config import RunConfig
+from clearformer.training.step import lr_factor_after
+from clearformer.training.store.checkpoint import (
+    Progress,
+    list_checkpoints,
+    load_checkpoint,
+    step_folder,
+    step_of,
+)
+from clearformer.training.store.folder import RunFolder
+from clearformer.training.store.state import TrainState
+from clearformer.training.tasks import Task, make_task
+
+Seen = tuple[int, int]
+"""A step, from 0, and a row of its batch."""
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """A run's training, up to the checkpoint that was opened.
+
+    Attributes:
+        folder: The run's; nothing is written to it.
+        config: The run's.
+        task: Its data and its loss.
+        step: How many steps had been taken.
+        device: Where the opened model is.
+    """
+
+    folder: RunFolder
+    config: RunConfig
+    task: Task
+    step: int
+    device: torch.device
+
+    @property
+    def kept(self) -> list[int]:
+        """The steps of the checkpoints that are kept, up to the opened one; the earliest first."""
+        steps = map(step_of, list_checkpoints(self.folder.checkpoints))
+        return sorted(step for step in steps if step <= self.step)
+
+    def checkpoint_folder(self, step: int) -> Path:
+        """Where a checkpoint is."""
+        return step_folder(self.folder.checkpoints, step)
+
+    def moment(self, step: int) -> "Moment":
+        """The training at one of the checkpoints.
+
+        Raises:
+            CheckpointError: it is damaged, or of another model.
+            RunError: it holds no optimiser's state.
+        """
+        checkpoint = load_checkpoint(self.checkpoint_folder(step))
+        if not checkpoint.optimizer:
+            raise RunError(
+                f"{self.checkpoint_folder(step)}: holds no optimiser's state, for it was not written by training; "
+                "train the run here"
+            )
+        with torch.random.fork_rng():  # the weights are drawn before they are read
+            state = TrainState.build(self.config, self.device)
+        try:
+            state.load(checkpoint)
+        except (KeyError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{self.checkpoint_folder(step)} does not fit config.toml: {error}"
+            ) from None
+        return Moment(self.config, state, checkpoint.progress)
+
+    def windows_seen(self, first: int, last: int) -> "WindowsSeen":
+        """The training windows of the steps `first` up to `last`."""
+        ids = [self.task.example_ids(step) for step in range(first, last)]
+        steps = np.repeat(np.arange(first, last), list(map(len, ids)))
+        rows = np.concatenate([np.arange(len(each)) for each in ids])
+        return WindowsSeen(np.concatenate(ids), steps, rows)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The training at a checkpoint: the weights that gradients were taken of, the optimisers, and where it stood."""
+
+    config: RunConfig
+    state: TrainState
+    progress: Progress
+
+    def lr_factor(self, step: int) -> float:
+        """The factor of the learning rates at a step, counted from 0.
+
+        Where the rate followed the clock, all steps up to the checkpoint are taken to be equally long.
+        """
+        seconds = self.progress.seconds * step / max(1, self.progress.step)
+        return lr_factor_after(self.config.train, replace(self.progress, step=step, seconds=seconds))
+
+
+@dataclass(frozen=True)
+class WindowsSeen:
+    """Which training window each row of some steps was: three arrays of one length."""
+
+    ids: np.ndarray
+    steps: np.ndarray
+    rows: np.ndarray
+
+    def distinct(self) -> np.ndarray:
+        """The windows, each once."""
+        return np.unique(self.ids)
+
+    def of(self, wanted: Iterable[int]) -> dict[int, list[Seen]]:
+        """When each of some windows was seen."""
+        ids = np.array(list(wanted), np.int64)
+        here = np.flatnonzero(np.isin(self.ids, ids))
+        found: dict[int, list[Seen]] = {int(each): [] for each in ids}
+        for i in here.tolist():
+            found[int(self.ids[i])].append((int(self.steps[i]), int(self.rows[i])))
+        return found
+
+
+def reopen(run: Run) -> Reopened:
+    """Open a run's training again.
+
+    Raises:
+        RunError: the run is kept in no folder, was imported, or has no checkpoint.
+        DataError: its data cannot be read, or have changed.
+        UserError: its objective does not tell which window a row of a batch is.
+    """
+    check_run(run, "folder")
+    folder, step = run.folder, run.step  # type: ignore[attr-defined]
+    check_was_trained(folder)
+    config = folder.read_config()
+    task = make_task(config, run.tokenizer, lambda *_: None)
+    folder.check_same_data(task.data_sha256)
+    task.example_ids(0)  # refuses an objective that does not tell
+    opened = Reopened(folder, config, task, step, run.model.embed.weight.device)
+    if not opened.kept:
+        raise RunError(f"{folder.path}: keeps no checkpoint up to step {step}; open the run anew")
+    return opened
+
+
+def check_was_trained(folder: RunFolder) -> None:
+    """Raise RunError where a run was not trained in its folder."""
+    try:
+        folder.trained_on()
+    except RunError:
+        raise RunError(
+            f"{folder.path}: it was imported or saved from Python, and what it learned from is not known; open a run "
+            "that was trained here"
+        ) from None
+
+
+def check_steps(opened: Reopened, steps: Sequence[int] | None) -> tuple[int, int]:
+    """The first step and the one behind the last whose windows are wanted.
+
+    Raises:
+        UserError: the run has no such steps.
+    """
+    if steps is None:
+        return 0, opened.step
+    if len(steps) != 2 or not all(isinstance(step, int) for step in steps):
+        raise UserError(f"steps: give the first step and the one behind the last; got {shown(steps)}")
+    first, last = steps
+    if not 0 <= first < last <= opened.step:
+        raise UserError(f"steps: this run took the steps 0 to {opened.step - 1}; got {first} up to {last}")
+    return first, last
+
+
+def check_checkpoints(opened: Reopened, steps: Iterable[int] | None) -> list[int]:
+    """The checkpoints that are wanted, all that are kept where none are named.
+
+    Raises:
+        RunError: one of them is not kept.
+    """
+    kept = opened.kept
+    wanted = kept if steps is None else sorted(set(steps))
+    if absent := [step for step in wanted if step not in kept] or ([] if wanted else ["none"]):
+        raise RunError(
+            f"checkpoints: {opened.folder.path} keeps {', '.join(map(str, kept))} up to step {opened.step}, and not "
+            f"{shown(absent[0])}; train.keep_last sets how many stay"
+        )
+    return wanted
