@@ -14,6 +14,11 @@
     lens.weight_gradients(run, text)                      dW of each matrix, position by position
     lens.head_scores(run), lens.head_scores_by_checkpoint(run)
     lens.loss_changes(before, after, text)                which part paid for the fall of the loss
+    lens.tracin(run, text)                                the training windows that speak for a prediction
+    lens.counterfactual(run, text, without=[...])         the run trained again without them
+    lens.check_tracin(run, text)                          how far the two agree
+    lens.match_heads(run, other, texts), lens.differences(run, other, text)
+    lens.transplant(run, other, layer, head)              a head of the other run, and the loss that it costs
 
 Each is a value (`to_dict()`), shows itself as a table in a notebook, and draws itself: `.figure("name.png")`.
 """
@@ -47,6 +52,17 @@ from clearformer.lens.causal import (
     resample,
     zero,
 )
+from clearformer.lens.comparison import (
+    Differences,
+    Distance,
+    HeadMatch,
+    HeadMatches,
+    TokenLoss,
+    Transplant,
+    differences,
+    match_heads,
+    transplant,
+)
 from clearformer.lens.embeddings import Embedded, embed
 from clearformer.lens.gradients import (
     InputAttribution,
@@ -68,6 +84,16 @@ from clearformer.lens.heads import (
     head_scores_by_checkpoint,
 )
 from clearformer.lens.inputs import Inputs, quiet, read
+from clearformer.lens.learning import (
+    Agreement,
+    Compared,
+    Counterfactual,
+    Learned,
+    TrainingWindow,
+    check_tracin,
+    counterfactual,
+    tracin,
+)
 from clearformer.lens.ledgers import Ledger, Part, Score, Sources, ledger, score, sources
 from clearformer.lens.patterns import Alignment, AttentionPatterns, alignment, attention
 from clearformer.lens.positions import PositionTable, positions
@@ -84,18 +110,26 @@ from clearformer.lens.tokens import TokenTable, tokens
 from clearformer.lens.words import WordSimilarity, word_similarity
 
 __all__ = [
+    "Agreement",
     "Alignment",
     "AttentionPatterns",
+    "Compared",
+    "Counterfactual",
+    "Differences",
+    "Distance",
     "Edit",
     "Effect",
     "Embedded",
     "Gradient",
     "HeadHistory",
+    "HeadMatch",
+    "HeadMatches",
     "HeadScore",
     "HeadScores",
     "InputAttribution",
     "Inputs",
     "Intervention",
+    "Learned",
     "Ledger",
     "LogitDifference",
     "LogitLens",
@@ -112,7 +146,10 @@ __all__ = [
     "Site",
     "Sources",
     "Table",
+    "TokenLoss",
     "TokenTable",
+    "TrainingWindow",
+    "Transplant",
     "TunedLens",
     "WeightGradients",
     "WordSimilarity",
@@ -120,7 +157,10 @@ __all__ = [
     "alignment",
     "attention",
     "change",
+    "check_tracin",
     "copy_without_heads",
+    "counterfactual",
+    "differences",
     "edited_copy",
     "embed",
     "gradient_x_input",
@@ -135,6 +175,7 @@ __all__ = [
     "logit_lens",
     "loss_changes",
     "loss_changes_since",
+    "match_heads",
     "mean",
     "networks_of",
     "next_token_loss",
@@ -152,6 +193,8 @@ __all__ = [
     "score",
     "sources",
     "tokens",
+    "tracin",
+    "transplant",
     "tune",
     "weight_gradients",
     "word_similarity",

@@ -107,6 +107,18 @@ def command(
         int | None,
         typer.Option(min=1, metavar="N", help="Of the way between two checkpoints.", show_default="8"),
     ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Training windows that are scored.", show_default="512"),
+    ] = None,
+    other: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="The run that this one is compared with.", show_default=False),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="WHAT", help="Heads are matched by: pattern or output.", show_default="pattern"),
+    ] = None,
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it: FILE.png, .svg or .pdf.")
     ] = None,
@@ -135,6 +147,9 @@ def command(
         "steps": steps,
         "since": since,
         "pieces": pieces,
+        "sample": sample,
+        "other": other,
+        "by": by,
     }
     chosen = view_of(view)
     options = {name: value for name, value in given.items() if was_given(context, name)}
@@ -143,7 +158,8 @@ def command(
         check_known_format(figure)
     read = text_of(view, chosen, text)
     with named_as_options(context.params):
-        found = look(open_run(run, checkpoint, device), chosen, read, options)
+        runs = [open_run(run, checkpoint, device)] + [open_run(name, device=device) for name in [other] if name]
+        found = look(runs, chosen, read, options)
     if figure is not None:
         typer.echo(f"drawn: {found.figure(figure)}", err=True)
     if as_json:
@@ -195,10 +211,10 @@ def text_of(name: str, view: View, text: str | None) -> str | None:
     return text
 
 
-def look(run: "Run", view: View, text: str | None, options: dict[str, Any]) -> "Shown":
-    """The result of a view of a run."""
+def look(runs: "list[Run]", view: View, text: str | None, options: dict[str, Any]) -> "Shown":
+    """The result of a view of a run, or of two."""
     from clearformer import lens
 
-    arguments = {ARGUMENTS.get(name, name): value for name, value in options.items()}
+    arguments = {ARGUMENTS.get(name, name): value for name, value in options.items() if name != "other"}
     function = getattr(lens, view.function)
-    return function(run, **arguments) if text is None else function(run, text, **arguments)
+    return function(*runs, *([] if text is None else [text]), **arguments)

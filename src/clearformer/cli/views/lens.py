@@ -61,6 +61,22 @@ VIEWS = {
     "changes": View(
         "which parts lowered the loss since a checkpoint", "loss_changes_since", ("output", "since", "pieces")
     ),
+    "learned": View(
+        "which training windows speak for a prediction", "tracin", (*TEXT, "position", "target", "sample")
+    ),
+    "compare": View(
+        "another run on the same text, token by token", "differences", ("output", "other"), needs=("other",)
+    ),
+    "matches": View(
+        "which heads of another run do the same", "match_heads", ("other", "by"), needs=("other",)
+    ),
+    "transplant": View(
+        "what another run's head costs in the place of one's own",
+        "transplant",
+        ("other", "layer", "head"),
+        needs=("other", "layer", "head"),
+        reads_text=False,
+    ),
 }
 
 

@@ -79,8 +79,8 @@ class Counterfactual(Shown):
     model: Transformer = field(repr=False)
 
     def caption(self) -> str:
-        without = count(len(self.left_out), "row") if self.left_out else "nothing"
-        return f"{self.what}: the run trained again without {without}, from step {self.start} to {self.step}"
+        left_out = f" without {count(len(self.left_out), 'row')}" if self.left_out else ", leaving out nothing"
+        return f"{self.what}: the run trained again{left_out}, from step {self.start} to {self.step}"
 
     def table(self) -> Table:
         rows = [["as trained", f"{self.before:.6f}"], ["without", f"{self.after:.6f}"]]

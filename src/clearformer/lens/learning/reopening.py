@@ -133,17 +133,28 @@ def reopen(run: Run) -> Reopened:
         DataError: its data cannot be read, or have changed.
         UserError: its objective does not tell which window a row of a batch is.
     """
-    check_run(run, "folder")
+    task = task_of(run)
     folder, step = run.folder, run.step  # type: ignore[attr-defined]
-    check_was_trained(folder)
-    config = folder.read_config()
-    task = make_task(config, run.tokenizer, lambda *_: None)
-    folder.check_same_data(task.data_sha256)
     task.example_ids(0)  # refuses an objective that does not tell
-    opened = Reopened(folder, config, task, step, run.model.embed.weight.device)
+    opened = Reopened(folder, task.config, task, step, run.model.embed.weight.device)
     if not opened.kept:
         raise RunError(f"{folder.path}: keeps no checkpoint up to step {step}; open the run anew")
     return opened
+
+
+def task_of(run: Run) -> Task:
+    """The task of a run, with the data that it was trained on.
+
+    Raises:
+        RunError: the run is kept in no folder, or was imported.
+        DataError: its data cannot be read, or have changed.
+    """
+    check_run(run, "folder")
+    folder: RunFolder = run.folder  # type: ignore[attr-defined]
+    check_was_trained(folder)
+    task = make_task(folder.read_config(), run.tokenizer, lambda *_: None)
+    folder.check_same_data(task.data_sha256)
+    return task
 
 
 def check_was_trained(folder: RunFolder) -> None:

@@ -1,0 +1,223 @@
+"""Two runs on one text: differences of weights, of activations and of losses.
+
+    found = lens.differences(run, other, text)
+    found.losses            token by token: what each run's loss is
+    found.weights           part by part of the model: how far apart the weights are
+    found.activations       hook point by hook point
+
+All differences are other - run. Weights and activations are compared where both models have them in one shape.
+"""
+
+from dataclasses import dataclass
+from math import nan, sqrt
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearformer.data.text.batches import IGNORED
+from clearformer.decoding import Text
+from clearformer.decoding.text.samples import Run
+from clearformer.lens.causal.metrics import inputs_of
+from clearformer.lens.comparison.pairs import check_one_tokenizer
+from clearformer.lens.gradients.loss_change import part_of
+from clearformer.lens.inputs import Inputs, quiet, read
+from clearformer.lens.showing import Shown, Table, bars, number, visible
+from clearformer.model import Transformer
+from clearformer.model.activations import ActivationCache
+
+MOST_NAMED = 3  # of parts and of points, beside the table
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far apart two sets of numbers are.
+
+    Attributes:
+        name: A part of the model, or a hook point.
+        norm: Of the first run's, |a|.
+        change: |b - a|.
+        cosine: a . b / (|a| |b|); NaN where one of them is 0.
+    """
+
+    name: str
+    norm: float
+    change: float
+    cosine: float
+
+    @property
+    def relative(self) -> float:
+        """|b - a| / |a|; NaN where a is 0."""
+        return self.change / self.norm if self.norm else nan
+
+
+@dataclass(frozen=True)
+class TokenLoss:
+    """The loss of one token by both runs.
+
+    Attributes:
+        position: Where it is predicted.
+        token: What stands there.
+        target: What is predicted.
+        loss: -log p(target) of the first run, in nats.
+        other: Of the second.
+    """
+
+    position: int
+    token: str
+    target: str
+    loss: float
+    other: float
+
+    @property
+    def change(self) -> float:
+        """other - loss."""
+        return self.other - self.loss
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Differences(Shown):
+    """Two runs on one text.
+
+    Attributes:
+        loss: The first run's mean loss of the text, in nats; NaN of models that predict classes.
+        other: The second's.
+        losses: Of each token.
+        weights: By part of the model, all parameters of a part together; those that both have in one shape.
+        activations: By hook point; those that both have in one shape.
+        apart: Parameters that one of them lacks, or has in another shape.
+    """
+
+    loss: float
+    other: float
+    losses: list[TokenLoss]
+    weights: list[Distance]
+    activations: list[Distance]
+    apart: list[str]
+
+    def caption(self) -> str:
+        if not self.losses:
+            return "how far apart the two runs are, part by part"
+        return f"the loss of each token by the two runs: {self.loss:.4f} and {self.other:.4f} nats on average"
+
+    def table(self) -> Table:
+        if not self.losses:
+            rows = [[each.name, f"{each.relative:.4f}", f"{each.cosine:.4f}"] for each in self.weights]
+            return Table(["part", "|b-a|/|a|", "cosine"], rows)
+        rows = [
+            [
+                *(str(each.position), visible(each.token), visible(each.target)),
+                *(f"{each.loss:.4f}", f"{each.other:.4f}", number(each.change)),
+            ]
+            for each in self.losses
+        ]
+        return Table(["position", "token", "predicts", "loss", "other", "difference"], rows, 3)
+
+    def notes(self) -> list[str]:
+        named = [("weights", self.weights), ("activations", self.activations)]
+        lines = [f"{what} furthest apart: {_furthest(distances)}" for what, distances in named if distances]
+        if self.apart:
+            lines.append(f"not compared, for the models have not both: {len(self.apart)} parameters")
+        return lines
+
+    def inches(self) -> tuple[float, float]:
+        return 5.0, 0.8 + 0.2 * max(1, len(self.losses) or len(self.weights))
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        if not self.losses:
+            bars(axes, [each.name for each in self.weights], [each.relative for each in self.weights])
+            axes.set_xlabel("|b - a| / |a|")
+            return
+        names = [f"{each.position} {visible(each.target)}" for each in self.losses]
+        bars(axes, names, [each.change for each in self.losses])
+        axes.set_xlabel("difference of the loss, nats")
+
+
+def _furthest(distances: list[Distance]) -> str:
+    known = [each for each in distances if each.relative == each.relative]
+    first = sorted(known, key=lambda each: -each.relative)[:MOST_NAMED]
+    return ", ".join(f"{each.name} {each.relative:.2f}" for each in first) + " (|b-a|/|a|)"
+
+
+def differences(run: Run, other: Run, text: Text | Inputs, output: Text | None = None) -> Differences:
+    """Compare two runs on a text.
+
+    Args:
+        run: A run.
+        other: Another, with the same tokeniser.
+        text: A string or ids, or what `read` made of them.
+        output: What an encoder-decoder writes; the first run's translation, where not given.
+
+    Raises:
+        UserError: the tokenisers differ, or the text cannot be read; see `lens.read`.
+    """
+    check_one_tokenizer(run, other)
+    inputs = inputs_of(run, text) if isinstance(text, Inputs) else read(run, text, output)
+    of_other = inputs_of(other, inputs)
+    with quiet(inputs.model), quiet(of_other.model):
+        (logits, cache), (other_logits, other_cache) = (
+            each.model.run_with_cache(*each.arguments) for each in (inputs, of_other)
+        )
+    losses = [] if inputs.class_names else token_losses(inputs, logits, other_logits)
+    weights, apart = weight_distances(inputs.model, of_other.model)
+    return Differences(
+        _mean([each.loss for each in losses]),
+        _mean([each.other for each in losses]),
+        losses,
+        weights,
+        activation_distances(cache, other_cache),
+        apart,
+    )
+
+
+def token_losses(inputs: Inputs, logits: Tensor, other: Tensor) -> list[TokenLoss]:
+    """The loss of each token that the text tells, by both models."""
+    targets = torch.tensor([IGNORED if each is None else each for each in inputs.predicted])
+    one, another = (
+        F.cross_entropy(each[0].cpu(), targets, ignore_index=IGNORED, reduction="none").tolist()
+        for each in (logits, other)
+    )
+    labels, predicted = inputs.labels, inputs.predicted_labels
+    return [
+        TokenLoss(i, labels[i], predicted[i], one[i], another[i])
+        for i, target in enumerate(inputs.predicted)
+        if target is not None
+    ]
+
+
+def weight_distances(model: Transformer, other: Transformer) -> tuple[list[Distance], list[str]]:
+    """How far apart the weights are by part of the model, and the parameters that cannot be compared."""
+    ours, theirs = (dict(each.named_parameters()) for each in (model, other))
+    parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    apart = [name for name in theirs if name not in ours]
+    for name, weight in ours.items():
+        if name not in theirs or theirs[name].shape != weight.shape:
+            apart.append(name)
+        else:
+            pair = (weight.detach().flatten().double().cpu(), theirs[name].detach().flatten().double().cpu())
+            parts.setdefault(part_of(name), []).append(pair)
+    return [distance(name, pairs) for name, pairs in parts.items()], apart
+
+
+def activation_distances(cache: ActivationCache, other: ActivationCache) -> list[Distance]:
+    """How far apart the activations are, by hook point."""
+    return [
+        distance(name, [(one.flatten().double().cpu(), other[name].flatten().double().cpu())])
+        for name, one in cache.items()
+        if name in other and other[name].shape == one.shape
+    ]
+
+
+def distance(name: str, pairs: list[tuple[Tensor, Tensor]]) -> Distance:
+    """The distance of some vectors, each two one behind the other."""
+    norm = sqrt(sum(a.square().sum().item() for a, _ in pairs))
+    other = sqrt(sum(b.square().sum().item() for _, b in pairs))
+    change = sqrt(sum((b - a).square().sum().item() for a, b in pairs))
+    product = sum((a @ b).item() for a, b in pairs)
+    return Distance(name, norm, change, product / (norm * other) if norm and other else nan)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else nan

@@ -1,0 +1,246 @@
+"""Heads of two models, matched by what they do on the same tokens.
+
+    found = lens.match_heads(run, other, texts)
+    found.matches[0]        a head of the one, the most alike head of the other that is its own, and how alike they are
+
+    pattern     the correlation of the two patterns, over all pairs of positions where a query may read a key
+    output      linear CKA (Kornblith et al. 2019) of what the two heads write into their residual streams, text by
+                text: the cosine of their centred matrices of token similarities, which no rotation of a basis alters
+
+Each head is given to at most one other, so that the sum over all pairs is as large as it can be
+(`linear_sum_assignment` of scipy). Only heads of one kind are compared: of decoders or encoders, and of
+cross-attention.
+
+Shapes: H heads, T query positions, S key positions, N heads of a model, M of the other.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from clearformer.decoding import Text
+from clearformer.decoding.text.samples import Run
+from clearformer.errors import UserError, needs_extra
+from clearformer.lens.causal.metrics import inputs_of
+from clearformer.lens.comparison.pairs import check_one_tokenizer
+from clearformer.lens.inputs import Inputs, quiet, read
+from clearformer.lens.showing import Shown, Table, heat_map
+from clearformer.model import Encoder, Transformer
+from clearformer.model.attention import ProjectedHeads
+from clearformer.model.hooks import hook_points
+
+By = Literal["pattern", "output"]
+POINTS: dict[By, str] = {"pattern": "hook_pattern", "output": "hook_z"}
+
+
+@dataclass(frozen=True)
+class HeadMatch:
+    """A head of one model and the one of the other that it is matched with.
+
+    Attributes:
+        head: `blocks.0.attn:3`, of the first.
+        other: Of the second.
+        similarity: At most 1, which is doing the same.
+    """
+
+    head: str
+    other: str
+    similarity: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class HeadMatches(Shown):
+    """The heads of two models, matched.
+
+    Attributes:
+        by: What was compared: `pattern` or `output`.
+        matches: The most alike first.
+        unmatched: Heads of the first model for which the second has none left.
+        unmatched_others: Of the second, for which the first has none left.
+        heads: All of the first, in the order of the layers.
+        others: All of the second.
+        similarities: [N M] of every two; NaN where they are of different kinds.
+    """
+
+    by: By
+    matches: list[HeadMatch]
+    unmatched: list[str]
+    unmatched_others: list[str]
+    heads: list[str]
+    others: list[str]
+    similarities: Float[Tensor, "N M"]
+
+    def caption(self) -> str:
+        return f"heads of the two models, matched by their {self.by}s"
+
+    def table(self) -> Table:
+        rows = [[each.head, each.other, f"{each.similarity:.3f}"] for each in self.matches]
+        rows += [[head, "-", "-"] for head in self.unmatched]
+        rows += [["-", other, "-"] for other in self.unmatched_others]
+        return Table(["head", "of the other run", "similarity"], rows, 2)
+
+    def notes(self) -> list[str]:
+        if not self.matches:
+            return []
+        mean = sum(each.similarity for each in self.matches) / len(self.matches)
+        return [f"mean similarity {mean:.3f}; 1 is doing the same"]
+
+    def inches(self) -> tuple[float, float]:
+        return 2.0 + 0.25 * len(self.others), 1.6 + 0.22 * len(self.heads)
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        image = heat_map(axes, self.similarities, self.heads, self.others, signed=True, limits=(-1, 1))
+        for each in self.matches:
+            axes.plot(self.others.index(each.other), self.heads.index(each.head), "o", color="#1f2a38", ms=4)
+        figure.colorbar(image, ax=axes)
+
+
+def match_heads(run: Run, other: Run, texts: Text | Sequence[Text], *, by: By = "pattern") -> HeadMatches:
+    """Match the heads of two runs by what they do with the same tokens.
+
+    Args:
+        run: A run.
+        other: Another, with the same tokeniser; it may have other layers, heads and sizes.
+        texts: What both read; more text, more certainty. Of encoder-decoders the sources, with the first run's
+            translations as what is written.
+        by: Whether patterns or outputs are compared.
+
+    Raises:
+        UserError: the tokenisers differ, there is no text or no such comparison, or a kind of attention has no pattern.
+        MissingPackageError: scipy is not installed.
+    """
+    if by not in POINTS:
+        raise UserError(f"by: pattern or output; got {by!r}")
+    check_one_tokenizer(run, other)
+    given = [texts] if isinstance(texts, str) else list(texts)
+    if not given:
+        raise UserError("texts: give one or more for both runs to read")
+    names, others = (head_names(each.model, by) for each in (run, other))
+    sums = Sums(len(names), len(others))
+    kinds, other_kinds = ([kind_of(name) for name, _ in each] for each in (names, others))
+    for text in given:
+        inputs = read(run, text)
+        one, another = (features(inputs_of(each, inputs), by) for each in (run, other))
+        for kind in dict.fromkeys(kinds):
+            rows = [i for i, each in enumerate(kinds) if each == kind]
+            columns = [i for i, each in enumerate(other_kinds) if each == kind]
+            if columns:
+                sums.add(rows, columns, one[kind], another[kind], centred=by == "pattern")
+    similarities = sums.similarities()
+    return matched(
+        by, [f"{name}:{i}" for name, i in names], [f"{name}:{i}" for name, i in others], similarities
+    )
+
+
+def matched(by: By, heads: list[str], others: list[str], similarities: Float[Tensor, "N M"]) -> HeadMatches:
+    """The pairs of which the sum of similarities is largest."""
+    with needs_extra("metrics", "matching heads needs scipy"):
+        from scipy.optimize import linear_sum_assignment
+    known = np.nan_to_num(similarities.numpy(), nan=-2.0)  # below all: kinds that differ are never a pair
+    pairs = zip(*linear_sum_assignment(known, maximize=True), strict=True)
+    found = [(int(i), int(j)) for i, j in pairs if not np.isnan(similarities[i, j])]
+    matches = [HeadMatch(heads[i], others[j], similarities[i, j].item()) for i, j in found]
+    matches.sort(key=lambda each: -each.similarity)
+    taken, taken_others = ({each[side] for each in found} for side in (0, 1))
+    return HeadMatches(
+        by,
+        matches,
+        [head for i, head in enumerate(heads) if i not in taken],
+        [other for j, other in enumerate(others) if j not in taken_others],
+        heads,
+        others,
+        similarities,
+    )
+
+
+# --- what heads do ----------------------------------------------------------------------------------------
+
+
+def head_names(model: Transformer, by: By) -> list[tuple[str, int]]:
+    """Each head by its layer's path and its number.
+
+    Raises:
+        UserError: the kind of attention has none of what is compared.
+    """
+    end = f"attn.{POINTS[by]}"
+    paths = [name.rpartition(".")[0] for name in hook_points(model) if name.endswith(end)]
+    if not paths:
+        raise UserError(f"attention of kind {model.config.attention.kind} has no {by}; compare by=output")
+    n_heads, _ = model.config.attention.heads(model.config.d_model)
+    return [(path, head) for path in paths for head in range(n_heads)]
+
+
+def kind_of(path: str) -> str:
+    """The kind of heads that a layer's path leads to: those of a stack, or of cross-attention."""
+    return "cross_attn" if path.endswith("cross_attn") else path.partition(".")[0]
+
+
+def features(inputs: Inputs, by: By) -> dict[str, Float[Tensor, "N F"]]:
+    """What each head does with a text, as a row of numbers, for each kind of heads in the order of the layers."""
+    model = inputs.model
+    with quiet(model):
+        _, cache = model.run_with_cache(*inputs.arguments, names=f"*attn.{POINTS[by]}")
+    rows: dict[str, list[Tensor]] = {}
+    for name, activation in cache.items():
+        path = name.rpartition(".")[0]
+        of_layer = (
+            patterns_of(model, path, activation)
+            if by == "pattern"
+            else similarities_of_tokens(model.get_submodule(path), activation)
+        )
+        rows.setdefault(kind_of(path), []).append(of_layer.double().cpu())
+    return {kind: torch.cat(each) for kind, each in rows.items()}
+
+
+def patterns_of(model: Transformer, path: str, pattern: Float[Tensor, "1 H T S"]) -> Float[Tensor, "H F"]:
+    """The patterns of a layer's heads, where a query may read a key."""
+    reads_all = isinstance(model, Encoder) or path.startswith("encoder_") or path.endswith("cross_attn")
+    may = torch.ones_like(pattern[0, 0], dtype=torch.bool)
+    return pattern[0][:, may if reads_all else may.tril()]
+
+
+def similarities_of_tokens(layer: nn.Module, z: Float[Tensor, "1 T H Dh"]) -> Float[Tensor, "H F"]:
+    """What each head writes at every two positions, multiplied with each other; written vectors are centred."""
+    written = z[0].transpose(0, 1)  # [H T Dh]
+    if isinstance(layer, ProjectedHeads) and isinstance(layer.W_O, nn.Linear):
+        outputs = layer.W_O.weight.detach().unflatten(1, (layer.n_heads, -1))  # [D H Dh]
+        written = torch.einsum("htc,dhc->htd", written, outputs)
+    written = written.double() - written.double().mean(1, keepdim=True)
+    return (written @ written.mT).flatten(1)
+
+
+class Sums:
+    """The sums that correlations of all pairs of heads are made of, text by text."""
+
+    def __init__(self, n: int, m: int) -> None:
+        self.products = torch.full((n, m), float("nan"), dtype=torch.float64)
+        self.squares = torch.zeros(n, m, dtype=torch.float64)
+        self.other_squares = torch.zeros(n, m, dtype=torch.float64)
+
+    def add(
+        self,
+        rows: Iterable[int],
+        columns: Iterable[int],
+        one: Float[Tensor, "N F"],
+        other: Float[Tensor, "M F"],
+        centred: bool,
+    ) -> None:
+        """Add a text's rows of numbers; each text has its own mean."""
+        if centred:
+            one, other = one - one.mean(1, keepdim=True), other - other.mean(1, keepdim=True)
+        at = np.ix_(list(rows), list(columns))
+        self.products[at] = self.products[at].nan_to_num() + one @ other.T
+        self.squares[at] += one.square().sum(1, keepdim=True)
+        self.other_squares[at] += other.square().sum(1)
+
+    def similarities(self) -> Float[Tensor, "N M"]:
+        """Each pair's correlation; 0 where a head does nothing at all, NaN where the two were never compared."""
+        size = (self.squares * self.other_squares).sqrt()
+        found = torch.where(size > 0, self.products / size.clamp_min(torch.finfo(size.dtype).tiny), 0.0)
+        return torch.where(self.products.isnan(), self.products, found).float()

@@ -1,0 +1,18 @@
+"""Two runs side by side: what they must have in common."""
+
+from clearformer.decoding.arguments import check_run
+from clearformer.decoding.text.samples import Run
+from clearformer.errors import UserError, count
+
+
+def check_one_tokenizer(run: Run, other: Run) -> None:
+    """Raise UserError where two runs cut texts into different tokens."""
+    check_run(run)
+    check_run(other)
+    one, another = run.tokenizer, other.tokenizer
+    if one is not another and one.fingerprint() != another.fingerprint():
+        sizes = f"{one.kind} of {count(one.vocab_size, 'token')}, {another.kind} of {another.vocab_size:,}"
+        raise UserError(
+            f"the two runs have different tokenizers ({sizes}), so no token of the one is one of the other: "
+            "compare runs on the same data with the same settings of section tokenizer"
+        )
