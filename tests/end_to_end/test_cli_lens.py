@@ -14,7 +14,13 @@ TEXT = "the quick"
 
 
 def test_every_view_of_a_text_is_printed(says: Says) -> None:
-    needed = {"score": ("--layer", "0", "--key", "2"), "patch": ("--donor", "a quick t")}
+    needed = {
+        "score": ("--layer", "0", "--key", "2"),
+        "patch": ("--donor", "a quick t"),
+        "compare": ("--other", "text"),
+        "matches": ("--other", "text"),
+        "transplant": ("--other", "text", "--layer", "0", "--head", "1"),
+    }
     for view in VIEWS:
         if view != "alignment":
             text = [TEXT] if VIEWS[view].reads_text else []
@@ -24,8 +30,12 @@ def test_every_view_of_a_text_is_printed(says: Says) -> None:
 
 def test_lines_fit_a_terminal_of_80_columns(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for view in ("next", "lens", "ledger", "sources", "attention", "positions", "tokens"):
-        out = says("lens", "text", *([TEXT] if VIEWS[view].reads_text else []), "--view", view)
+    for view in (
+        *("next", "lens", "ledger", "sources", "attention", "positions", "tokens", "learned"),
+        *("compare", "matches"),
+    ):
+        other = ("--other", "text") if "other" in VIEWS[view].needs else ()
+        out = says("lens", "text", *([TEXT] if VIEWS[view].reads_text else []), "--view", view, *other)
         assert max(map(len, out.splitlines())) <= 80
 
 
@@ -89,6 +99,58 @@ def found_target(answers: Callable[..., dict]) -> str:
 
 def capped(ledger: dict) -> float:
     return ledger["logit"] if ledger["capped"] is None else ledger["capped"]
+
+
+@pytest.mark.parametrize("run", ["text", "gaps", "pets", "pairs"])
+def test_the_json_of_what_a_prediction_was_learned_from(
+    run: str, four_runs: Path, answers: Callable[..., dict]
+) -> None:
+    text = "le 3 mai" if run == "pairs" else "the dog"
+    written = ("--output", "May 3") if run == "pairs" else ()
+    found = answers("lens", run, text, "--view", "learned", "--sample", "7", *written)
+    assert found["checkpoints"] == [3, 6]
+    assert found["steps"] == [0, 6]
+    scores = [window["score"] for window in found["windows"]]
+    assert len(scores) == 7 < found["n_windows"]
+    assert scores == sorted(scores, reverse=True)
+    name = {"pairs": "pairs.tsv", "pets": "pets.tsv"}.get(run, "text.txt")
+    whole = (four_runs / name).read_bytes()
+    for window in found["windows"]:
+        [span] = window["spans"]
+        assert span["file"] == str(four_runs / name)
+        raw = whole[span["start"] : span["stop"]].decode()
+        if run == "pets":
+            label, _, says = window["text"].partition(": ")
+            assert raw == f"{says}\t{label}"
+        else:
+            assert " ".join(window["text"].split()) in " ".join(raw.split())  # of word pieces, whole words
+            assert run == "gaps" or raw == window["text"]
+
+
+def test_the_json_of_two_runs(answers: Callable[..., dict], says: Says) -> None:
+    found = answers("lens", "text", TEXT, "--view", "compare", "--other", "text")
+    assert [each["target"] for each in found["losses"]] == list(TEXT[1:])
+    assert found["loss"] == found["other"]
+    found = answers("lens", "text", TEXT, "--view", "matches", "--other", "text", "--by", "output")
+    assert all(each["head"] == each["other"] for each in found["matches"])
+    found = answers("lens", "text", "--view", "transplant", "--other", "text", "--layer", "-1", "--head", "0")
+    assert found["cost"] == 0
+    assert found["before"] == answers("eval", "text")["loss"]
+    assert "the cost" not in says("lens", "text", TEXT, "--view", "compare", "--other", "text")
+
+
+def test_what_two_runs_or_the_training_cannot_tell_is_refused(refuses: Fails, four_runs: Path) -> None:
+    two = ("lens", "text", TEXT, "--view", "compare")
+    assert "--other: --view compare needs it" in refuses(*two)
+    assert "the two runs have different tokenizers (char of" in refuses(*two, "--other", "gaps")
+    assert "there is no run 'texd'" in refuses(*two, "--other", "texd")
+    assert "--sample: --view next has no such" in refuses("lens", "text", TEXT, "--sample", "3")
+    assert "--by: pattern or output; got 'weights'" in refuses(
+        "lens", "text", TEXT, "--view", "matches", "--other", "text", "--by", "weights"
+    )
+    assert "head 2: there are 2" in refuses(
+        "lens", "text", "--view", "transplant", "--other", "text", "--layer", "0", "--head", "2"
+    )
 
 
 @pytest.mark.parametrize("run", ["gaps", "pets", "pairs"])

@@ -84,7 +84,7 @@ class Differences(Shown):
         loss: The first run's mean loss of the text, in nats; NaN of models that predict classes.
         other: The second's.
         losses: Of each token.
-        weights: By part of the model, all parameters of a part together; those that both have in one shape.
+        weights: By part of the model, all parameters of a part together; parts that both have in the same shapes.
         activations: By hook point; those that both have in one shape.
         apart: Parameters that one of them lacks, or has in another shape.
     """
@@ -190,21 +190,25 @@ def token_losses(inputs: Inputs, logits: Tensor, other: Tensor) -> list[TokenLos
 def weight_distances(model: Transformer, other: Transformer) -> tuple[list[Distance], list[str]]:
     """How far apart the weights are by part of the model, and the parameters that cannot be compared."""
     ours, theirs = (dict(each.named_parameters()) for each in (model, other))
+    one, another = ({name: weight.shape for name, weight in each.items()} for each in (ours, theirs))
+    apart = [name for name in one | another if one.get(name) != another.get(name)]
+    left_out = set(map(part_of, apart))
     parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
-    apart = [name for name in theirs if name not in ours]
-    for name, weight in ours.items():
-        if name not in theirs or theirs[name].shape != weight.shape:
-            apart.append(name)
-        else:
-            pair = (weight.detach().flatten().double().cpu(), theirs[name].detach().flatten().double().cpu())
-            parts.setdefault(part_of(name), []).append(pair)
+    for name in ours:
+        if part_of(name) not in left_out:
+            parts.setdefault(part_of(name), []).append((_plain(ours[name]), _plain(theirs[name])))
     return [distance(name, pairs) for name, pairs in parts.items()], apart
+
+
+def _plain(values: Tensor) -> Tensor:
+    """The numbers of a tensor in a row, in float64."""
+    return values.detach().flatten().double().cpu()
 
 
 def activation_distances(cache: ActivationCache, other: ActivationCache) -> list[Distance]:
     """How far apart the activations are, by hook point."""
     return [
-        distance(name, [(one.flatten().double().cpu(), other[name].flatten().double().cpu())])
+        distance(name, [(_plain(one), _plain(other[name]))])
         for name, one in cache.items()
         if name in other and other[name].shape == one.shape
     ]

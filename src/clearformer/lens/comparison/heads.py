@@ -16,6 +16,7 @@ Shapes: H heads, T query positions, S key positions, N heads of a model, M of th
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any, Literal
 
 import numpy as np
@@ -144,7 +145,7 @@ def matched(by: By, heads: list[str], others: list[str], similarities: Float[Ten
         from scipy.optimize import linear_sum_assignment
     known = np.nan_to_num(similarities.numpy(), nan=-2.0)  # below all: kinds that differ are never a pair
     pairs = zip(*linear_sum_assignment(known, maximize=True), strict=True)
-    found = [(int(i), int(j)) for i, j in pairs if not np.isnan(similarities[i, j])]
+    found = [(int(i), int(j)) for i, j in pairs if not isnan(similarities[i, j].item())]
     matches = [HeadMatch(heads[i], others[j], similarities[i, j].item()) for i, j in found]
     matches.sort(key=lambda each: -each.similarity)
     taken, taken_others = ({each[side] for each in found} for side in (0, 1))

@@ -79,7 +79,9 @@ class Counterfactual(Shown):
     model: Transformer = field(repr=False)
 
     def caption(self) -> str:
-        left_out = f" without {count(len(self.left_out), 'row')}" if self.left_out else ", leaving out nothing"
+        left_out = (
+            f" without {count(len(self.left_out), 'row')}" if self.left_out else ", leaving out nothing"
+        )
         return f"{self.what}: the run trained again{left_out}, from step {self.start} to {self.step}"
 
     def table(self) -> Table:
