@@ -60,9 +60,12 @@ def trained(steps: int, text: Path) -> Any:
 
 def held_out_places(run: Any, n: int) -> list[tuple[list[int], int]]:
     """Tokens of the held-out text, and the token that comes next, at places drawn by the seed."""
+    from clearformer.data import Dataset
     from clearformer.runs.folders import read_own_data
 
-    split = read_own_data(run).prepared.splits["val"]
+    prepared = read_own_data(run).prepared
+    assert isinstance(prepared, Dataset)
+    split = prepared.splits["val"]
     starts = np.random.default_rng(SEED).choice(len(split) - LENGTH, n, replace=False)
     rows = [split.read(int(start), int(start) + LENGTH).tolist() for start in starts]
     return [(row[:-1], row[-1]) for row in rows]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -17,11 +18,12 @@ from clearformer.evaluation.classes.metrics import classification_report
 from clearformer.evaluation.figures import confusion_matrix_figure
 from clearformer.evaluation.translation import evaluate_translation, score_translations
 from clearformer.interop.gguf import gguf_package
+from clearformer.lens.comparison.heads import matched
 from clearformer.text import CharTokenizerSpec
 from clearformer.training.reporting.loggers import summary_writer_type
 
 ROOT = Path(__file__).parents[2]
-MODULES = ("babel", "num2words", "sacrebleu", "sklearn", "matplotlib", "gguf", "tensorboard")
+MODULES = ("babel", "num2words", "sacrebleu", "sklearn", "scipy", "matplotlib", "gguf", "tensorboard")
 
 
 def draw() -> None:
@@ -35,6 +37,7 @@ USES: list[tuple[str, str, Callable[[], object]]] = [
     ("sacrebleu", "metrics", lambda: score_translations(["a cat"], ["a cat"])),
     ("sacrebleu", "metrics", lambda: evaluate_translation(None, ["un chat"], ["a cat"])),  # type: ignore[arg-type]
     ("sklearn.linear_model", "metrics", lambda: tfidf_baseline(["a", "b"], ["x", "y"], ["a"], ["x"])),
+    ("scipy.optimize", "metrics", lambda: matched("pattern", ["a"], ["b"], torch.ones(1, 1))),
     ("matplotlib.figure", "figures", draw),
     ("gguf", "gguf", gguf_package),
     ("torch.utils.tensorboard", "tensorboard", summary_writer_type),

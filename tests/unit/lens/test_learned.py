@@ -126,8 +126,9 @@ def test_of_a_gradient_that_stays_the_same_adam_makes_what_its_step_is(spec: Any
     model = small_model()
     optimizers = spec.build(model, 1e-4)
     gradients = {name: torch.randn_like(p) for name, p in model.named_parameters()}
-    for _ in range(5):
-        step = moved(optimizers, model, gradients)
+    for _ in range(4):
+        moved(optimizers, model, gradients)
+    step = moved(optimizers, model, gradients)
     found = steps_of(model, optimizers, gradients)
     for name in gradients:
         torch.testing.assert_close(found[name], -step[name], rtol=1e-4, atol=1e-9)
@@ -398,6 +399,11 @@ def test_rank_correlation_is_scipys() -> None:
 # --- what is refused --------------------------------------------------------------------------------------
 
 
+def given(anything: Any) -> Any:
+    """A value of no type that a checker knows."""
+    return anything
+
+
 REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "steps": (
         "steps: this run took the steps 0 to 11; got 3 up to 13",
@@ -410,8 +416,8 @@ REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ),
     "step": ("there is no step 12", lambda r: lens.counterfactual(r, PROMPT, without=[(12, 0)])),
     "window": ("has never seen a window 1", lambda r: lens.counterfactual(r, PROMPT, without=[1])),
-    "shape": ("without: a window of", lambda r: lens.counterfactual(r, PROMPT, without=["abc"])),
-    "list": ("without: give a list", lambda r: lens.counterfactual(r, PROMPT, without=3)),
+    "shape": ("without: a window of", lambda r: lens.counterfactual(r, PROMPT, without=given(["abc"]))),
+    "list": ("without: give a list", lambda r: lens.counterfactual(r, PROMPT, without=given(3))),
     "few": ("windows: from 3 to the 4 scored", lambda r: lens.check_tracin(r, PROMPT, windows=5, sample=4)),
     "target": ("'qu' is no", lambda r: lens.tracin(r, PROMPT, target="qu")),
     "position": ("position 7 is beyond the text", lambda r: lens.tracin(r, PROMPT, position=7)),

@@ -227,7 +227,7 @@ def test_a_head_does_in_its_new_place_what_it_did() -> None:
     torch.testing.assert_close(after[1][:, 1], donor[1][:, 3])
     for head in (0, 2, 3):
         assert torch.equal(after[0][:, :, head], before[0][:, :, head])
-    columns = [each.model.blocks[0].attn.W_O.weight for each in (found, other)]
+    columns = [each.model.get_parameter("blocks.0.attn.W_O.weight") for each in (found, other)]
     assert torch.equal(columns[0][:, D_HEAD : 2 * D_HEAD], columns[1][:, 3 * D_HEAD :])
     changed = [
         name

@@ -109,7 +109,7 @@ def command(
     ] = None,
     sample: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Training windows that are scored.", show_default="512"),
+        typer.Option(min=1, metavar="N", help="Training windows that are scored.", show_default="256"),
     ] = None,
     other: Annotated[
         str | None,

@@ -28,7 +28,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, needs_extra
 from clearformer.lens.causal.metrics import inputs_of
-from clearformer.lens.comparison.pairs import check_one_tokenizer
+from clearformer.lens.comparison.pairs import check_one_tokenizer, texts_of
 from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.lens.showing import Shown, Table, heat_map
 from clearformer.model import Encoder, Transformer
@@ -119,13 +119,10 @@ def match_heads(run: Run, other: Run, texts: Text | Sequence[Text], *, by: By = 
     if by not in POINTS:
         raise UserError(f"by: pattern or output; got {by!r}")
     check_one_tokenizer(run, other)
-    given = [texts] if isinstance(texts, str) else list(texts)
-    if not given:
-        raise UserError("texts: give one or more for both runs to read")
     names, others = (head_names(each.model, by) for each in (run, other))
     sums = Sums(len(names), len(others))
     kinds, other_kinds = ([kind_of(name) for name, _ in each] for each in (names, others))
-    for text in given:
+    for text in texts_of(texts):
         inputs = read(run, text)
         one, another = (features(inputs_of(each, inputs), by) for each in (run, other))
         for kind in dict.fromkeys(kinds):

@@ -1,5 +1,9 @@
 """Two runs side by side: what they must have in common."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
@@ -16,3 +20,17 @@ def check_one_tokenizer(run: Run, other: Run) -> None:
             f"the two runs have different tokenizers ({sizes}), so no token of the one is one of the other: "
             "compare runs on the same data with the same settings of section tokenizer"
         )
+
+
+def texts_of(texts: Text | Sequence[Text]) -> list[Text]:
+    """One text, be it a string or ids, or several, as a list.
+
+    Raises:
+        UserError: there is none.
+    """
+    given: Any = texts
+    if isinstance(given, str) or hasattr(given, "shape") or all(isinstance(each, int) for each in given):
+        given = [given] if len(given) else []
+    if not given:
+        raise UserError("texts: give one or more that the models read")
+    return list(given)

@@ -22,6 +22,7 @@ from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count, shown
 from clearformer.lens.causal.metrics import inputs_of, loss_of
+from clearformer.lens.comparison.pairs import texts_of
 from clearformer.lens.inputs import quiet, read
 from clearformer.lens.learning.reopening import task_of
 from clearformer.lens.showing import Shown, Table, bars, number
@@ -208,11 +209,8 @@ def measured(run: Run, model: Transformer, texts: Text | Sequence[Text] | None) 
         if evaluation is None:
             raise UserError("texts: this run has no held-out split to measure the loss on; give texts")
         return evaluation.loss
-    given = [texts] if isinstance(texts, str) else list(texts)
-    if not given:
-        raise UserError("texts: give one or more to measure the loss on")
     total = n_targets = 0.0
-    for text in given:
+    for text in texts_of(texts):
         inputs = read(run, text)
         metric = loss_of(inputs)
         n = sum(each is not None for each in inputs.predicted)

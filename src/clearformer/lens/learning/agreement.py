@@ -20,7 +20,7 @@ from clearformer.errors import RunError, UserError, count
 from clearformer.lens.inputs import Inputs
 from clearformer.lens.learning.counterfactual import Counterfactual, counterfactual
 from clearformer.lens.learning.tracin import SAMPLE, Learned, TrainingWindow, short_text, tracin
-from clearformer.lens.showing import Shown, Table, number
+from clearformer.lens.showing import Shown, Table, number, quoted
 
 WINDOWS = 20
 
@@ -54,7 +54,7 @@ class Agreement(Shown):
 
     def caption(self) -> str:
         return (
-            f"TracIn's scores for {self.target!r} and the true change of its loss without each of "
+            f"TracIn's scores for {quoted(self.target)} and the true change of its loss without each of "
             f"{len(self.compared)} windows: rank correlation {self.rank_correlation:+.2f}"
         )
 

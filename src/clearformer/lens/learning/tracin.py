@@ -41,12 +41,12 @@ from clearformer.lens.learning.reopening import (
     check_steps,
     reopen,
 )
-from clearformer.lens.showing import Shown, Table, bars, number
+from clearformer.lens.showing import Shown, Table, bars, number, quoted
 from clearformer.text.tokenizer import readable
 from clearformer.training.tasks import Task
 from clearformer.training.tasks.rows import rows_of_batch
 
-SAMPLE = 512  # windows, where no other number is asked for
+SAMPLE = 256  # windows, where no other number is asked for
 TOP = 8  # of each sort in a table
 TEXT_CHARS = 48  # of a window in a table
 
@@ -106,7 +106,7 @@ class Learned(Shown):
         return [each for each in self.windows[::-1][:n] if each.score < 0]
 
     def caption(self) -> str:
-        return f"training windows that speak for or against {self.target!r} (loss {self.loss:.4f} nats)"
+        return f"training windows that speak for or against {quoted(self.target)} (loss {self.loss:.4f} nats)"
 
     def table(self) -> Table:
         shown = [*self.largest(), *self.smallest()[::-1]]
