@@ -158,7 +158,9 @@ def command(
         check_known_format(figure)
     read = text_of(view, chosen, text)
     with named_as_options(context.params):
-        runs = [open_run(run, checkpoint, device)] + [open_run(name, device=device) for name in [other] if name]
+        runs = [open_run(run, checkpoint, device)] + [
+            open_run(name, device=device) for name in [other] if name
+        ]
         found = look(runs, chosen, read, options)
     if figure is not None:
         typer.echo(f"drawn: {found.figure(figure)}", err=True)
