@@ -19,13 +19,13 @@ from torch import Tensor
 from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import Text
 from clearformer.decoding.text.samples import Run
+from clearformer.hooks import ActivationCache
 from clearformer.lens.causal.metrics import inputs_of
 from clearformer.lens.comparison.pairs import check_one_tokenizer
 from clearformer.lens.gradients.loss_change import part_of
 from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
-from clearformer.model.activations import ActivationCache
 
 MOST_NAMED = 3  # of parts and of points, beside the table
 

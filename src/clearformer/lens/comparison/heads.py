@@ -27,13 +27,13 @@ from torch import Tensor, nn
 from clearformer.decoding import Text
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, needs_extra
+from clearformer.hooks import hook_points
 from clearformer.lens.causal.metrics import inputs_of
 from clearformer.lens.comparison.pairs import check_one_tokenizer, texts_of
 from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.lens.showing import Shown, Table, heat_map
 from clearformer.model import Encoder, Transformer
 from clearformer.model.attention import ProjectedHeads
-from clearformer.model.hooks import hook_points
 
 By = Literal["pattern", "output"]
 POINTS: dict[By, str] = {"pattern": "hook_pattern", "output": "hook_z"}
