@@ -12,7 +12,8 @@ import clearformer as cf
 from clearformer import lens
 from clearformer.errors import RunError, UserError
 from clearformer.lens.comparison.heads import By
-from clearformer.model.attention import Last, Linear, MultiHead, Shared
+from clearformer.model.attention import Last, MultiHead, Shared
+from clearformer.model.linear_attention import Linear
 
 from .test_embeddings import FAMILIES, TEXT, Run, run_of
 
