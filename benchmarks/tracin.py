@@ -163,7 +163,7 @@ def main() -> int:
 
 
 def described(runs: list[dict[str, Any]], windows: int) -> dict[str, Any]:
-    """What was measured, and on what."""
+    """The measurements, and what they are of."""
     return versions() | {
         "chars": CHARS,
         "model": MODEL,

@@ -106,7 +106,7 @@ def fingerprint(folder: Path) -> dict[str, tuple[str, int]]:
 
 
 def moved(optimizers: list[Any], model: Any, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What one step of the optimisers moves each parameter by, with these gradients."""
+    """By how much one step of the optimisers moves each parameter, with these gradients."""
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for name, p in model.named_parameters():
         p.grad = gradients[name].clone()

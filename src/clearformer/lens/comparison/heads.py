@@ -180,7 +180,7 @@ def kind_of(path: str) -> str:
 
 
 def features(inputs: Inputs, by: By) -> dict[str, Float[Tensor, "N F"]]:
-    """What each head does with a text, as a row of numbers, for each kind of heads in the order of the layers."""
+    """A row of numbers for each head, of what it does with a text; by kind of heads, in the order of the layers."""
     model = inputs.model
     with quiet(model):
         _, cache = model.run_with_cache(*inputs.arguments, names=f"*attn.{POINTS[by]}")
@@ -204,7 +204,7 @@ def patterns_of(model: Transformer, path: str, pattern: Float[Tensor, "1 H T S"]
 
 
 def similarities_of_tokens(layer: nn.Module, z: Float[Tensor, "1 T H Dh"]) -> Float[Tensor, "H F"]:
-    """What each head writes at every two positions, multiplied with each other; written vectors are centred."""
+    """The products of the centred vectors that each head writes at every two positions."""
     written = z[0].transpose(0, 1)  # [H T Dh]
     if isinstance(layer, ProjectedHeads) and isinstance(layer.W_O, nn.Linear):
         outputs = layer.W_O.weight.detach().unflatten(1, (layer.n_heads, -1))  # [D H Dh]

@@ -184,7 +184,7 @@ def copy_with_head(
 
 
 def slices_of(layer: ProjectedHeads, head: int) -> dict[str, torch.Tensor]:
-    """What of a layer's matrices and biases belongs to one head, as views of them."""
+    """The slices of a layer's matrices and biases that belong to one head alone, as views."""
     found = {}
     for name in ("W_Q", "W_K", "W_V"):
         matrix = getattr(layer, name)

@@ -1,4 +1,4 @@
-"""What training made a prediction: the windows that speak for it, and the run without them."""
+"""The training behind a prediction: the windows that speak for it, and the run without them."""
 
 from clearformer.lens.learning.agreement import Agreement, Compared, check_tracin
 from clearformer.lens.learning.counterfactual import Counterfactual, counterfactual
