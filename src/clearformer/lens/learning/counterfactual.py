@@ -44,7 +44,7 @@ from clearformer.training.store.state import weights_of
 from clearformer.training.tasks.rows import WithoutRows
 
 LeftOut = TrainingWindow | Seen | int
-"""A window of `tracin`; a step, from 0, and a row of its batch; or a window's id, for every time it was seen."""
+"""A window of `tracin`, for the rows in its `seen`; a step, from 0, and a row; or a window's id, for all its rows."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)

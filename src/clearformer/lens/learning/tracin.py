@@ -58,7 +58,7 @@ class TrainingWindow:
     Attributes:
         id: Of a running text the window's first token in the training split, else the number of the pair or text.
         score: What it takes from the prediction's loss, in nats; positive where it speaks for the prediction.
-        seen: The steps, from 0, in which it was trained on, each with the row of the batch.
+        seen: Those of the steps looked at, from 0, in which it was trained on, each with the row of the batch.
         spans: The bytes of the files that it stands in.
         text: What it says.
     """
