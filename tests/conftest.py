@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from . import shape_checks
 from .forks import ForkServer, fork_server
+from .seeding import seed
 
 # Every jaxtyping annotation of the model is checked against the tensors that the tests pass.
 shape_checks.install("clearformer.model")
@@ -45,4 +46,4 @@ def data_dir() -> Path:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     """Every test draws the same random numbers, in whatever order it runs."""
-    torch.manual_seed(0)
+    seed(0)

@@ -4,7 +4,7 @@ jaxtyping checks every call, which takes several times as long as the call itsel
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from functools import wraps
 from threading import RLock
 from types import CodeType
@@ -61,12 +61,33 @@ def checked_once(*, typechecker: Call) -> Call:
 
 def look_of(value: Any) -> Hashable:
     """All of a value that an annotation can speak of."""
-    if isinstance(value, Tensor):
-        return type(value), value.dtype, value.shape
-    if isinstance(value, (str, int, float)):
-        return type(value), value
-    if isinstance(value, (tuple, list, set, frozenset)):
-        return type(value), *map(look_of, value)
-    if isinstance(value, dict):
-        return type(value), *map(look_of, value), *map(look_of, value.values())
-    return type(value)
+    kind = type(value)
+    try:
+        look = LOOKS[kind]
+    except KeyError:
+        look = LOOKS[kind] = next((LOOKS[each] for each in kind.__mro__ if each in LOOKS), None)
+    return kind if look is None else look(value)
+
+
+def look_of_a_tensor(value: Tensor) -> Hashable:
+    return type(value), value.dtype, value.shape
+
+
+def look_of_a_constant(value: str | float) -> Hashable:
+    return type(value), value
+
+
+def look_of_items(value: Iterable[Any]) -> Hashable:
+    return type(value), *map(look_of, value)
+
+
+def look_of_a_mapping(value: dict[Any, Any]) -> Hashable:
+    return type(value), *map(look_of, value), *map(look_of, value.values())
+
+
+LOOKS: dict[type, Callable[[Any], Hashable] | None] = (
+    {Tensor: look_of_a_tensor, dict: look_of_a_mapping}
+    | dict.fromkeys((str, int, float), look_of_a_constant)
+    | dict.fromkeys((tuple, list, set, frozenset), look_of_items)
+)
+"""Of each type; of one that is not here, the type is all that is looked at."""
