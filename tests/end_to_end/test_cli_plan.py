@@ -14,12 +14,13 @@ from clearformer.cost.rates import Rate
 from clearformer.model import ModelConfig
 from clearformer.presets import PRESETS
 from clearformer.training.config import TrainConfig
+from clearformer.training.planning import plan as plan_module
 from clearformer.training.planning.plan import plan
 
 SMALL = [
     "model.d_model=32",
     "model.attention.n_heads=2",
-    "model.n_layers=2",
+    "model.n_layers=1",
     "model.max_seq_len=16",
     "train.batch_size=2",
 ]
@@ -150,7 +151,10 @@ def test_wrong_input_is_one_line(run: Any, arguments: list[str], named: str) -> 
         ("translate", ["tokenizer.kind=char", "tokenizer.unk=true"], 1_581_568 - (2000 - 65 - 4) * 128),
     ],
 )
-def test_the_parameters_of_the_other_families(run: Any, preset: str, settings: list[str], total: int) -> None:
+def test_the_parameters_of_the_other_families(
+    run: Any, preset: str, settings: list[str], total: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_module, "MOST_BUILT_LAYERS", 2)
     _, out, _ = run(preset, *settings, "--device", "l4", "--json")
     parameters = json.loads(out)["parameters"]
     assert parameters["total"] == parameters["by_formula"] == total
@@ -158,7 +162,7 @@ def test_the_parameters_of_the_other_families(run: Any, preset: str, settings: l
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_has_a_plan(run: Any, preset: str) -> None:
-    status, out, _ = run(preset, "--device", "h200", "--json")
+    status, out, _ = run(preset, "model.n_layers=1", "--device", "h200", "--json")
     assert status == 0
     planned = json.loads(out)
     assert planned["memory_bytes"]["peak"] > planned["memory_bytes"]["weights"] > 0
@@ -197,7 +201,8 @@ def test_units_that_people_read() -> None:
     assert [readable_seconds(t) for t in times] == ["12 ms", "3.1 s", "60 s", "10 min", "10 hours", "12 days"]
 
 
-def test_a_model_of_a_billion_layers_is_answered_at_once(run: Any) -> None:
+def test_a_model_of_a_billion_layers_is_answered_at_once(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "MOST_BUILT_LAYERS", 2)
     status, out, _ = run(
         *SMALL, "model.n_layers=1000000000", "model.vocab_size=7", "--device", "l4", "--json"
     )

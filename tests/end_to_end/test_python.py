@@ -216,12 +216,12 @@ def test_every_function_names_the_key_at_fault(function: Any) -> None:
 
 
 def test_a_configuration_may_be_a_file_settings_or_a_run_s() -> None:
-    Path("small.toml").write_text("seed = 7\n[model]\nd_model = 48\n")
+    Path("small.toml").write_text("seed = 7\n[model]\nd_model = 48\nn_layers = 1\n")
     run = trained(run="a")
 
     assert (
         cf.plan("small.toml", device="a100").parameters
-        == cf.plan({"model": {"d_model": 48}}, device="a100").parameters
+        == cf.plan({"model": {"d_model": 48, "n_layers": 1}}, device="a100").parameters
     )
     assert cf.plan(run.config, device="a100").parameters.total == run.n_parameters
     again = cf.train(run.config, run="b", seed=5, quiet=True)

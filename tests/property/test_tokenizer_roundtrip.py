@@ -32,6 +32,7 @@ AWKWARD += ["\u00a0", "\u2003", "\u3000", "\u180e", "\ufeff", "1234", "日本", 
 AWKWARD += ["▁", "<0x41>", "[CLS]", "##s", "\u0130", "\ufb01", "E\u0301", "\u017f"]
 texts = st.lists(st.text() | st.sampled_from(AWKWARD)).map("".join)
 covered = st.text(alphabet=ALPHABET)
+few = settings(max_examples=25)  # for each of eleven tokenizers
 
 
 def _gpt2() -> BPETokenizer:
@@ -91,6 +92,7 @@ def _texts_for(tokenizer: Tokenizer, any_text: bool = False) -> st.SearchStrateg
     return texts
 
 
+@few
 @given(data=st.data())
 def test_any_text_it_covers_comes_back_normalized(tokenizer: Tokenizer, data: st.DataObject):
     text = data.draw(_texts_for(tokenizer))
@@ -101,6 +103,7 @@ def test_any_text_it_covers_comes_back_normalized(tokenizer: Tokenizer, data: st
     assert tokenizer.decode(tokenizer.wrap(ids)) == tokenizer.decode(ids)
 
 
+@few
 @given(data=st.data())
 def test_any_text_comes_back_as_it_was_where_the_tokenizer_is_lossless(
     tokenizer: Tokenizer, data: st.DataObject
@@ -115,6 +118,7 @@ def test_any_text_comes_back_as_it_was_where_the_tokenizer_is_lossless(
         assert tokenizer.unk_id not in ids.tolist()
 
 
+@few
 @given(data=st.data())
 def test_what_comes_back_is_encoded_as_the_text_was(tokenizer: Tokenizer, data: st.DataObject):
     text = data.draw(_texts_for(tokenizer))
@@ -123,6 +127,7 @@ def test_what_comes_back_is_encoded_as_the_text_was(tokenizer: Tokenizer, data: 
         assert tokenizer.encode(tokenizer.decode(ids)).tolist() == ids.tolist()
 
 
+@few
 @given(data=st.data())
 def test_a_text_begins_with_a_word(tokenizer: Tokenizer, data: st.DataObject):
     ids = tokenizer.encode(data.draw(_texts_for(tokenizer)))
@@ -131,6 +136,7 @@ def test_a_text_begins_with_a_word(tokenizer: Tokenizer, data: st.DataObject):
     assert starts[:1].all()
 
 
+@few
 @given(data=st.data())
 def test_tokenizers_gives_the_same_ids(
     tokenizer: Tokenizer, theirs: tokenizers.Tokenizer, data: st.DataObject
@@ -139,12 +145,14 @@ def test_tokenizers_gives_the_same_ids(
     assert theirs.encode(text).ids == tokenizer.encode(text).tolist()
 
 
+@few
 @given(data=st.data())
 def test_a_loaded_tokenizer_gives_the_same_ids(tokenizer: Tokenizer, loaded: Tokenizer, data: st.DataObject):
     text = data.draw(_texts_for(tokenizer, any_text=True))
     assert loaded.encode(text).tolist() == tokenizer.encode(text).tolist()
 
 
+@few
 @given(data=st.data())
 def test_any_ids_give_one_text_at_once_streamed_and_by_tokenizers(
     tokenizer: Tokenizer, theirs: tokenizers.Tokenizer, data: st.DataObject
@@ -157,6 +165,7 @@ def test_any_ids_give_one_text_at_once_streamed_and_by_tokenizers(
         assert theirs.decode(ids) == text
 
 
+@few
 @given(data=st.data())
 def test_tokenizers_gives_the_same_text_back(
     tokenizer: Tokenizer, theirs: tokenizers.Tokenizer, data: st.DataObject
@@ -165,6 +174,7 @@ def test_tokenizers_gives_the_same_text_back(
     assert theirs.decode(ids.tolist()) == tokenizer.decode(ids)
 
 
+@few
 @given(data=st.data())
 def test_every_prefix_of_a_stream_is_a_prefix_of_the_text(tokenizer: Tokenizer, data: st.DataObject):
     text = data.draw(_texts_for(tokenizer))
@@ -178,8 +188,8 @@ def test_every_prefix_of_a_stream_is_a_prefix_of_the_text(tokenizer: Tokenizer, 
     assert so_far == whole
 
 
+@settings(max_examples=60)
 @given(data=st.data())
-@settings(max_examples=300)
 def test_encoding_in_pieces_changes_no_token(
     tokenizer: Tokenizer, theirs: tokenizers.Tokenizer, data: st.DataObject
 ):
@@ -191,6 +201,7 @@ def test_encoding_in_pieces_changes_no_token(
     assert in_pieces == theirs.encode(text).ids
 
 
+@few
 @given(data=st.data())
 def test_merges_end_at_the_tokens(tokenizer: Tokenizer, data: st.DataObject):
     if not isinstance(tokenizer, BPETokenizer):
@@ -202,8 +213,8 @@ def test_merges_end_at_the_tokens(tokenizer: Tokenizer, data: st.DataObject):
         assert [len(row) for row in word] == list(range(len(word[0]), len(word[-1]) - 1, -1))
 
 
+@settings(max_examples=30)
 @given(corpus=st.lists(texts, min_size=1), text=texts)
-@settings(max_examples=50)
 def test_a_tokenizer_of_any_corpus_covers_any_text(corpus: list[str], text: str):
     if not any(corpus):
         return

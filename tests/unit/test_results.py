@@ -67,7 +67,7 @@ def test_a_long_text_is_cut() -> None:
 
 
 def test_a_plan_is_whole_as_a_dictionary_and_short_to_look_at() -> None:
-    planned = cf.plan("quick", device="l4")
+    planned = cf.plan("quick", model={"n_layers": 1}, device="l4")
     assert planned.to_dict() == asdict(planned)
     assert json.loads(json.dumps(planned.to_dict()))["parameters"]["total"] == planned.parameters.total
     assert repr(planned).startswith(f"Plan(parameters={planned.parameters.total}, flops_per_token=")

@@ -33,7 +33,8 @@ from clearformer.training.planning.plan import (
 from clearformer.training.tasks.losses import IGNORED, next_token_loss, summed_loss, summed_loss_of_hidden
 
 CPU = torch.device("cpu")
-MODEL = ModelConfig(vocab_size=101, d_model=44, n_layers=3, max_seq_len=31)
+MODEL = ModelConfig(vocab_size=101, d_model=44, n_layers=2, max_seq_len=31)
+SHALLOW = MODEL.replace(n_layers=1)  # where it does not matter what is planned
 MODERN = MODEL.replace(
     attention=MultiHead(n_heads=2, n_kv_heads=1), position=RoPE(), norm=RMSNorm(), ffn=ReLU2(bias=False)
 )
@@ -229,7 +230,7 @@ def test_mfu_is_the_part_of_the_peak_that_the_model_uses() -> None:
 
 
 def test_time_is_flops_over_the_rate_that_is_reached() -> None:
-    planned = plan(MODEL, settings(), RATE)
+    planned = plan(SHALLOW, settings(), RATE)
     assert planned.tokens_per_step == 6 * 31
     flops = planned.flops_per_token
     assert flops.by_formula is not None
@@ -241,18 +242,18 @@ def test_time_is_flops_over_the_rate_that_is_reached() -> None:
 
 
 def test_a_run_ends_at_the_nearer_of_its_limits() -> None:
-    each = plan(MODEL, settings(), RATE).seconds_per_step
+    each = plan(SHALLOW, settings(), RATE).seconds_per_step
     assert each is not None
-    by_time = plan(MODEL, settings(max_steps=30, max_seconds=10.5 * each), RATE)
+    by_time = plan(SHALLOW, settings(max_steps=30, max_seconds=10.5 * each), RATE)
     assert (by_time.steps, by_time.seconds) == (11, 10.5 * each)
-    by_steps = plan(MODEL, settings(max_steps=3, max_seconds=10.5 * each), RATE)
+    by_steps = plan(SHALLOW, settings(max_steps=3, max_seconds=10.5 * each), RATE)
     assert (by_steps.steps, by_steps.seconds) == (3, 3 * each)
-    only_time = plan(MODEL, settings(max_steps=None, max_seconds=1.5 * each), RATE)
+    only_time = plan(SHALLOW, settings(max_steps=None, max_seconds=1.5 * each), RATE)
     assert only_time.steps == 2
 
 
 def test_without_a_rate_no_time_is_estimated() -> None:
-    planned = plan(MODEL, settings())
+    planned = plan(SHALLOW, settings())
     assert (planned.seconds, planned.seconds_per_step, planned.rate) == (None, None, None)
     assert planned.steps == 7
 
@@ -270,7 +271,7 @@ def test_components_add_up() -> None:
 
 def test_a_plan_draws_no_random_numbers() -> None:
     before = torch.get_rng_state()
-    plan(MODEL.replace(dropout=0.1), settings(), RATE)
+    plan(SHALLOW.replace(dropout=0.1), settings(), RATE)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -285,7 +286,7 @@ ENCODER = MODEL.replace(
     family="encoder", placement="post", n_token_types=2, masked_head="transform", dropout=0.1
 )
 CLASSIFIER = ENCODER.replace(n_classes=5)
-PAIRS = MODEL.replace(family="encoder-decoder", n_layers=2, n_decoder_layers=3, final_norm=False)
+PAIRS = MODEL.replace(family="encoder-decoder", n_layers=1, n_decoder_layers=2, final_norm=False)
 
 
 def of_pairs(batch_tokens: int, **changes: Any) -> TrainConfig:
@@ -413,14 +414,14 @@ def test_many_layers_are_reckoned_from_a_few_as_if_all_were_built(
         "flops": count_flops,
         "memory": lambda config: training_memory(config, settings()),
     }[what]
-    deep = model.replace(n_layers=7)
-    monkeypatch.setattr(plan_module, "MOST_BUILT_LAYERS", 3)
+    deep = model.replace(n_layers=5)
+    monkeypatch.setattr(plan_module, "MOST_BUILT_LAYERS", 2)
     assert for_every_layer(count, deep) == count(deep)
 
 
 def test_the_layers_of_both_stacks_are_reckoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    deep = MODEL.replace(family="encoder-decoder", n_layers=5, n_decoder_layers=6)
-    monkeypatch.setattr(plan_module, "MOST_BUILT_LAYERS", 3)
+    deep = MODEL.replace(family="encoder-decoder", n_layers=3, n_decoder_layers=4)
+    monkeypatch.setattr(plan_module, "MOST_BUILT_LAYERS", 2)
     assert for_every_layer(count_parameters, deep) == count_parameters(deep)
     assert for_every_layer(count_flops, deep) == count_flops(deep)
 
@@ -439,5 +440,5 @@ def test_sizes_that_nothing_can_count_are_refused_by_name(changes: dict[str, int
 
 
 def test_a_run_of_more_seconds_than_can_be_counted_has_no_number_of_steps() -> None:
-    planned = plan(MODEL, settings(max_steps=None, max_seconds=1e308), RATE)
+    planned = plan(SHALLOW, settings(max_steps=None, max_seconds=1e308), RATE)
     assert (planned.steps, planned.seconds) == (None, 1e308)
