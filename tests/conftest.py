@@ -1,5 +1,6 @@
 """Shared by all tests: shapes checked at run time, one thread, and where the data lies."""
 
+import gc
 import os
 import signal
 import sys
@@ -23,6 +24,21 @@ if hasattr(signal, "SIGHUP"):
     signal.signal(
         signal.SIGHUP, signal.SIG_DFL
     )  # whoever runs the tests may ignore it (nohup), and so would training
+
+
+def fsync_at_once(descriptor: int) -> None:
+    """Stand in for os.fsync: no test sees what a power failure would lose, and a disk takes milliseconds each time."""
+    os.fstat(descriptor)
+
+
+os.fsync = fsync_at_once
+gc.disable()  # while tests are collected, which makes a million objects and hardly any garbage
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no search for garbage looks at it again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

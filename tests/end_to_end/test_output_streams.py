@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from ..forks import ForkServer
 
 COMMANDS = (
     ("--help",),
@@ -15,21 +18,39 @@ COMMANDS = (
 )
 
 
-def ended(arguments: tuple[str, ...], stdout: int) -> tuple[int, str]:
-    """Exit status, and what standard error took, of a command that writes into an open file."""
-    process = subprocess.run(
-        [sys.executable, "-m", "clearformer", *arguments],
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-    return process.returncode, process.stderr
+Ended = Callable[[tuple[str, ...], int], tuple[int, str]]
+
+
+@pytest.fixture
+def ended(forks: ForkServer, tmp_path: Path) -> Ended:
+    """Gives the exit status of a command that writes into an open file, and what standard error took.
+
+    `--help` and `presets` are processes as a user starts them, the others forks.
+    """
+
+    def ended(arguments: tuple[str, ...], stdout: int) -> tuple[int, str]:
+        if arguments not in COMMANDS[:2]:
+            with (tmp_path / "err").open("w+") as err:
+                status = forks.start(*arguments, stdout=stdout, stderr=err).wait(100)
+                err.seek(0)
+                return status, err.read()
+        process = subprocess.run(
+            [sys.executable, "-m", "clearformer", *arguments],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+        return process.returncode, process.stderr
+
+    return ended
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_a_reader_that_has_gone_ends_a_command_well_and_in_silence(arguments: tuple[str, ...]) -> None:
+def test_a_reader_that_has_gone_ends_a_command_well_and_in_silence(
+    arguments: tuple[str, ...], ended: Ended
+) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -40,7 +61,9 @@ def test_a_reader_that_has_gone_ends_a_command_well_and_in_silence(arguments: tu
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_output_that_a_full_disk_does_not_take_is_an_error_in_one_line(arguments: tuple[str, ...]) -> None:
+def test_output_that_a_full_disk_does_not_take_is_an_error_in_one_line(
+    arguments: tuple[str, ...], ended: Ended
+) -> None:
     with Path("/dev/full").open("w") as full:
         status, messages = ended(arguments, full.fileno())
     assert (status, messages) == (

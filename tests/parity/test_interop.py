@@ -11,6 +11,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.reading import ForeignModel, read_model
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import build
+
+from ..pairwise import crossed
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -381,9 +384,7 @@ def test_logits_are_theirs(pair: Pair, precision: str, monkeypatch: pytest.Monke
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-@pytest.mark.parametrize("name", SOURCES)
+@crossed(name=list(SOURCES), precision=["float32", "float64"], side=["left", "right"])
 def test_logits_of_padded_texts_are_theirs(
     pair: Pair, side: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,8 +443,9 @@ def test_an_exported_model_is_the_one_that_was_imported(pair: Pair, tmp_path: Pa
     torch.testing.assert_close(logits_of(loaded, pair, texts, targets), before, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("name", DECODERS | ENCODER_DECODERS)
+@pytest.mark.parametrize(
+    ("name", "beams"), [*product(DECODERS | ENCODER_DECODERS, [3]), ("gpt2", 1), ("marian", 1), ("t5", 1)]
+)
 def test_texts_are_theirs(pair: Pair, beams: int) -> None:
     """Greedy and by beams, of prompts and sources of different lengths."""
     torch.manual_seed(3)

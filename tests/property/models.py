@@ -8,6 +8,7 @@ beside them.
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from itertools import cycle, product
 from typing import Any
 
@@ -89,6 +90,7 @@ def config(family: str = "decoder", **changes: Any) -> ModelConfig:
     return ModelConfig(**(settings | changes))
 
 
+@cache
 def goes_together(family: str, attention: str, position: str) -> bool:
     """Which do is tested in test_model_config.py."""
     try:

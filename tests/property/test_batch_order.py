@@ -3,7 +3,7 @@
 from typing import Literal
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearformer.data import Batches, Split
@@ -11,6 +11,7 @@ from clearformer.data import Batches, Split
 Order = Literal["random", "epochs"]
 orders = st.sampled_from(["random", "epochs"])
 seeds = st.integers(0, 2**64 - 1)
+few = settings(max_examples=40)
 batch_sizes, seq_lens, steps = st.integers(1, 13), st.integers(1, 11), st.integers(0, 10**9)
 
 
@@ -23,6 +24,7 @@ def starts(drawn: Batches, step: int) -> list[int]:
     return drawn.batch(step)[0][:, 0].tolist()
 
 
+@few
 @given(orders, batch_sizes, seq_lens, seeds, st.lists(steps, min_size=1, max_size=5))
 def test_a_step_is_the_same_whatever_was_drawn_before(
     order: Order, batch_size: int, seq_len: int, seed: int, asked: list[int]
@@ -35,6 +37,7 @@ def test_a_step_is_the_same_whatever_was_drawn_before(
             np.testing.assert_array_equal(drawn, expected)
 
 
+@few
 @given(orders, batch_sizes, seq_lens, seeds, steps, st.integers(1, 5))
 def test_processes_that_take_some_rows_each_see_the_whole_batch(
     order: Order, batch_size: int, seq_len: int, seed: int, step: int, n_processes: int
@@ -51,6 +54,7 @@ def test_processes_that_take_some_rows_each_see_the_whole_batch(
             np.testing.assert_array_equal(own_targets, targets[rows])
 
 
+@few
 @given(batch_sizes, seq_lens, seeds, st.integers(12, 60), st.integers(0, 1000))
 def test_every_epoch_is_each_window_once(
     batch_size: int, seq_len: int, seed: int, n_tokens: int, epoch: int
@@ -64,6 +68,7 @@ def test_every_epoch_is_each_window_once(
     assert sorted(rows[skipped : skipped + n_windows]) == [seq_len * window for window in range(n_windows)]
 
 
+@few
 @given(orders, seeds, seeds, steps, steps)
 def test_other_seeds_and_other_steps_draw_something_else(
     order: Order, seed: int, other_seed: int, step: int, other_step: int
@@ -76,6 +81,7 @@ def test_other_seeds_and_other_steps_draw_something_else(
         assert starts(batches(order, 31, 1, seed), other_step) != drawn
 
 
+@few
 @given(batch_sizes, seq_lens, seeds, steps)
 def test_random_crops_stay_inside_the_text(batch_size: int, seq_len: int, seed: int, step: int) -> None:
     inputs, targets = batches("random", batch_size, seq_len, seed, n_tokens=13).batch(step)

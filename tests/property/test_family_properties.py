@@ -327,14 +327,14 @@ def test_a_pair_s_explicit_attention_is_fused_attention(case: ModelConfig, side:
     reads_as_fused(made(case), side)
 
 
-@every_model("encoder", but=["last"], side=SIDES)
+@each_kind("encoder", but=["last"], side=SIDES)
 def test_an_encoder_s_pattern_sums_to_one_and_hides_what_may_not_be_read(
     case: ModelConfig, side: str
 ) -> None:
     assert len(pattern_of_readable(made(case), side)) == case.n_layers
 
 
-@every_model(PAIR, but=["last"], side=SIDES)
+@each_kind(PAIR, but=["last"], side=SIDES)
 def test_a_pair_s_patterns_sum_to_one_and_hide_what_may_not_be_read(case: ModelConfig, side: str) -> None:
     assert len(pattern_of_readable(made(case), side)) == case.n_layers + 2 * case.decoder_layers
 

@@ -274,7 +274,7 @@ def test_explicit_attention_is_fused_attention_with_its_gradients(
     assert fused[1]
 
 
-@every_model(but=["last"])
+@each_kind(but=["last"])
 @torch.no_grad()
 def test_pattern_rows_sum_to_one_and_hide_what_may_not_be_read(case: ModelConfig) -> None:
     model = made(case)

@@ -23,6 +23,7 @@ from clearformer.presets import PRESETS
 from clearformer.registry import AttentionBase, import_parts, register, unregister
 from clearformer.testing import check_kind, close
 from clearformer.training.config import RunConfig
+from clearformer.training.planning import plan as plan_module
 from clearformer.training.planning.duration import compile_pays
 from clearformer.training.planning.plan import plan
 
@@ -360,9 +361,12 @@ class Still(AttentionBase):
         return LastModule()
 
 
-def test_a_kind_without_a_formula_is_counted_in_the_model_and_compiled_where_that_pays() -> None:
+def test_a_kind_without_a_formula_is_counted_in_the_model_and_compiled_where_that_pays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     register("attention")(Still)
-    settings: dict[str, Any] = {"vocab_size": 11, "d_model": 8, "n_layers": 14, "max_seq_len": 5}
+    monkeypatch.setattr(plan_module, "MOST_BUILT_LAYERS", 2)
+    settings: dict[str, Any] = {"vocab_size": 11, "d_model": 8, "n_layers": 4, "max_seq_len": 5}
     own, known = (cf.ModelConfig(attention=kind, position="none", **settings) for kind in ("still", "last"))
     train = cf.preset("quick").train.replace(max_seconds=None, max_steps=10**9, dtype="float32")
 

@@ -222,7 +222,7 @@ def test_without_held_out_text_nothing_is_evaluated(trained: Trained, run_folder
     ids="+".join,
 )
 def test_what_happens_between_steps_never_changes_them(trained: Trained, settings: tuple[str, ...]) -> None:
-    quiet = ("train.eval_every=1000", "model.dropout=0.2")
+    quiet = ("train.eval_every=1000", "model.dropout=0.2", "train.max_steps=8")
 
     assert same_weights(trained("a", *quiet), trained("b", *quiet, *settings))
 
@@ -546,12 +546,12 @@ VARIANTS = [
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(
     trained: Trained, resumed: Resumed, run_folder: Folders, settings: tuple[str, ...]
 ) -> None:
-    settings = (*settings, "train.max_steps=40")
+    settings = (*settings, "train.max_steps=24")
     trained("whole", *settings)
 
     with pytest.raises(Interrupted):
-        trained("stopped", *settings, reporter=At(17, interrupt))
-    assert step_of(last_checkpoint(run_folder("stopped"))) == 17
+        trained("stopped", *settings, reporter=At(11, interrupt))
+    assert step_of(last_checkpoint(run_folder("stopped"))) == 11
     resumed("stopped")
 
     assert_same_run(run_folder("stopped"), run_folder("whole"))
@@ -562,7 +562,7 @@ def test_a_run_that_crashed_ends_as_one_that_did_not(
     trained: Trained, resumed: Resumed, run_folder: Folders, settings: tuple[str, ...]
 ) -> None:
     """It goes on from the checkpoint before the crash, and makes the lines after that again."""
-    settings = (*settings, "train.max_steps=40", "train.checkpoint_every=6")
+    settings = (*settings, "train.max_steps=26", "train.checkpoint_every=6")
     trained("whole", *settings)
 
     with pytest.raises(CrashedError):

@@ -1,8 +1,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +17,8 @@ from clearformer.training.processes.distributed import Processes, backend_for
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER, list_checkpoints, step_of
 from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.store.lock import LOCK
+
+from ....forks import ForkServer
 
 CPU = torch.device("cpu")
 
@@ -148,27 +148,26 @@ def pairs(tmp_path: Path) -> tuple[str, ...]:
     )
 
 
-def two_processes(config: Path, run: Path, hit: int = -1, number: int = 0, step: int = 0) -> list[str]:
-    """Train a run in two processes, of which one may get a signal at a step; returns what each says in the end."""
-    arguments = map(str, (config, run, free_port(), hit, number, step))
-    answer = subprocess.run(
-        [sys.executable, "-c", TWO_PROCESSES, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert answer.returncode == 0, answer.stderr
-    return answer.stdout.splitlines()
+@pytest.fixture
+def two_processes(forks: ForkServer) -> Callable[..., list[str]]:
+    """Trains a run in two processes, of which one may get a signal at a step; returns what each says in the end."""
+
+    def two_processes(config: Path, run: Path, hit: int = -1, number: int = 0, step: int = 0) -> list[str]:
+        arguments = map(str, (config, run, free_port(), hit, number, step))
+        answer = forks.run(*arguments, script=TWO_PROCESSES)
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout.splitlines()
+
+    return two_processes
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
 @pytest.mark.parametrize("task", ["text", "pairs"])
 def test_two_processes_train_the_model_of_one(
     task: str,
     pairs: tuple[str, ...],
     trained: Callable[..., TrainResult],
     run_folder: Callable[[str], RunFolder],
+    two_processes: Callable[..., list[str]],
 ) -> None:
     """In float64: Muon's iterations round to bfloat16, where a last digit of float32 may tip one of its steps."""
     settings = (
@@ -192,11 +191,11 @@ def test_two_processes_train_the_model_of_one(
         assert theirs["tokens"] == ours["tokens"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
 @pytest.mark.parametrize(("hit", "number"), [(0, signal.SIGINT), (1, signal.SIGTERM), (1, signal.SIGHUP)])
 def test_a_signal_to_any_process_ends_all_of_them_at_the_same_step(
     configure: Callable[..., RunConfig],
     run_folder: Callable[[str], RunFolder],
+    two_processes: Callable[..., list[str]],
     tmp_path: Path,
     hit: int,
     number: int,
