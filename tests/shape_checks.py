@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from functools import wraps
 from threading import RLock
-from types import CodeType
-from typing import Any
+from types import CodeType, UnionType
+from typing import Any, get_args
 
 import jaxtyping
 from torch import Tensor
@@ -33,6 +33,7 @@ def checked_once(*, typechecker: Call) -> Call:
         if not hasattr(function, "__code__"):
             return every_call(function, typechecker=typechecker)  # a class: a dataclass's fields are checked
         seen, results, checker = passed[function.__code__], [], []
+        look_at = type if only_types_matter(function) else look_of
 
         @wraps(function)
         def result_of_the_call(*_: Any, **__: Any) -> Any:
@@ -41,7 +42,9 @@ def checked_once(*, typechecker: Call) -> Call:
         @wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
             result = function(*arguments, **named)
-            look = (look_of(result), *map(look_of, arguments), *named, *map(look_of, named.values()))
+            look: Hashable = (look_at(result), *map(look_at, arguments))
+            if named:
+                look = (look, *named, *map(look_at, named.values()))
             if look not in seen:
                 with checking:
                     checker[:] = checker or [every_call(result_of_the_call, typechecker=typechecker)]
@@ -57,6 +60,20 @@ def checked_once(*, typechecker: Call) -> Call:
         return call
 
     return decorate
+
+
+def only_types_matter(function: Call) -> bool:
+    """Whether a function's annotations are classes alone, and none is of tensors of some shape."""
+    annotations = [
+        part
+        for each in function.__annotations__.values()
+        for part in (get_args(each) if isinstance(each, UnionType) else [each])
+    ]
+    return all(each is None or (isinstance(each, type) and is_plain(each)) for each in annotations)
+
+
+def is_plain(annotation: type) -> bool:
+    return annotation.__module__ != "jaxtyping" and not getattr(annotation, "_is_protocol", False)
 
 
 def look_of(value: Any) -> Hashable:
