@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,9 +27,9 @@ if hasattr(signal, "SIGHUP"):
     )  # whoever runs the tests may ignore it (nohup), and so would training
 
 
-def fsync_at_once(descriptor: int) -> None:
+def fsync_at_once(file: Any) -> None:
     """Stand in for os.fsync: no test sees what a power failure would lose, and a disk takes milliseconds each time."""
-    os.fstat(descriptor)
+    os.fstat(file if isinstance(file, int) else file.fileno())
 
 
 os.fsync = fsync_at_once
