@@ -102,9 +102,15 @@ def look_of_a_mapping(value: dict[Any, Any]) -> Hashable:
     return type(value), *map(look_of, value), *map(look_of, value.values())
 
 
-LOOKS: dict[type, Callable[[Any], Hashable] | None] = (
-    {Tensor: look_of_a_tensor, dict: look_of_a_mapping}
-    | dict.fromkeys((str, int, float), look_of_a_constant)
-    | dict.fromkeys((tuple, list, set, frozenset), look_of_items)
-)
+LOOKS: dict[type, Callable[[Any], Hashable] | None] = {
+    Tensor: look_of_a_tensor,
+    str: look_of_a_constant,
+    int: look_of_a_constant,
+    float: look_of_a_constant,
+    tuple: look_of_items,
+    list: look_of_items,
+    set: look_of_items,
+    frozenset: look_of_items,
+    dict: look_of_a_mapping,
+}
 """Of each type; of one that is not here, the type is all that is looked at."""
