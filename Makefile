@@ -14,7 +14,7 @@ demo: $(STAMP)  ## Train a small model of English, measure it, sample from it.
 	$(BIN)/clearformer train
 
 test: $(DEV_STAMP)  ## All tests, two at a time.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 fuzz: $(DEV_STAMP)  ## Spoil settings, files and command lines for a while: SECONDS=600 SEED=7, or one CASE='...'.
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED) $(if $(CASE),--case "$$CASE")

@@ -18,6 +18,7 @@ from .seeding import seed
 
 # Every jaxtyping annotation of the model is checked against the tensors that the tests pass.
 shape_checks.install("clearformer.model")
+shape_checks.install("clearformer.hooks")
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 torch.set_num_threads(1)  # tests run side by side, one to a core
@@ -37,7 +38,7 @@ gc.disable()  # while tests are collected, which makes a million objects and har
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end: no search for garbage looks at it again."""
+    """Spare what was collected, which stays to the end, every later search for garbage."""
     gc.freeze()
     gc.enable()
 

@@ -20,9 +20,9 @@ import pytest
 
 from ..forks import Fork, ForkServer
 
-KILLS, AMID_SAVING = 8, 4  # the second is how many of the first wait for a checkpoint being written
+KILLS, AMID_SAVING = 14, 6  # the second is how many of the first wait for a checkpoint being written
 MOST_LINES = 12  # that a life may add before it is killed
-MAX_STEPS = 150  # more than all lives make together
+MAX_STEPS = 240  # more than all lives make together
 PATIENCE_SECONDS = 240  # for one life, on a machine that does other things too
 SETTINGS = (
     "nanogpt-cpu",
