@@ -105,7 +105,7 @@ def mutated(node: ast.AST) -> ast.AST | None:
             return ast.Constant(not value)
         case ast.Constant(int() | float() as value):
             return ast.Constant(value + 1)
-        case ast.Return(ast.expr()):
+        case ast.Return(ast.expr() as value) if ast.unparse(value) != "None":
             return ast.Return(ast.Constant(None))
         case ast.If(_, body, orelse):
             return ast.If(ast.Constant(False), body, orelse)
@@ -119,7 +119,7 @@ class Mutant:
     Attributes:
         file: In the package.
         number: Of those that can be made there.
-        line: Where it is made.
+        line, column: Where it is made.
         change: The code before and after.
         first, last: The lines of which a test must reach one to see it.
     """
@@ -127,13 +127,14 @@ class Mutant:
     file: str
     number: int
     line: int
+    column: int
     change: str
     first: int
     last: int
 
     @property
     def name(self) -> str:
-        return f"{self.file}:{self.line}: {self.change}"
+        return f"{self.file}:{self.line}:{self.column}: {self.change}"
 
 
 class Mutator(ast.NodeTransformer):
@@ -159,9 +160,9 @@ class Mutator(ast.NodeTransformer):
         wrong = mutated(node)
         if wrong is not None:
             before, after = (ast.unparse(each).partition("\n")[0] for each in (node, wrong))
-            number, line = len(self.mutants), getattr(node, "lineno", 0)
+            number, place = len(self.mutants), (node.lineno, node.col_offset + 1)  # type: ignore[attr-defined]
             change = f"{before}  ->  {after}"
-            self.mutants.append(Mutant(self.file, number, line, change, *lines_to_reach(self.around)))
+            self.mutants.append(Mutant(self.file, number, *place, change, *lines_to_reach(self.around)))
             if number == self.number:
                 return ast.copy_location(wrong, node)
         return self.generic_visit(node)
