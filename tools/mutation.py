@@ -313,19 +313,29 @@ class FirstFailure:
 
 
 @contextmanager
-def scratch_copy(root: Path) -> Iterator[Path]:
+def scratch_copy(source: Path) -> Iterator[Path]:
     """A copy of the package in a folder that goes again, with its compiled files."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as scratch:
-        shutil.copytree(root / "src" / "clearformer", Path(scratch) / "clearformer")
+        shutil.copytree(source / "clearformer", Path(scratch) / "clearformer")
         yield Path(scratch)
 
 
-def try_mutant(root: Path, mutant: Mutant, tests: list[str], most_seconds: float) -> Result:
+@contextmanager
+def compiled_copy(source: Path, tests: list[str]) -> Iterator[Path]:
+    """A copy of the package, compiled as some tests import it: copies of that copy need not be compiled again."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    with scratch_copy(source) as scratch:
+        in_child(scratch, lambda: pytest.main([*PYTEST, "--collect-only", *tests]), float("inf"))
+        yield scratch
+
+
+def try_mutant(source: Path, mutant: Mutant, tests: list[str], most_seconds: float) -> Result:
     """Run tests on a mutant."""
     if not tests:
         return Result(mutant.name, mutant.number, "unreached")
     begun = time.monotonic()
-    with scratch_copy(root) as scratch:
+    with scratch_copy(source) as scratch:
         path, answer = scratch / "clearformer" / mutant.file, scratch / "failed"
         wrong = Mutator(mutant.file, mutant.number).visit(ast.parse(path.read_text(encoding="utf-8")))
         path.write_text(ast.unparse(ast.fix_missing_locations(wrong)), encoding="utf-8")
@@ -379,7 +389,7 @@ def in_child(source: Path, work: Callable[[], int], most_seconds: float) -> int 
 
 
 def reach(options: argparse.Namespace) -> None:
-    with scratch_copy(options.root) as scratch:
+    with scratch_copy(options.root / "src") as scratch:
         answer = scratch / "reach"
         status = in_child(scratch, lambda: measure_reach(scratch, options.tests, answer), float("inf"))
         if not answer.exists():
@@ -418,14 +428,15 @@ def again(options: argparse.Namespace) -> None:
 def try_all(options: argparse.Namespace, mutants: Sequence[Mutant]) -> None:
     """Try mutants, and append each result to the folder's."""
     known = Reach(options.folder / "reach.json")
-    for mutant in mutants:
-        tests = known.tests_for(mutant, options.tests, options.seconds)
-        most_seconds = ADDED_SECONDS + 5 * sum(known.seconds[test] for test in tests)
-        result = try_mutant(options.root, mutant, tests, most_seconds)
-        line = json.dumps(asdict(result))
-        with (options.folder / "tried.jsonl").open("a") as file:
-            file.write(line + "\n")
-        print(line, file=sys.stderr, flush=True)
+    chosen = [known.tests_for(mutant, options.tests, options.seconds) for mutant in mutants]
+    test_files = sorted({test.partition("::")[0] for tests in chosen for test in tests})
+    with compiled_copy(options.root / "src", test_files) as source:
+        for mutant, tests in zip(mutants, chosen, strict=True):
+            most_seconds = ADDED_SECONDS + 5 * sum(known.seconds[test] for test in tests)
+            line = json.dumps(asdict(try_mutant(source, mutant, tests, most_seconds)))
+            with (options.folder / "tried.jsonl").open("a") as file:
+                file.write(line + "\n")
+            print(line, file=sys.stderr, flush=True)
 
 
 def drawn_mutants(folder: Path) -> list[Mutant]:
