@@ -1,12 +1,14 @@
 """Beam search: what it finds, against every text there is; rows and sources by themselves; its edges."""
 
 import math
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
 
+from clearformer.decoding import beam
 from clearformer.decoding.beam import (
     BeamSearch,
     GNMTLength,
@@ -128,6 +130,63 @@ def test_one_beam_is_greedy_whatever_ends_it(decoder: Decoder, early_stopping: A
         with torch.no_grad():
             text.append(int(decoder.eval()(torch.tensor([text]))[0, -1].argmax()))
     assert found.tokens == text[2:]
+
+
+class Scripted:
+    """A decoding state whose next tokens are as likely as a function of the text says."""
+
+    def __init__(self, probabilities: Callable[[list[int]], list[float]]) -> None:
+        self.probabilities = probabilities
+
+    def can_decode(self, _: list[int]) -> bool:
+        return False
+
+    def prefill(self, texts: list[list[int]]) -> torch.Tensor:
+        return torch.tensor([self.probabilities(text) for text in texts]).log()
+
+    def reorder(self, _: torch.Tensor) -> None:
+        """Nothing is kept."""
+
+
+def a_late_reward(ends: float) -> Callable[[list[int]], list[float]]:
+    """After the prompt: <eos> with 0.4. After 0: <eos> with `ends`, else 0; and from there on 0 for certain."""
+
+    def probabilities(text: list[int]) -> list[float]:
+        match text[1:]:
+            case []:
+                return [0.3, 0, 0.3, 0.4, 0]
+            case [0]:
+                return [1 - ends, 0, 0, ends, 0]
+            case [2, *_]:
+                return [0.25, 0.25, 0.25, 0, 0.25]
+            case _:
+                return [1.0, 0, 0, 0, 0]
+
+    return probabilities
+
+
+@pytest.mark.parametrize(
+    ("early_stopping", "ends", "goes_on"),
+    [
+        # Ended: [3] with log(0.4) = -0.92 and [0, 3] with log(0.3 * 0.45) / 2 = -1.00.
+        (True, 0.45, False),
+        # [0, 0] has log(0.3 * 0.55) / 2 = -0.90.
+        (False, 0.45, True),
+        # [0, 3] has log(0.3 * 0.52) / 2 = -0.93, and [0, 0] has log(0.3 * 0.48) / 2 = -0.97,
+        (False, 0.52, False),
+        # of which 6 tokens may still make log(0.3 * 0.48) / 6 = -0.32.
+        ("never", 0.52, True),
+    ],
+)
+def test_a_search_ends_when_its_setting_says_that_nothing_better_comes(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, early_stopping: Any, ends: float, goes_on: bool
+) -> None:
+    monkeypatch.setattr(beam, "DecodeState", lambda *_: Scripted(a_late_reward(ends)))
+
+    [[found]] = beam_search(decoder, [[1]], 6, search_settings(2, 1.0, "hf", early_stopping), EOS)
+
+    assert found.tokens == ([0] * 6 if goes_on else [EOS])
+    assert found.score == pytest.approx(math.log(0.3 * (1 - ends)) / 6 if goes_on else math.log(0.4))
 
 
 def test_without_an_end_all_texts_are_as_long_as_they_may_be(decoder: Decoder) -> None:

@@ -70,6 +70,11 @@ def test_with_dropout_the_plain_formula_is_taken_on_a_cpu() -> None:
     assert formula_is_faster(q, q, p_dropout=0.1)
 
 
+def test_on_another_device_the_fused_kernel_is_taken() -> None:
+    q = torch.zeros(B, 3, 5, 4, dtype=torch.bfloat16, device="meta")
+    assert formula_is_faster(q, q, p_dropout=0.1) is False
+
+
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_new_token_s_products_as_sums_are_the_formula_s(padded: bool) -> None:
     torch.manual_seed(0)

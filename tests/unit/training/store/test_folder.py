@@ -197,3 +197,57 @@ def test_a_full_disk_is_one_line(metrics_file: Path) -> None:
 
     with pytest.raises(DiskError, match=r"metrics\.jsonl: cannot be written: No space left"):
         metrics.append({"step": 1})
+
+
+def test_a_file_is_no_folder_that_a_run_left_over(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("mine")
+
+    assert RunFolder(tmp_path / "a").is_left_over() is False
+
+
+def test_what_a_run_left_over_before_it_began_is_known_by_its_names(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    folder = RunFolder(tmp_path / "a")
+    folder.checkpoints.mkdir(parents=True)
+    assert folder.is_left_over()  # no checkpoint is in it
+    tokenizer.save(folder.tokenizer_file)
+    (folder.path / ".lock").write_bytes(b"")
+    assert folder.is_left_over()
+
+    (folder.checkpoints / "step-00000001").mkdir()
+    assert not folder.is_left_over()
+    (folder.checkpoints / "step-00000001").rmdir()
+    (folder.path / "notes.txt").write_text("mine")
+    assert not folder.is_left_over()
+
+
+def test_an_empty_folder_is_left_over_from_nothing(tmp_path: Path) -> None:
+    assert RunFolder(tmp_path).is_left_over() is False
+
+
+@pytest.mark.parametrize("preset", ["quick", None])
+def test_the_preset_and_the_command_are_those_it_began_with(
+    tmp_path: Path,
+    configure: Callable[..., RunConfig],
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    preset: str | None,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/clearformer", "train", "quick"])
+    folder = RunFolder(tmp_path / "a")
+    folder.create(configure(), tokenizer, SHA256, preset)
+
+    assert folder.preset() == preset
+    assert folder.command() == ["clearformer", "train", "quick"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"preset": 3, "command": 3, "text_sha256": 3}'])
+def test_an_env_that_tells_nothing_is_none(folder: RunFolder, content: str) -> None:
+    folder.env_file.write_text(content)
+
+    assert folder.preset() is None
+    assert folder.command() == []
+    assert folder.trained_on() is None
+    with pytest.raises(RunError, match=f'env.json: missing or damaged.*"text_sha256": "{SHA256}"'):
+        folder.check_same_data(SHA256)
