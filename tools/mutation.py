@@ -81,10 +81,27 @@ UNTOUCHED = (
     ast.arg,
     ast.Assert,
 )  # messages, annotations
-MAX_CASES = 3  # of one parametrised test
 MAX_BYTES = 12 << 30  # of memory, for the tests of a mutant
 PYTEST = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 ADDED_SECONDS = 60  # to start, before a mutant's tests are said to hang
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that is run for one mutant.
+
+    Attributes:
+        tests: How many tests.
+        cases: Of each parametrised one.
+        seconds: How long they take.
+    """
+
+    tests: int
+    cases: int
+    seconds: float
+
+
+QUICK, THOROUGH = Budget(30, 3, 15), Budget(200, 30, 60)
 
 
 # --- mutants ----------------------------------------------------------------------------------------------
@@ -122,6 +139,7 @@ class Mutant:
         line, column: Where it is made.
         change: The code before and after.
         first, last: The lines of which a test must reach one to see it.
+        at_import: Whether it is run when the file is imported; where no test reaches those lines, any of the file do.
     """
 
     file: str
@@ -131,6 +149,7 @@ class Mutant:
     change: str
     first: int
     last: int
+    at_import: bool
 
     @property
     def name(self) -> str:
@@ -162,7 +181,10 @@ class Mutator(ast.NodeTransformer):
             before, after = (ast.unparse(each).partition("\n")[0] for each in (node, wrong))
             number, place = len(self.mutants), (node.lineno, node.col_offset + 1)  # type: ignore[attr-defined]
             change = f"{before}  ->  {after}"
-            self.mutants.append(Mutant(self.file, number, *place, change, *lines_to_reach(self.around)))
+            at_import = not is_in_a_body(self.around)
+            self.mutants.append(
+                Mutant(self.file, number, *place, change, *lines_to_reach(self.around), at_import)
+            )
             if number == self.number:
                 return ast.copy_location(wrong, node)
         return self.generic_visit(node)
@@ -172,19 +194,25 @@ class Mutator(ast.NodeTransformer):
         return node
 
 
+DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def is_in_a_body(around: Sequence[ast.AST]) -> bool:
+    """Whether the innermost statement is run when a function is called, and not at import."""
+    return any(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in around[:-1])
+
+
 def lines_to_reach(around: Sequence[ast.AST]) -> tuple[int, int]:
     """First and last line of the innermost statement, without its body; of what runs at import, all of the definition.
 
     A file's constants are reached by whoever comes by any line of the file.
     """
-    here = around[-1]
-    is_definition = isinstance(here, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    if not is_definition and any(isinstance(each, ast.FunctionDef) for each in around[:-1]):
+    here: Any = around[-1]
+    if is_in_a_body(around) and not isinstance(here, DEFINITIONS):
         body = getattr(here, "body", None)
-        last = here.end_lineno if not body else max(here.lineno, body[0].lineno - 1)  # type: ignore[attr-defined]
-        return here.lineno, last  # type: ignore[attr-defined]
+        return here.lineno, max(here.lineno, body[0].lineno - 1) if body else here.end_lineno
     for each in reversed(around):
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(each, DEFINITIONS):
             return each.lineno, each.end_lineno or each.lineno
     return 0, sys.maxsize
 
@@ -265,18 +293,24 @@ class Reach:
                 old[line] = [test for test in old.get(line, []) if test not in new] + added.get(line, [])
         self.file.write_text(json.dumps({"seconds": self.seconds, "lines": self.lines}))
 
-    def tests_for(self, mutant: Mutant, most: int, most_seconds: float) -> list[str]:
+    def reaching(self, file: str, first: int, last: int) -> set[str]:
+        """The tests that reach one of some lines."""
+        lines = self.lines.get(file, {})
+        return {test for line, tests in lines.items() if first <= int(line) <= last for test in tests}
+
+    def tests_for(self, mutant: Mutant, budget: "Budget") -> list[str]:
         """Tests that reach a mutant: those of its own unit test first, the quickest first, few cases of each test."""
-        lines = self.lines.get(mutant.file, {})
-        reaching = {t for n, tests in lines.items() if mutant.first <= int(n) <= mutant.last for t in tests}
+        reaching = self.reaching(mutant.file, mutant.first, mutant.last)
+        if mutant.at_import and not reaching:
+            reaching = self.reaching(mutant.file, 0, sys.maxsize)
         cases = defaultdict(list)
         for test in sorted(reaching, key=lambda test: (self.seconds[test], test)):
             cases[test.partition("[")[0]].append(test)
-        spread = [test for each in cases.values() for test in each[:: -(-len(each) // MAX_CASES)]]
+        spread = [test for each in cases.values() for test in each[:: -(-len(each) // budget.cases)]]
         own = f"tests/unit/{Path(mutant.file).parent / f'test_{Path(mutant.file).name}'}::"
         spread.sort(key=lambda test: (not test.startswith(own), self.seconds[test], test))
-        chosen, left = [], most_seconds
-        for test in spread[:most]:
+        chosen, left = [], budget.seconds
+        for test in spread[: budget.tests]:
             left -= self.seconds[test]
             if left < 0 and chosen:
                 break
@@ -416,19 +450,19 @@ def sample(options: argparse.Namespace) -> None:
     facts = {"seed": options.seed, "of": len(every), "drawn": [asdict(mutant) for mutant in drawn]}
     (options.folder / "drawn.json").write_text(json.dumps(facts, indent=1))
     known = results(options.folder)
-    try_all(options, [mutant for mutant in drawn if mutant.name not in known])
+    try_all(options, [mutant for mutant in drawn if mutant.name not in known], QUICK)
 
 
 def again(options: argparse.Namespace) -> None:
     known = results(options.folder)
     survived = [m for m in drawn_mutants(options.folder) if m.name in known and not is_killed(known[m.name])]
-    try_all(options, survived)
+    try_all(options, survived, THOROUGH)
 
 
-def try_all(options: argparse.Namespace, mutants: Sequence[Mutant]) -> None:
+def try_all(options: argparse.Namespace, mutants: Sequence[Mutant], budget: Budget) -> None:
     """Try mutants, and append each result to the folder's."""
     known = Reach(options.folder / "reach.json")
-    chosen = [known.tests_for(mutant, options.tests, options.seconds) for mutant in mutants]
+    chosen = [known.tests_for(mutant, budget) for mutant in mutants]
     test_files = sorted({test.partition("::")[0] for tests in chosen for test in tests})
     with compiled_copy(options.root / "src", test_files) as source:
         for mutant, tests in zip(mutants, chosen, strict=True):
@@ -483,24 +517,19 @@ def main() -> None:
     )
     commands = parser.add_subparsers(required=True)
 
-    def command(
-        work: Callable[[argparse.Namespace], None], tests: int = 0, seconds: float = 0
-    ) -> argparse.ArgumentParser:
+    def command(work: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
         added = commands.add_parser(work.__name__)
         added.set_defaults(work=work)
         added.add_argument("folder", type=Path, help="where results are kept")
         added.add_argument("--root", type=Path, default=Path(__file__).parents[1], help="the repository")
-        if tests:
-            added.add_argument("--tests", type=int, default=tests, help="the most for one mutant")
-            added.add_argument("--seconds", type=float, default=seconds, help="the most that they take")
         return added
 
     command(reach).add_argument("tests", nargs="+")
-    sampling = command(sample, tests=30, seconds=15)
+    sampling = command(sample)
     sampling.add_argument("files", nargs="+")
     sampling.add_argument("--n", type=int, default=300)
     sampling.add_argument("--seed", type=int, default=1)
-    command(again, tests=150, seconds=60)
+    command(again)
     command(report).add_argument("--equivalent", type=Path)
     options = parser.parse_args()
     options.root, options.folder = options.root.resolve(), options.folder.resolve()

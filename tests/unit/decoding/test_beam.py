@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from inspect import signature
 from itertools import product
 from typing import Any
 
@@ -18,6 +19,7 @@ from clearformer.decoding.beam import (
     beam_search,
     search_settings,
 )
+from clearformer.decoding.text.continuations import search
 from clearformer.errors import ConfigError, NonFiniteError, UserError
 from clearformer.model import Decoder, EncoderDecoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -274,6 +276,15 @@ def test_what_has_no_answer_is_refused(decoder: Decoder) -> None:
         beam_search(decoder, [[1], [2]], [5, 0], BeamSearch())
     with pytest.raises(UserError, match=r"n_best: from 1 to the number of beams, 2; got 3"):
         beam_search(decoder, [[1]], 5, BeamSearch(beams=2), n_best=3)
+
+
+def test_a_function_s_defaults_are_the_settings() -> None:
+    defaults = {name: each.default for name, each in signature(search).parameters.items()}
+
+    settings = (
+        defaults[name] for name in ("beams", "length_penalty", "length_penalty_kind", "early_stopping")
+    )
+    assert search_settings(*settings) == BeamSearch()
 
 
 @pytest.mark.parametrize(

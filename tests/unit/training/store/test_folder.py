@@ -8,7 +8,7 @@ import pytest
 from clearformer.errors import ConfigError, DataError, DiskError, RunError
 from clearformer.text import CharTokenizerSpec, Tokenizer
 from clearformer.training.config import RunConfig
-from clearformer.training.store.folder import Metrics, RunFolder, read_metrics
+from clearformer.training.store.folder import Metrics, RunFolder, processor_name, read_metrics
 
 SHA256 = "0" * 64
 
@@ -251,3 +251,27 @@ def test_an_env_that_tells_nothing_is_none(folder: RunFolder, content: str) -> N
     assert folder.trained_on() is None
     with pytest.raises(RunError, match=f'env.json: missing or damaged.*"text_sha256": "{SHA256}"'):
         folder.check_same_data(SHA256)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "processor", "name"),
+    [
+        ("processor : 0\nmodel name\t: Fast CPU: 3 GHz\n", "x86", "Fast CPU: 3 GHz"),
+        ("processor : 0\n", "x86", "x86"),
+        ("", "", "arm64"),
+        (None, "", "arm64"),
+    ],
+)
+def test_the_processor_is_named_as_the_system_can(
+    monkeypatch: pytest.MonkeyPatch, cpuinfo: str | None, processor: str, name: str
+) -> None:
+    def read(*_: object) -> str:
+        if cpuinfo is None:
+            raise FileNotFoundError
+        return cpuinfo
+
+    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr("platform.processor", lambda: processor)
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+
+    assert processor_name() == name
