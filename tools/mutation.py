@@ -2,7 +2,7 @@
 
     python tools/mutation.py reach FOLDER TESTS...                   which test reaches which line (needs coverage >= 7)
     python tools/mutation.py sample FOLDER FILES... --n 300 --seed 1 try a sample of the mutants of these files
-    python tools/mutation.py again FOLDER                            try those that survived once more, with more tests
+    python tools/mutation.py again FOLDER [--equivalent FILE]        try those that survived once more, with more tests
     python tools/mutation.py report FOLDER [--equivalent FILE]       the shares and the survivors, as JSON
 
 FILES are files or folders of the package (`model`, `runs/folders.py`). A mutant is one changed operator, constant,
@@ -33,6 +33,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ class Mutant:
         line, column: Where it is made.
         change: The code before and after.
         first, last: The lines of which a test must reach one to see it.
-        at_import: Whether it is run when the file is imported; where no test reaches those lines, any of the file do.
+        at_import: Whether it is run when the file is imported, so that tests of other lines may see it, too.
     """
 
     file: str
@@ -154,6 +155,10 @@ class Mutant:
     @property
     def name(self) -> str:
         return f"{self.file}:{self.line}:{self.column}: {self.change}"
+
+    def is_own(self, test: str) -> bool:
+        """Whether a test is of this file's own unit tests."""
+        return test.startswith(f"tests/unit/{Path(self.file).parent / f'test_{Path(self.file).name}'}::")
 
 
 class Mutator(ast.NodeTransformer):
@@ -300,15 +305,13 @@ class Reach:
 
     def tests_for(self, mutant: Mutant, budget: "Budget") -> list[str]:
         """Tests that reach a mutant: those of its own unit test first, the quickest first, few cases of each test."""
-        reaching = self.reaching(mutant.file, mutant.first, mutant.last)
-        if mutant.at_import and not reaching:
-            reaching = self.reaching(mutant.file, 0, sys.maxsize)
+        here = self.reaching(mutant.file, mutant.first, mutant.last)
+        reaching = here | self.reaching(mutant.file, 0, sys.maxsize) if mutant.at_import else here
         cases = defaultdict(list)
         for test in sorted(reaching, key=lambda test: (self.seconds[test], test)):
             cases[test.partition("[")[0]].append(test)
         spread = [test for each in cases.values() for test in each[:: -(-len(each) // budget.cases)]]
-        own = f"tests/unit/{Path(mutant.file).parent / f'test_{Path(mutant.file).name}'}::"
-        spread.sort(key=lambda test: (not test.startswith(own), self.seconds[test], test))
+        spread.sort(key=lambda test: (not mutant.is_own(test), test not in here, self.seconds[test], test))
         chosen, left = [], budget.seconds
         for test in spread[: budget.tests]:
             left -= self.seconds[test]
@@ -374,9 +377,12 @@ def try_mutant(source: Path, mutant: Mutant, tests: list[str], most_seconds: flo
         wrong = Mutator(mutant.file, mutant.number).visit(ast.parse(path.read_text(encoding="utf-8")))
         path.write_text(ast.unparse(ast.fix_missing_locations(wrong)), encoding="utf-8")
         options = [*PYTEST, "-x", f"--basetemp={scratch / 'tmp'}"]
-        status = in_child(
-            scratch, lambda: pytest.main([*options, *tests], plugins=[FirstFailure(answer)]), most_seconds
-        )
+        own = [test for test in tests if mutant.is_own(test)]
+        status: int | None = 0
+        for some in (own, tests[len(own) :]):  # whose files are imported only where the own find nothing
+            if some and status == 0:
+                work = partial(pytest.main, [*options, *some], plugins=[FirstFailure(answer)])
+                status = in_child(scratch, work, most_seconds)
         by = answer.read_text() if answer.exists() else ""
     outcome = "timeout" if status is None else "survived" if status == 0 else "killed"
     return Result(mutant.name, mutant.number, outcome, len(tests), round(time.monotonic() - begun, 1), by)
@@ -456,7 +462,8 @@ def sample(options: argparse.Namespace) -> None:
 def again(options: argparse.Namespace) -> None:
     known = results(options.folder)
     survived = [m for m in drawn_mutants(options.folder) if m.name in known and not is_killed(known[m.name])]
-    try_all(options, survived, THOROUGH)
+    equivalent = equivalent_mutants(options)
+    try_all(options, [mutant for mutant in survived if mutant.name not in equivalent], THOROUGH)
 
 
 def try_all(options: argparse.Namespace, mutants: Sequence[Mutant], budget: Budget) -> None:
@@ -484,13 +491,18 @@ def results(folder: Path) -> dict[str, Result]:
     return {each["name"]: Result(**each) for each in map(json.loads, lines)}
 
 
+def equivalent_mutants(options: argparse.Namespace) -> dict[str, str]:
+    """Mutants that change no behaviour, and why."""
+    return json.loads(options.equivalent.read_text()) if options.equivalent else {}
+
+
 def is_killed(result: Result) -> bool:
     return result.outcome in ("killed", "timeout")
 
 
 def report(options: argparse.Namespace) -> None:
     known = results(options.folder)
-    equivalent = json.loads(options.equivalent.read_text()) if options.equivalent else {}
+    equivalent = equivalent_mutants(options)
     by_file: dict[str, Counter[str]] = defaultdict(Counter)
     survivors = {}
     for mutant in drawn_mutants(options.folder):
@@ -529,8 +541,8 @@ def main() -> None:
     sampling.add_argument("files", nargs="+")
     sampling.add_argument("--n", type=int, default=300)
     sampling.add_argument("--seed", type=int, default=1)
-    command(again)
-    command(report).add_argument("--equivalent", type=Path)
+    for work in (again, report):
+        command(work).add_argument("--equivalent", type=Path)
     options = parser.parse_args()
     options.root, options.folder = options.root.resolve(), options.folder.resolve()
     options.folder.mkdir(parents=True, exist_ok=True)
