@@ -83,7 +83,10 @@ UNTOUCHED = (
     ast.Assert,
 )  # messages, annotations
 MAX_BYTES = 12 << 30  # of memory, for the tests of a mutant
-PYTEST = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+PYTEST = [
+    *("-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
+    *("-p", "no:unraisableexception"),  # files that are compiled while shapes are checked are closed late
+]
 ADDED_SECONDS = 60  # to start, before a mutant's tests are said to hang
 
 

@@ -54,6 +54,7 @@ def test_only_a_single_vector_compiled_is_multiplied_by_sums(shape: tuple[int, i
         assert sums.call_count == 0
         with patch("torch.compiler.is_compiling", return_value=True):
             found = layer(x)
+            assert sums.call_count == (shape == (1, 1))
             assert Linear(I, O, device="meta")(x.to("meta")).shape == (*shape, O)  # which is no CPU
 
     assert sums.call_count == (shape == (1, 1))
