@@ -229,7 +229,7 @@ def test_the_last_checkpoints_are_those_up_to_a_step_the_newest_first(tmp_path: 
 def test_a_number_of_checkpoints_is_whole(written: Callable[..., RunFolder], average: object) -> None:
     written("a")
 
-    with pytest.raises(RunError, match="--average: a whole number of checkpoints; got"):
+    with pytest.raises(RunError, match="average: a whole number of checkpoints; got"):
         read_run("a", device="cpu", average=average)  # type: ignore[arg-type]
 
 
