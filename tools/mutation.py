@@ -270,11 +270,11 @@ class Reached:
 def measure_reach(source: Path, tests: list[str], answer: Path) -> int:
     """Run tests on a package, and write which lines each of them reaches."""
     try:
-        from coverage import Coverage
+        measuring = importlib.import_module("coverage")
     except ImportError:
         sys.exit("mutation: `reach` needs coverage: pip install 'coverage>=7'")
     package = source / "clearformer"
-    coverage = Coverage(data_file=None, source=[str(package)], config_file=False, messages=False)
+    coverage = measuring.Coverage(data_file=None, source=[str(package)], config_file=False, messages=False)
     coverage.start()
     reached = Reached(coverage)
     status = pytest.main([*PYTEST, *tests], plugins=[reached])

@@ -1,6 +1,7 @@
 """A prompt's likeliest continuations as values: what was added, why it ends, and how much of the prompt was read."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,14 +16,14 @@ PROMPT, CONTEXT = "abcabc", 5
 
 
 @pytest.fixture
-def run() -> SimpleNamespace:
+def run() -> Any:
     tokenizer = CharTokenizerSpec().train(["abc\n"])
     config = ModelConfig(vocab_size=tokenizer.vocab_size, d_model=4, n_layers=1, max_seq_len=CONTEXT)
     return SimpleNamespace(model=build(config), tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize("prompt", ["abc", PROMPT])
-def test_what_was_added_and_what_was_read_are_said(run: SimpleNamespace, prompt: str) -> None:
+def test_what_was_added_and_what_was_read_are_said(run: Any, prompt: str) -> None:
     found = search(run, prompt, max_new_tokens=2, beams=3, num=3)
 
     assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
@@ -39,7 +40,7 @@ def test_what_was_added_and_what_was_read_are_said(run: SimpleNamespace, prompt:
     ("tokens", "reason"), [([1, 2, 0], "eos"), ([1, 0], "eos"), ([0], "eos"), ([1, 2, 1], "length")]
 )
 def test_a_continuation_that_ends_with_eos_came_to_its_end(
-    run: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tokens: list[int], reason: str
+    run: Any, monkeypatch: pytest.MonkeyPatch, tokens: list[int], reason: str
 ) -> None:
     tokenizer = SimpleNamespace(
         eos_id=0, bos_id=None, encode=run.tokenizer.encode, decode=lambda ids: "".join("_bc"[i] for i in ids)
@@ -47,13 +48,14 @@ def test_a_continuation_that_ends_with_eos_came_to_its_end(
     monkeypatch.setattr(continuations, "prompt_of", lambda *_: continuations.Prompt("a", [1], 1))
     monkeypatch.setattr(continuations, "beam_search", lambda *_: [[Hypothesis(tokens, -3.0, -1.0)]])
 
-    [found] = search(SimpleNamespace(model=run.model, tokenizer=tokenizer), "a", num=1)  # type: ignore[arg-type]
+    ending: Any = SimpleNamespace(model=run.model, tokenizer=tokenizer)
+    [found] = search(ending, "a", num=1)
 
     assert found == Continuation("a", tokenizer.decode(tokens), tokens, -3.0, -1.0, reason, 1, 1)  # type: ignore[arg-type]
     assert "logprob=-3, score=-1, finish_reason" in repr(found)  # as short as a result's
 
 
 @pytest.mark.parametrize("num", [0, 4])
-def test_there_are_as_many_as_beams_at_most(run: SimpleNamespace, num: int) -> None:
+def test_there_are_as_many_as_beams_at_most(run: Any, num: int) -> None:
     with pytest.raises(UserError, match=f"num: from 1 to the number of beams, 3; got {num}"):
         search(run, "abc", beams=3, num=num)
