@@ -1,32 +1,61 @@
-"""How many small mistakes in the package its tests find: each is made in a copy, and the tests of its file are run.
+"""Mutation check: the share of small mistakes in the package that its tests find.
 
-    python tools/mutation.py --n 100 --seed 1 model/norms.py=tests/unit/model/test_norms.py ... > found.json
+    python tools/mutation.py reach FOLDER TESTS...                   which test reaches which line (needs coverage >= 7)
+    python tools/mutation.py sample FOLDER FILES... --n 300 --seed 1 try a sample of the mutants of these files
+    python tools/mutation.py again FOLDER [--equivalent FILE]        try those that survived once more, with more tests
+    python tools/mutation.py report FOLDER [--equivalent FILE]       the shares and the survivors, as JSON
 
-A target is a file of the package and, with commas between them, the tests that are to find the mistakes in it. Which
-mistakes are made follows from the seed. One is `killed` where a test fails, a `timeout` (found, too) where the tests
-hang, and has `survived` where they pass. The tests must pass without a mistake.
+FILES are files or folders of the package (`model`, `runs/folders.py`). A mutant is one changed operator, constant,
+condition or returned value. It is tried in a copy of the package, in a forked process, against tests that reach its
+statement, the quickest first, until one fails: then it is `killed`; `timeout` counts as killed, too. It has `survived`
+where all pass, and is `unreached`, which counts as survived, where no test comes by.
+
+FOLDER keeps what is known: `reach.json`, `drawn.json`, and `tried.jsonl`, to which each result is appended at once, so
+that a broken-off run goes on where it stood. `reach` may be called again with tests that are new or have changed.
+`--equivalent` names a JSON object of mutants that change no behaviour, each with the reason, found by hand: they are
+counted apart.
 """
 
 import argparse
 import ast
+import importlib
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections import Counter
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hypothesis.configuration
 import pytest
-import torch  # before a child is made, which need not import it again
+import torch
 
-ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "clearformer"
-BOTH_WAYS = [
+# Imported before a child is made, which need not do it again.
+IMPORTED = (
+    "anyio",
+    "beartype.claw",
+    "jaxtyping",
+    "numpy",
+    "pydantic",
+    "rich.console",
+    "safetensors.torch",
+    "sympy",
+    "tokenizers",
+    "torch._dynamo",
+    "typer",
+)
+SWAPS = [
     (ast.Lt, ast.LtE),
     (ast.Gt, ast.GtE),
     (ast.Eq, ast.NotEq),
@@ -35,60 +64,136 @@ BOTH_WAYS = [
     (ast.Add, ast.Sub),
     (ast.And, ast.Or),
 ]
-EXCHANGED: dict[type[ast.AST], type[Any]] = {
-    one: other for pair in BOTH_WAYS for one, other in (pair, pair[::-1])
+REPLACEMENT: dict[type[ast.AST], type[Any]] = {
+    one: other for pair in SWAPS for one, other in (pair, pair[::-1])
 }
-EXCHANGED |= {
+REPLACEMENT |= {
     ast.Mult: ast.Add,
     ast.Div: ast.Mult,
     ast.FloorDiv: ast.Mult,
     ast.Mod: ast.Add,
     ast.Pow: ast.Mult,
 }
+UNTOUCHED = (
+    ast.Raise,
+    ast.Import,
+    ast.ImportFrom,
+    ast.JoinedStr,
+    ast.arg,
+    ast.Assert,
+)  # messages, annotations
+MAX_BYTES = 12 << 30  # of memory, for the tests of a mutant
+PYTEST = [
+    *("-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
+    *("-p", "no:unraisableexception"),  # files that are compiled while shapes are checked are closed late
+]
+ADDED_SECONDS = 60  # to start, before a mutant's tests are said to hang
 
 
-def mistaken(node: ast.AST) -> ast.AST | None:
+@dataclass(frozen=True)
+class Budget:
+    """The most that is run for one mutant.
+
+    Attributes:
+        tests: How many tests.
+        cases: Of each parametrised one.
+        seconds: How long they take.
+    """
+
+    tests: int
+    cases: int
+    seconds: float
+
+
+QUICK, THOROUGH = Budget(30, 3, 15), Budget(200, 30, 60)
+
+
+# --- mutants ----------------------------------------------------------------------------------------------
+
+
+def mutated(node: ast.AST) -> ast.AST | None:
     """The node with a mistake, or None where none is made."""
     match node:
-        case ast.Compare(left, [operator, *more], right) if type(operator) in EXCHANGED:
-            return ast.Compare(left, [EXCHANGED[type(operator)](), *more], right)
-        case ast.BinOp(left, operator, right) if type(operator) in EXCHANGED:
-            return ast.BinOp(left, EXCHANGED[type(operator)](), right)
+        case ast.Compare(left, [operator, *more], right) if type(operator) in REPLACEMENT:
+            return ast.Compare(left, [REPLACEMENT[type(operator)](), *more], right)
+        case ast.BinOp(left, operator, right) if type(operator) in REPLACEMENT:
+            return ast.BinOp(left, REPLACEMENT[type(operator)](), right)
         case ast.BoolOp(operator, values):
-            return ast.BoolOp(EXCHANGED[type(operator)](), values)
+            return ast.BoolOp(REPLACEMENT[type(operator)](), values)
         case ast.UnaryOp(ast.Not() | ast.USub(), operand):
             return operand
         case ast.Constant(bool() as value):
             return ast.Constant(not value)
         case ast.Constant(int() | float() as value):
             return ast.Constant(value + 1)
-        case ast.Return(ast.expr()):
+        case ast.Return(ast.expr() as value) if ast.unparse(value) != "None":
             return ast.Return(ast.Constant(None))
         case ast.If(_, body, orelse):
             return ast.If(ast.Constant(False), body, orelse)
     return None
 
 
-class Mistake(ast.NodeTransformer):
-    """Makes the mistake of a number, of those that can be made in a file; annotations and messages have none.
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake in a file.
 
     Attributes:
-        n: How many can be made.
-        told: The one that was made.
+        file: In the package.
+        number: Of those that can be made there.
+        line, column: Where it is made.
+        change: The code before and after.
+        first, last: The lines of which a test must reach one to see it.
+        at_import: Whether it is run when the file is imported, so that tests of other lines may see it, too.
     """
 
-    def __init__(self, number: int | None = None) -> None:
-        self.number, self.n, self.told = number, 0, ""
+    file: str
+    number: int
+    line: int
+    column: int
+    change: str
+    first: int
+    last: int
+    at_import: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.change}"
+
+    def is_own(self, test: str) -> bool:
+        """Whether a test is of this file's own unit tests."""
+        return test.startswith(f"tests/unit/{Path(self.file).parent / f'test_{Path(self.file).name}'}::")
+
+
+class Mutator(ast.NodeTransformer):
+    """Lists the mutants of a file, and makes the one of a number."""
+
+    def __init__(self, file: str, number: int | None = None) -> None:
+        self.file, self.number = file, number
+        self.mutants: list[Mutant] = []
+        self.around: list[ast.AST] = []  # the statements, from the file to the innermost
 
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr | ast.arg | ast.Assert):
+        if isinstance(node, UNTOUCHED):
             return node
-        wrong = mistaken(node)
+        is_statement = isinstance(node, ast.stmt | ast.Module)
+        if is_statement:
+            self.around.append(node)
+        result = self.change(node)
+        if is_statement:
+            self.around.pop()
+        return result
+
+    def change(self, node: ast.AST) -> ast.AST:
+        wrong = mutated(node)
         if wrong is not None:
-            self.n += 1
-            if self.n - 1 == self.number:
-                before, after = (ast.unparse(each).partition("\n")[0] for each in (node, wrong))
-                self.told = f"line {getattr(node, 'lineno', '?')}: {before}  ->  {after}"
+            before, after = (ast.unparse(each).partition("\n")[0] for each in (node, wrong))
+            number, place = len(self.mutants), (node.lineno, node.col_offset + 1)  # type: ignore[attr-defined]
+            change = f"{before}  ->  {after}"
+            at_import = not is_in_a_body(self.around)
+            self.mutants.append(
+                Mutant(self.file, number, *place, change, *lines_to_reach(self.around), at_import)
+            )
+            if number == self.number:
                 return ast.copy_location(wrong, node)
         return self.generic_visit(node)
 
@@ -97,75 +202,359 @@ class Mistake(ast.NodeTransformer):
         return node
 
 
-def tried(file: str, tests: list[str], number: int | None, most_seconds: float) -> dict[str, Any]:
-    """What becomes of a mistake in a file; without a number, of none."""
-    mistake = Mistake(number)
-    wrong = mistake.visit(ast.parse((PACKAGE / file).read_text(encoding="utf-8")))
-    with tempfile.TemporaryDirectory() as scratch:
-        shutil.copytree(PACKAGE, Path(scratch) / "clearformer", ignore=shutil.ignore_patterns("__pycache__"))
-        (Path(scratch) / "clearformer" / file).write_text(ast.unparse(ast.fix_missing_locations(wrong)))
+DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def is_in_a_body(around: Sequence[ast.AST]) -> bool:
+    """Whether the innermost statement is run when a function is called, and not at import."""
+    return any(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in around[:-1])
+
+
+def lines_to_reach(around: Sequence[ast.AST]) -> tuple[int, int]:
+    """First and last line of the innermost statement, without its body; of what runs at import, all of the definition.
+
+    A file's constants are reached by whoever comes by any line of the file.
+    """
+    here: Any = around[-1]
+    if is_in_a_body(around) and not isinstance(here, DEFINITIONS):
+        body = getattr(here, "body", None)
+        return here.lineno, max(here.lineno, body[0].lineno - 1) if body else here.end_lineno
+    for each in reversed(around):
+        if isinstance(each, DEFINITIONS):
+            return each.lineno, each.end_lineno or each.lineno
+    return 0, sys.maxsize
+
+
+def mutants_of(path: Path, file: str) -> list[Mutant]:
+    """All that can be made in a file."""
+    mutator = Mutator(file)
+    mutator.visit(ast.parse(path.read_text(encoding="utf-8")))
+    return mutator.mutants
+
+
+# --- which test reaches what ------------------------------------------------------------------------------
+
+
+class Reached:
+    """Where tests come by, as a plugin of pytest; tests that fail or are skipped are left out."""
+
+    def __init__(self, coverage: Any) -> None:
+        self.coverage, self.seconds, self.not_passed = coverage, {}, set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.coverage.switch_context(item.nodeid)
         begun = time.monotonic()
-        outcome = in_child(scratch, tests, most_seconds)
-    seconds = round(time.monotonic() - begun, 1)
-    return {"file": file, "mistake": mistake.told, "outcome": outcome, "seconds": seconds}
+        try:
+            return (yield)
+        finally:
+            self.seconds[item.nodeid] = round(time.monotonic() - begun, 3)
+            self.coverage.switch_context("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome != "passed":
+            self.not_passed.add(report.nodeid)
+
+    def by_file(self, package: Path) -> dict[str, dict[int, list[str]]]:
+        """The tests that reach a line, by file and line."""
+        data, found = self.coverage.get_data(), {}
+        for path in data.measured_files():
+            lines = data.contexts_by_lineno(path)
+            kept = {line: sorted({*tests} - {""} - self.not_passed) for line, tests in lines.items()}
+            found[str(Path(path).relative_to(package))] = {
+                line: tests for line, tests in kept.items() if tests
+            }
+        return found
 
 
-def n_mistakes(file: str) -> int:
-    """How many can be made in a file."""
-    counting = Mistake()
-    counting.visit(ast.parse((PACKAGE / file).read_text(encoding="utf-8")))
-    return counting.n
+def measure_reach(source: Path, tests: list[str], answer: Path) -> int:
+    """Run tests on a package, and write which lines each of them reaches."""
+    try:
+        measuring = importlib.import_module("coverage")
+    except ImportError:
+        sys.exit("mutation: `reach` needs coverage: pip install 'coverage>=7'")
+    package = source / "clearformer"
+    coverage = measuring.Coverage(data_file=None, source=[str(package)], config_file=False, messages=False)
+    coverage.start()
+    reached = Reached(coverage)
+    status = pytest.main([*PYTEST, *tests], plugins=[reached])
+    coverage.stop()
+    answer.write_text(json.dumps({"seconds": reached.seconds, "lines": reached.by_file(package)}))
+    return status
 
 
-def in_child(source: str, tests: list[str], most_seconds: float) -> str:
-    """The tests, run on a package by a process that has torch already."""
+class Reach:
+    """Which tests reach which lines, as a folder's `reach.json` says."""
+
+    def __init__(self, file: Path) -> None:
+        known = json.loads(file.read_text()) if file.exists() else {"seconds": {}, "lines": {}}
+        self.file, self.seconds = file, known["seconds"]
+        self.lines: dict[str, dict[str, list[str]]] = known["lines"]
+
+    def update(self, measured: dict[str, Any]) -> None:
+        """Take over what was measured of some tests."""
+        new = set(measured["seconds"])
+        self.seconds |= measured["seconds"]
+        for file in {*self.lines, *measured["lines"]}:
+            old, added = self.lines.setdefault(file, {}), measured["lines"].get(file, {})
+            for line in {*old, *added}:
+                old[line] = [test for test in old.get(line, []) if test not in new] + added.get(line, [])
+        self.file.write_text(json.dumps({"seconds": self.seconds, "lines": self.lines}))
+
+    def reaching(self, file: str, first: int, last: int) -> set[str]:
+        """The tests that reach one of some lines."""
+        lines = self.lines.get(file, {})
+        return {test for line, tests in lines.items() if first <= int(line) <= last for test in tests}
+
+    def tests_for(self, mutant: Mutant, budget: "Budget") -> list[str]:
+        """Tests that reach a mutant: those of its own unit test first, the quickest first, few cases of each test."""
+        here = self.reaching(mutant.file, mutant.first, mutant.last)
+        reaching = here | self.reaching(mutant.file, 0, sys.maxsize) if mutant.at_import else here
+        cases = defaultdict(list)
+        for test in sorted(reaching, key=lambda test: (self.seconds[test], test)):
+            cases[test.partition("[")[0]].append(test)
+        spread = [test for each in cases.values() for test in each[:: -(-len(each) // budget.cases)]]
+        spread.sort(key=lambda test: (not mutant.is_own(test), test not in here, self.seconds[test], test))
+        chosen, left = [], budget.seconds
+        for test in spread[: budget.tests]:
+            left -= self.seconds[test]
+            if left < 0 and chosen:
+                break
+            chosen.append(test)
+        return chosen
+
+
+# --- trying -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a mutant: killed (by which test), timeout, survived or unreached."""
+
+    name: str
+    number: int
+    outcome: str
+    n_tests: int = 0
+    seconds: float = 0.0
+    by: str = ""
+
+
+class FirstFailure:
+    """Writes the name of the test, or the file of tests, that fails, as a plugin of pytest."""
+
+    def __init__(self, answer: Path) -> None:
+        self.answer = answer
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.failed:
+            self.answer.write_text(report.nodeid)
+
+    pytest_collectreport = pytest_runtest_logreport
+
+
+@contextmanager
+def scratch_copy(source: Path) -> Iterator[Path]:
+    """A copy of the package in a folder that goes again, with its compiled files."""
+    with tempfile.TemporaryDirectory(prefix="mutation-") as scratch:
+        shutil.copytree(source / "clearformer", Path(scratch) / "clearformer")
+        yield Path(scratch)
+
+
+@contextmanager
+def compiled_copy(source: Path, tests: list[str]) -> Iterator[Path]:
+    """A copy of the package, compiled as some tests import it: copies of that copy need not be compiled again."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    with scratch_copy(source) as scratch:
+        in_child(scratch, lambda: pytest.main([*PYTEST, "--collect-only", *tests]), float("inf"))
+        yield scratch
+
+
+def try_mutant(source: Path, mutant: Mutant, tests: list[str], most_seconds: float) -> Result:
+    """Run tests on a mutant."""
+    if not tests:
+        return Result(mutant.name, mutant.number, "unreached")
+    begun = time.monotonic()
+    with scratch_copy(source) as scratch:
+        path, answer = scratch / "clearformer" / mutant.file, scratch / "failed"
+        wrong = Mutator(mutant.file, mutant.number).visit(ast.parse(path.read_text(encoding="utf-8")))
+        path.write_text(ast.unparse(ast.fix_missing_locations(wrong)), encoding="utf-8")
+        options = [*PYTEST, "-x", f"--basetemp={scratch / 'tmp'}"]
+        own = [test for test in tests if mutant.is_own(test)]
+        status: int | None = 0
+        for some in (own, tests[len(own) :]):  # whose files are imported only where the own find nothing
+            if some and status == 0:
+                work = partial(pytest.main, [*options, *some], plugins=[FirstFailure(answer)])
+                status = in_child(scratch, work, most_seconds)
+        by = answer.read_text() if answer.exists() else ""
+    outcome = "timeout" if status is None else "survived" if status == 0 else "killed"
+    return Result(mutant.name, mutant.number, outcome, len(tests), round(time.monotonic() - begun, 1), by)
+
+
+def in_child(source: Path, work: Callable[[], int], most_seconds: float) -> int | None:
+    """The status of work on a package, by a process that has torch already; None where it took too long."""
     child = os.fork()
     if child == 0:
         os.setpgrp()
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1)
-        os.dup2(silent, 2)
-        sys.path.insert(0, source)
-        os.environ["PYTHONPATH"] = source
-        os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+        with (source / "output").open("w") as output:
+            for stream in (1, 2):
+                os.dup2(output.fileno(), stream)
+        sys.path.insert(0, str(source))
+        os.environ["PYTHONPATH"] = str(source)
+        hypothesis.configuration.set_hypothesis_home_dir(source / "hypothesis")
+        hypothesis.settings.register_profile(
+            "mutation", derandomize=True, phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate]
+        )
+        hypothesis.settings.load_profile(
+            "mutation"
+        )  # the same examples each time; a failure is not made smaller
+        status = 1
+        try:
+            status = int(work())
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
     end = time.monotonic() + most_seconds
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return "survived" if status == 0 else "killed"
-        time.sleep(0.05)
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return "timeout"
+    return None
 
 
-def main() -> int:
+# --- commands ---------------------------------------------------------------------------------------------
+
+
+def reach(options: argparse.Namespace) -> None:
+    with scratch_copy(options.root / "src") as scratch:
+        answer = scratch / "reach"
+        status = in_child(scratch, lambda: measure_reach(scratch, options.tests, answer), float("inf"))
+        if not answer.exists():
+            sys.exit((scratch / "output").read_text())
+        Reach(options.folder / "reach.json").update(json.loads(answer.read_text()))
+        print((scratch / "output").read_text()[-500:], f"status {status}", file=sys.stderr)
+
+
+def files_of(root: Path, given: Sequence[str]) -> list[str]:
+    """Files of the package, of files and folders there."""
+    package = root / "src" / "clearformer"
+    paths = [
+        path
+        for each in given
+        for path in ([package / each] if each.endswith(".py") else (package / each).rglob("*.py"))
+    ]
+    return sorted(str(path.relative_to(package)) for path in paths)
+
+
+def sample(options: argparse.Namespace) -> None:
+    package = options.root / "src" / "clearformer"
+    every = [m for file in files_of(options.root, options.files) for m in mutants_of(package / file, file)]
+    drawn = random.Random(options.seed).sample(every, min(options.n, len(every)))
+    facts = {"seed": options.seed, "of": len(every), "drawn": [asdict(mutant) for mutant in drawn]}
+    (options.folder / "drawn.json").write_text(json.dumps(facts, indent=1))
+    known = results(options.folder)
+    try_all(options, [mutant for mutant in drawn if mutant.name not in known], QUICK)
+
+
+def again(options: argparse.Namespace) -> None:
+    known = results(options.folder)
+    survived = [m for m in drawn_mutants(options.folder) if m.name in known and not is_killed(known[m.name])]
+    equivalent = equivalent_mutants(options)
+    try_all(options, [mutant for mutant in survived if mutant.name not in equivalent], THOROUGH)
+
+
+def try_all(options: argparse.Namespace, mutants: Sequence[Mutant], budget: Budget) -> None:
+    """Try mutants, and append each result to the folder's."""
+    known = Reach(options.folder / "reach.json")
+    chosen = [known.tests_for(mutant, budget) for mutant in mutants]
+    test_files = sorted({test.partition("::")[0] for tests in chosen for test in tests})
+    with compiled_copy(options.root / "src", test_files) as source:
+        for mutant, tests in zip(mutants, chosen, strict=True):
+            most_seconds = ADDED_SECONDS + 5 * sum(known.seconds[test] for test in tests)
+            line = json.dumps(asdict(try_mutant(source, mutant, tests, most_seconds)))
+            with (options.folder / "tried.jsonl").open("a") as file:
+                file.write(line + "\n")
+            print(line, file=sys.stderr, flush=True)
+
+
+def drawn_mutants(folder: Path) -> list[Mutant]:
+    return [Mutant(**each) for each in json.loads((folder / "drawn.json").read_text())["drawn"]]
+
+
+def results(folder: Path) -> dict[str, Result]:
+    """The last result of each mutant, by its name."""
+    file = folder / "tried.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {each["name"]: Result(**each) for each in map(json.loads, lines)}
+
+
+def equivalent_mutants(options: argparse.Namespace) -> dict[str, str]:
+    """Mutants that change no behaviour, and why."""
+    return json.loads(options.equivalent.read_text()) if options.equivalent else {}
+
+
+def is_killed(result: Result) -> bool:
+    return result.outcome in ("killed", "timeout")
+
+
+def report(options: argparse.Namespace) -> None:
+    known = results(options.folder)
+    equivalent = equivalent_mutants(options)
+    by_file: dict[str, Counter[str]] = defaultdict(Counter)
+    survivors = {}
+    for mutant in drawn_mutants(options.folder):
+        if result := known.get(mutant.name):
+            killed = is_killed(result)
+            by_file[mutant.file][
+                "killed" if killed else "equivalent" if mutant.name in equivalent else "survived"
+            ] += 1
+            if not killed:
+                survivors[mutant.name] = equivalent.get(mutant.name, result.outcome)
+    total = sum(by_file.values(), Counter())
+    tried, killed = sum(total.values()), total["killed"]
+    shares = {
+        "of_all": round(killed / tried, 4),
+        "of_all_but_equivalent": round(killed / (tried - total["equivalent"]), 4),
+    }
+    counts = {"total": total, **{file: by_file[file] for file in sorted(by_file)}}
+    print(json.dumps({"tried": tried, "killed": shares, "counts": counts, "survivors": survivors}, indent=1))
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("targets", nargs="+", metavar="FILE=TEST,...")
-    parser.add_argument("--n", type=int, default=100, help="mistakes, drawn from all that can be made")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--most-seconds", type=float, default=300, help="for the tests of one mistake")
+    commands = parser.add_subparsers(required=True)
+
+    def command(work: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
+        added = commands.add_parser(work.__name__)
+        added.set_defaults(work=work)
+        added.add_argument("folder", type=Path, help="where results are kept")
+        added.add_argument("--root", type=Path, default=Path(__file__).parents[1], help="the repository")
+        return added
+
+    command(reach).add_argument("tests", nargs="+")
+    sampling = command(sample)
+    sampling.add_argument("files", nargs="+")
+    sampling.add_argument("--n", type=int, default=300)
+    sampling.add_argument("--seed", type=int, default=1)
+    for work in (again, report):
+        command(work).add_argument("--equivalent", type=Path)
     options = parser.parse_args()
-    os.chdir(ROOT)
+    options.root, options.folder = options.root.resolve(), options.folder.resolve()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    os.chdir(options.root)
     torch.set_num_threads(1)
-    targets = {file: tests.split(",") for file, _, tests in (each.partition("=") for each in options.targets)}
-    every = [(file, number) for file in targets for number in range(n_mistakes(file))]
-    drawn = random.Random(options.seed).sample(every, min(options.n, len(every)))
-    for file in sorted({file for file, _ in drawn}):
-        if (outcome := tried(file, targets[file], None, options.most_seconds)["outcome"]) != "survived":
-            parser.error(f"{file}: without a mistake the tests end as {outcome}")
-    found = []
-    for file, number in drawn:
-        found.append(tried(file, targets[file], number, options.most_seconds))
-        print(json.dumps(found[-1]), file=sys.stderr, flush=True)
-    counts = Counter(each["outcome"] for each in found)
-    json.dump(
-        {"of": len(every), "seed": options.seed, "counts": counts, "mistakes": found}, sys.stdout, indent=1
-    )
-    return 0
+    for module in IMPORTED:
+        importlib.import_module(module)
+    options.work(options)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,12 +1,15 @@
 """Beam search: what it finds, against every text there is; rows and sources by themselves; its edges."""
 
 import math
+from collections.abc import Callable
+from inspect import signature
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
 
+from clearformer.decoding import beam
 from clearformer.decoding.beam import (
     BeamSearch,
     GNMTLength,
@@ -16,6 +19,7 @@ from clearformer.decoding.beam import (
     beam_search,
     search_settings,
 )
+from clearformer.decoding.text.continuations import search
 from clearformer.errors import ConfigError, NonFiniteError, UserError
 from clearformer.model import Decoder, EncoderDecoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -130,6 +134,63 @@ def test_one_beam_is_greedy_whatever_ends_it(decoder: Decoder, early_stopping: A
     assert found.tokens == text[2:]
 
 
+class Scripted:
+    """A decoding state whose next tokens are as likely as a function of the text says."""
+
+    def __init__(self, probabilities: Callable[[list[int]], list[float]]) -> None:
+        self.probabilities = probabilities
+
+    def can_decode(self, _: list[int]) -> bool:
+        return False
+
+    def prefill(self, texts: list[list[int]]) -> torch.Tensor:
+        return torch.tensor([self.probabilities(text) for text in texts]).log()
+
+    def reorder(self, _: torch.Tensor) -> None:
+        """Nothing is kept."""
+
+
+def a_late_reward(ends: float) -> Callable[[list[int]], list[float]]:
+    """After the prompt: <eos> with 0.4. After 0: <eos> with `ends`, else 0; and from there on 0 for certain."""
+
+    def probabilities(text: list[int]) -> list[float]:
+        match text[1:]:
+            case []:
+                return [0.3, 0, 0.3, 0.4, 0]
+            case [0]:
+                return [1 - ends, 0, 0, ends, 0]
+            case [2, *_]:
+                return [0.25, 0.25, 0.25, 0, 0.25]
+            case _:
+                return [1.0, 0, 0, 0, 0]
+
+    return probabilities
+
+
+@pytest.mark.parametrize(
+    ("early_stopping", "ends", "goes_on"),
+    [
+        # Ended: [3] with log(0.4) = -0.92 and [0, 3] with log(0.3 * 0.45) / 2 = -1.00.
+        (True, 0.45, False),
+        # [0, 0] has log(0.3 * 0.55) / 2 = -0.90.
+        (False, 0.45, True),
+        # [0, 3] has log(0.3 * 0.52) / 2 = -0.93, and [0, 0] has log(0.3 * 0.48) / 2 = -0.97,
+        (False, 0.52, False),
+        # of which 6 tokens may still make log(0.3 * 0.48) / 6 = -0.32.
+        ("never", 0.52, True),
+    ],
+)
+def test_a_search_ends_when_its_setting_says_that_nothing_better_comes(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, early_stopping: Any, ends: float, goes_on: bool
+) -> None:
+    monkeypatch.setattr(beam, "DecodeState", lambda *_: Scripted(a_late_reward(ends)))
+
+    [[found]] = beam_search(decoder, [[1]], 6, search_settings(2, 1.0, "hf", early_stopping), EOS)
+
+    assert found.tokens == ([0] * 6 if goes_on else [EOS])
+    assert found.score == pytest.approx(math.log(0.3 * (1 - ends)) / 6 if goes_on else math.log(0.4))
+
+
 def test_without_an_end_all_texts_are_as_long_as_they_may_be(decoder: Decoder) -> None:
     found = beam_search(decoder, PROMPTS, [5, 2, 1], BeamSearch(beams=3), None, 3)
 
@@ -215,6 +276,15 @@ def test_what_has_no_answer_is_refused(decoder: Decoder) -> None:
         beam_search(decoder, [[1], [2]], [5, 0], BeamSearch())
     with pytest.raises(UserError, match=r"n_best: from 1 to the number of beams, 2; got 3"):
         beam_search(decoder, [[1]], 5, BeamSearch(beams=2), n_best=3)
+
+
+def test_a_function_s_defaults_are_the_settings() -> None:
+    defaults = {name: each.default for name, each in signature(search).parameters.items()}
+
+    settings = (
+        defaults[name] for name in ("beams", "length_penalty", "length_penalty_kind", "early_stopping")
+    )
+    assert search_settings(*settings) == BeamSearch()
 
 
 @pytest.mark.parametrize(

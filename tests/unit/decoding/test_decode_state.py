@@ -1,12 +1,15 @@
 """What reads: each text's own scores, whatever stands beside it, with sources or without."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from clearformer.decoding import decode_state
 from clearformer.decoding.decode_state import DecodeState, context_start, left_padded
+from clearformer.decoding.fast.compiling import read_tokens
 from clearformer.errors import UserError
 from clearformer.model import Decoder, EncoderDecoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -94,6 +97,45 @@ def test_the_cache_is_of_use_until_the_context_moves(decoder: Decoder) -> None:
     assert not state.can_decode([M + 1])
     assert not state.can_decode([3, M + 1])
     assert not DecodeState(decoder, as_they_are, use_cache=False).can_decode([3])
+
+
+def test_a_step_is_compiled_once_for_the_texts_there_are_at_the_start(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for, steps = list[int](), list[int]()
+
+    def compiled(model: Decoder, n_texts: int) -> Any:
+        asked_for.append(n_texts)
+
+        def step(*arguments: Any) -> Tensor:
+            steps.append(len(arguments[2]))
+            return read_tokens(*arguments)
+
+        return step
+
+    monkeypatch.setattr(decode_state, "compiled_step", compiled)
+    state = DecodeState(decoder, as_they_are, compiled=True)
+
+    state.prefill([[1, 2], [3]])
+    assert steps == []  # texts of any length are read uncompiled
+    logits = state.decode(torch.tensor([4, 5]))
+    state.reorder(torch.tensor([1]))
+    state.decode(torch.tensor([6]))
+    state.prefill([[3, 5, 6, 7]])
+
+    assert asked_for == [2]
+    assert steps == [2, 1]
+    torch.testing.assert_close(logits[0], alone(decoder, [1, 2, 4]))
+
+
+def test_a_step_is_not_compiled_unless_it_is_asked_for(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode_state, "compiled_step", lambda *_: pytest.fail("compiled"))
+    state = DecodeState(decoder, as_they_are)
+
+    state.prefill([[1, 2]])
+    state.decode(torch.tensor([4]))
 
 
 def test_sources_are_for_those_who_read_them(decoder: Decoder, translator: EncoderDecoder) -> None:

@@ -83,6 +83,15 @@ def test_shared_has_one_matrix_on_both_sides() -> None:
     torch.testing.assert_close(scores[0], scores[0].transpose(-2, -1))
 
 
+@pytest.mark.parametrize("scale", [True, False])
+def test_shared_with_the_identity_as_its_matrix_is_dot(scale: bool) -> None:
+    x = torch.randn(B, T, D)
+    shared = Shared(scale=scale).build(D, dropout=0.0)
+    torch.nn.init.eye_(shared.W.weight)
+
+    torch.testing.assert_close(shared(x, causal(T), Positions()), mixed(Dot(scale=scale), x))
+
+
 @pytest.mark.parametrize("kind", [MultiHead, Linear])
 @pytest.mark.parametrize(
     ("settings", "names"),

@@ -6,7 +6,7 @@ import pytest
 
 from clearformer.config import parse_override, resolve, slot_variants
 from clearformer.errors import ConfigError
-from clearformer.model import ModelConfig
+from clearformer.model import ModelConfig, build
 from clearformer.model.config import Family
 
 REFUSED_PAIRS = {
@@ -94,6 +94,16 @@ def test_a_decoder_s_stack_is_as_high_as_the_encoder_s_unless_told() -> None:
     assert (config.decoder_layers, config.replace(n_decoder_layers=2).decoder_layers) == (5, 2)
 
 
+def test_the_usual_arrangement_needs_no_setting() -> None:
+    """Parts one after the other around a residual stream, as in GPT-2; and an encoder with nothing besides."""
+    block = build(ModelConfig(vocab_size=5, n_layers=1)).blocks[0]
+    assert (block.placement, block.residual, block.parallel) == ("pre", True, False)
+
+    encoder = build(ModelConfig(family="encoder", vocab_size=5, n_layers=1))
+    assert encoder.token_types is None
+    assert not any(name.startswith(("masked_head", "pooler", "classifier")) for name in encoder.state_dict())
+
+
 @pytest.mark.parametrize(
     "field",
     [
@@ -110,6 +120,8 @@ def test_a_decoder_s_stack_is_as_high_as_the_encoder_s_unless_told() -> None:
         {"n_token_types": -1},
         {"n_classes": 0},
         {"pooling": "last"},
+        {"position": {"kind": "rope", "fraction": 0.0}},
+        {"position": {"kind": "rope", "fraction": 1.5}},
         {"position": {"kind": "relative", "n_buckets": 30}},
         {"position": {"kind": "relative", "n_buckets": 32, "max_distance": 16}},
     ],

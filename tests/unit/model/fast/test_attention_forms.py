@@ -4,6 +4,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from clearformer.model.attention import DotModule, MultiHead
 from clearformer.model.fast.attention_forms import (
@@ -68,6 +69,40 @@ def test_the_plain_formula_is_taken_for_short_texts_in_bfloat16(
 def test_with_dropout_the_plain_formula_is_taken_on_a_cpu() -> None:
     q = torch.zeros(B, 3, 5, 4)
     assert formula_is_faster(q, q, p_dropout=0.1)
+
+
+def test_on_another_device_the_fused_kernel_is_taken() -> None:
+    q = torch.zeros(B, 3, 5, 4, dtype=torch.bfloat16, device="meta")
+    assert formula_is_faster(q, q, p_dropout=0.1) is False
+
+
+@pytest.mark.parametrize(
+    ("n_queries", "causal", "window", "padded", "biased", "given"),
+    [
+        (T, True, None, False, False, "is_causal"),  # a plain triangle
+        (T, True, T, False, False, "is_causal"),  # a window that holds all of it
+        (1, True, None, False, False, "nothing"),  # a new token reads all there is
+        (T, False, None, False, False, "nothing"),
+        (T, True, None, False, True, "attn_mask"),
+        (T, True, T - 1, False, False, "attn_mask"),
+        (T, True, None, True, False, "attn_mask"),
+        (2, True, None, False, False, "attn_mask"),  # new tokens after earlier ones
+    ],
+)
+def test_a_matrix_is_made_only_where_the_kernel_cannot_mask_by_itself(
+    n_queries: int, causal: bool, window: int | None, padded: bool, biased: bool, given: str
+) -> None:
+    q, k = torch.zeros(B, 3, n_queries, 4), torch.zeros(B, 3, T, 4)
+    real = torch.arange(T).expand(B, T) > 0 if padded else None
+    mask = Mask(torch.arange(T)[T - n_queries :], torch.arange(T), causal=causal, padding=real)
+    bias = torch.zeros(3, n_queries, T) if biased else None
+
+    with patch.object(F, "scaled_dot_product_attention", wraps=F.scaled_dot_product_attention) as kernel:
+        fused_attention(q, k, k, mask, bias, 0.5, window, 0.0)
+
+    [call] = kernel.call_args_list
+    assert call.kwargs["is_causal"] is (given == "is_causal")
+    assert (call.kwargs["attn_mask"] is not None) is (given == "attn_mask")
 
 
 @pytest.mark.parametrize("padded", [False, True])

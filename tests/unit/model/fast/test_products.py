@@ -43,6 +43,25 @@ def test_uncompiled_it_is_torchs_own_to_the_bit() -> None:
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 3), (2, 3)])
+def test_only_a_single_vector_compiled_is_multiplied_by_sums(shape: tuple[int, int], has_bias: bool) -> None:
+    layer = Linear(I, O, bias=has_bias)
+    x = torch.randn(*shape, I)
+    module = "clearformer.model.fast.products"
+
+    with patch(f"{module}.matrix_vector", side_effect=matrix_vector) as sums:
+        expected = layer(x)
+        assert sums.call_count == 0
+        with patch("torch.compiler.is_compiling", return_value=True):
+            found = layer(x)
+            assert sums.call_count == (shape == (1, 1))
+            assert Linear(I, O, device="meta")(x.to("meta")).shape == (*shape, O)  # which is no CPU
+
+    assert sums.call_count == (shape == (1, 1))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
 def test_several_matrices_at_once_are_each_by_itself(has_bias: bool) -> None:
     layers = [Linear(I, n, bias=has_bias, dtype=torch.float64) for n in (O, 3, 5)]
     x = torch.randn(2, 4, I, dtype=torch.float64)

@@ -8,7 +8,7 @@ import pytest
 from clearformer.errors import ConfigError, DataError, DiskError, RunError
 from clearformer.text import CharTokenizerSpec, Tokenizer
 from clearformer.training.config import RunConfig
-from clearformer.training.store.folder import Metrics, RunFolder, read_metrics
+from clearformer.training.store.folder import Metrics, RunFolder, processor_name, read_metrics
 
 SHA256 = "0" * 64
 
@@ -197,3 +197,81 @@ def test_a_full_disk_is_one_line(metrics_file: Path) -> None:
 
     with pytest.raises(DiskError, match=r"metrics\.jsonl: cannot be written: No space left"):
         metrics.append({"step": 1})
+
+
+def test_a_file_is_no_folder_that_a_run_left_over(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("mine")
+
+    assert RunFolder(tmp_path / "a").is_left_over() is False
+
+
+def test_what_a_run_left_over_before_it_began_is_known_by_its_names(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    folder = RunFolder(tmp_path / "a")
+    folder.checkpoints.mkdir(parents=True)
+    assert folder.is_left_over()  # no checkpoint is in it
+    tokenizer.save(folder.tokenizer_file)
+    (folder.path / ".lock").write_bytes(b"")
+    assert folder.is_left_over()
+
+    (folder.checkpoints / "step-00000001").mkdir()
+    assert not folder.is_left_over()
+    (folder.checkpoints / "step-00000001").rmdir()
+    (folder.path / "notes.txt").write_text("mine")
+    assert not folder.is_left_over()
+
+
+def test_an_empty_folder_is_left_over_from_nothing(tmp_path: Path) -> None:
+    assert RunFolder(tmp_path).is_left_over() is False
+
+
+@pytest.mark.parametrize("preset", ["quick", None])
+def test_the_preset_and_the_command_are_those_it_began_with(
+    tmp_path: Path,
+    configure: Callable[..., RunConfig],
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    preset: str | None,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/clearformer", "train", "quick"])
+    folder = RunFolder(tmp_path / "a")
+    folder.create(configure(), tokenizer, SHA256, preset)
+
+    assert folder.preset() == preset
+    assert folder.command() == ["clearformer", "train", "quick"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"preset": 3, "command": 3, "text_sha256": 3}'])
+def test_an_env_that_tells_nothing_is_none(folder: RunFolder, content: str) -> None:
+    folder.env_file.write_text(content)
+
+    assert folder.preset() is None
+    assert folder.command() == []
+    assert folder.trained_on() is None
+    with pytest.raises(RunError, match=f'env.json: missing or damaged.*"text_sha256": "{SHA256}"'):
+        folder.check_same_data(SHA256)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "processor", "name"),
+    [
+        ("processor : 0\nmodel name\t: Fast CPU: 3 GHz\n", "x86", "Fast CPU: 3 GHz"),
+        ("processor : 0\n", "x86", "x86"),
+        ("", "", "arm64"),
+        (None, "", "arm64"),
+    ],
+)
+def test_the_processor_is_named_as_the_system_can(
+    monkeypatch: pytest.MonkeyPatch, cpuinfo: str | None, processor: str, name: str
+) -> None:
+    def read(*_: object) -> str:
+        if cpuinfo is None:
+            raise FileNotFoundError
+        return cpuinfo
+
+    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr("platform.processor", lambda: processor)
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+
+    assert processor_name() == name

@@ -1,0 +1,47 @@
+"""Dataclasses are values: nobody changes one that another may hold, and results show and compare themselves."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from types import ModuleType
+from typing import Any
+
+import clearformer
+from clearformer.results import Result
+
+CHANGED = {"RunStart"}  # whose folder is another one where a name was taken meanwhile
+
+
+def modules(package: ModuleType) -> Iterator[ModuleType]:
+    yield package
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not found.name.endswith("__main__"):
+            yield importlib.import_module(found.name)
+
+
+def dataclasses() -> dict[str, type]:
+    """Those that the package defines, by name."""
+    return {
+        name: value
+        for module in modules(clearformer)
+        for name, value in vars(module).items()
+        if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__
+    }
+
+
+def settings_of(dataclass: type) -> Any:
+    """What the decorator was given."""
+    return dataclass.__dataclass_params__  # type: ignore[attr-defined]
+
+
+def test_dataclasses_are_frozen() -> None:
+    found = dataclasses()
+    assert len(found) > 50
+    assert {name for name, each in found.items() if not settings_of(each).frozen} == CHANGED
+
+
+def test_results_show_and_compare_themselves() -> None:
+    results = [each for each in dataclasses().values() if issubclass(each, Result)]
+    assert len(results) > 5
+    assert [each for each in results if settings_of(each).repr or settings_of(each).eq] == []

@@ -1,0 +1,265 @@
+"""Runs as folders: made of a model, found again by name, and read with the data they were trained on."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearformer.config import resolve
+from clearformer.data import LabelledData, PairsData, TextData, prepare_data
+from clearformer.errors import CheckpointError, DataError, RunError
+from clearformer.model import ModelConfig, Transformer, build
+from clearformer.run import Run
+from clearformer.runs.folders import (
+    find_run,
+    folder_of,
+    free_name,
+    is_run,
+    last_checkpoints,
+    mean_weights,
+    name_for,
+    name_of,
+    new_run,
+    read_own_data,
+    read_run,
+    run_config,
+    write_run,
+)
+from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, Tokenizer
+from clearformer.training.config import RunConfig
+from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective
+from clearformer.training.store.checkpoint import MODEL, Checkpoint, Progress, save_checkpoint, step_of
+from clearformer.training.store.folder import RunFolder
+
+TEXT = "".join(f"line {number} of a text\n" for number in range(100))
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+
+
+@pytest.fixture
+def text_file(tmp_path: Path) -> Path:
+    file = tmp_path / "text.txt"
+    file.write_text(TEXT)
+    return file
+
+
+@pytest.fixture
+def tokenizer() -> Tokenizer:
+    return CharTokenizerSpec().train([TEXT])
+
+
+@pytest.fixture
+def model(tokenizer: Tokenizer) -> Transformer:
+    return build(
+        resolve(
+            ModelConfig,
+            {"vocab_size": tokenizer.vocab_size, "d_model": 8, "n_layers": 1, "max_seq_len": 7},
+        )
+    )
+
+
+@pytest.fixture
+def written(
+    model: Transformer, tokenizer: Tokenizer, text_file: Path, tmp_path: Path
+) -> Callable[..., RunFolder]:
+    """The folder of a run of that text: `written("a", step=3)`."""
+
+    def written(name: str, step: int = 0, sha256: str | None = None) -> RunFolder:
+        data = TextData(path=str(text_file))
+        prepared = prepare_data(data, tokenizer, max_tokens=7)
+        config = run_config(model.config).replace(data=data)
+        of_the_text = prepared.manifest["source"]["sha256"] if sha256 is None else sha256
+        return write_run(tmp_path / "runs" / name, config, tokenizer, model.state_dict(), step, of_the_text)
+
+    return written
+
+
+# --- made and read again ------------------------------------------------------------------------------------
+
+
+def test_a_run_made_of_a_model_is_that_model(
+    written: Callable[..., RunFolder], model: Transformer, tokenizer: Tokenizer
+) -> None:
+    folder = written("a", step=3)
+    loaded = read_run("a", device="cpu")
+
+    assert loaded.folder.path == folder.path
+    assert loaded.step == 3
+    assert loaded.config == folder.read_config()
+    assert loaded.tokenizer.to_json() == tokenizer.to_json()
+    assert not loaded.model.training
+    for name, weight in model.state_dict().items():
+        assert torch.equal(loaded.model.state_dict()[name], weight)
+    assert (folder.checkpoints / "latest").readlink() == Path("step-00000003")
+
+
+def test_a_run_of_weights_that_do_not_fit_is_not_there(
+    model: Transformer, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    other = model.config.replace(n_layers=2)
+    with pytest.raises(CheckpointError, match="does not fit"):
+        write_run(tmp_path / "runs" / "a", run_config(other), tokenizer, model.state_dict())
+    assert not (tmp_path / "runs" / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "data", "objective"),
+    [
+        ({"family": "encoder"}, TextData, MaskedObjective),
+        ({"family": "encoder", "n_classes": 3}, LabelledData, ClassificationObjective),
+        ({"family": "encoder-decoder"}, PairsData, TranslationObjective),
+    ],
+)
+def test_the_data_and_the_objective_of_a_model_alone_are_those_of_its_kind(
+    settings: dict[str, object], data: type, objective: type
+) -> None:
+    labels = ("a", "b", "c") if "n_classes" in settings else None
+    config = run_config(resolve(ModelConfig, settings), labels)
+
+    assert isinstance(config.data, data)
+    assert isinstance(config.train.objective, objective)
+    assert getattr(config.data, "labels", None) == labels
+
+
+def test_the_tokenizer_s_kind_is_set_where_a_setting_names_it() -> None:
+    assert run_config(ModelConfig(), tokenizer="byte").tokenizer == ByteTokenizerSpec()
+    assert run_config(ModelConfig(), tokenizer="unheard of").tokenizer == RunConfig().tokenizer
+
+
+# --- names --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_one_where_its_folder_holds_a_configuration(
+    written: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    folder = written("a")
+    (tmp_path / "runs" / "b").mkdir()
+
+    assert is_run("a") is True
+    assert is_run(str(folder.path)) is True
+    assert is_run("b") is False
+
+
+def test_a_run_is_called_by_its_name_or_where_it_lies_elsewhere_by_its_path(
+    written: Callable[..., RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = written("a")
+    assert name_of(folder) == "a"
+
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "elsewhere"))
+    assert find_run(name_of(folder)).path.resolve() == folder.path
+
+
+def test_a_run_that_is_kept_nowhere_has_no_folder(
+    written: Callable[..., RunFolder], model: Transformer, tokenizer: Tokenizer
+) -> None:
+    written("a")
+    loaded = read_run("a", device="cpu")
+
+    assert folder_of(loaded) == loaded.folder
+    assert folder_of(Run(model, tokenizer)) is None
+
+
+@pytest.mark.parametrize("run", [3, None, ["a"]])
+def test_what_is_neither_name_nor_path_is_no_run(run: object) -> None:
+    with pytest.raises(RunError, match="a run is given by its name or its folder; got"):
+        find_run(run)  # type: ignore[arg-type]
+
+
+def test_a_name_that_a_file_has_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "a").write_text("mine")
+
+    with pytest.raises(RunError, match="a exists and holds no run"):
+        new_run("a")
+
+
+def test_what_a_run_left_over_may_be_begun_in_again(tmp_path: Path) -> None:
+    left_over = RunFolder(tmp_path / "runs" / "a")
+    left_over.checkpoints.mkdir(parents=True)
+
+    assert new_run("a").path == left_over.path
+
+
+def test_a_label_that_begins_with_the_preset_names_it_once(text_file: Path) -> None:
+    config = RunConfig(data=TextData(path=str(text_file)))
+    label = config.data.label
+
+    assert name_for("quick", config) == free_name(f"quick-{label}")
+    assert name_for(label, config) == free_name(label)
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------
+
+
+def saved(folder: Path, step: int, weights: dict[str, Tensor]) -> Path:
+    return save_checkpoint(folder, Checkpoint(Progress(step=step), weights, {}))
+
+
+def test_a_mean_is_of_one_model_s_weights(tmp_path: Path) -> None:
+    one = saved(tmp_path, 1, {"a": torch.tensor([1.0, 2.0])})
+    two = saved(tmp_path, 2, {"a": torch.tensor([4.0, 2.0])})
+    other = saved(tmp_path, 3, {"a": torch.tensor([4.0])})
+
+    assert torch.equal(mean_weights([one, two])["a"], torch.tensor([2.5, 2.0]))
+    assert torch.equal(mean_weights([two])["a"], torch.tensor([4.0, 2.0]))
+    with pytest.raises(CheckpointError, match=rf"step-00000003/{MODEL}: its weights are not those of"):
+        mean_weights([one, other])
+
+
+def test_the_last_checkpoints_are_those_up_to_a_step_the_newest_first(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for step in (5, 10, 15, 20):
+        saved(folder.checkpoints, step, {"a": torch.ones(1)})
+
+    assert [step_of(path) for path in last_checkpoints(folder, 15, 3)] == [15, 10, 5]
+    assert [step_of(path) for path in last_checkpoints(folder, 15, 1)] == [15]
+    with pytest.raises(RunError, match="3 checkpoints up to step 15, and 4 are asked for"):
+        last_checkpoints(folder, 15, 4)
+
+
+@pytest.mark.parametrize("average", [True, 2.0, "2", None])
+def test_a_number_of_checkpoints_is_whole(written: Callable[..., RunFolder], average: object) -> None:
+    written("a")
+
+    with pytest.raises(RunError, match="average: a whole number of checkpoints; got"):
+        read_run("a", device="cpu", average=average)  # type: ignore[arg-type]
+
+
+# --- own data -----------------------------------------------------------------------------------------------
+
+
+def test_own_data_are_those_that_the_run_was_trained_on(written: Callable[..., RunFolder]) -> None:
+    written("a")
+
+    own = read_own_data(read_run("a", device="cpu"))
+
+    assert own.changed is False
+    assert set(own.prepared.splits) == {"train", "val"}
+
+
+def test_own_data_that_have_changed_are_refused_unless_they_are_taken_as_they_are(
+    written: Callable[..., RunFolder], text_file: Path
+) -> None:
+    written("a")
+    text_file.write_text(TEXT.replace("line 7 ", "line 8 "))
+    run = read_run("a", device="cpu")
+
+    with pytest.raises(DataError, match=r"the data have changed since this run began.*--changed-data"):
+        read_own_data(run)
+    assert read_own_data(run, allow_changed=True).changed is True
+
+
+def test_an_imported_run_has_no_own_data(written: Callable[..., RunFolder]) -> None:
+    folder = written("a", sha256="")
+
+    with pytest.raises(RunError, match="what it was trained on is not known"):
+        read_own_data(read_run("a", device="cpu"))
+    assert json.loads(folder.env_file.read_text())["text_sha256"] == ""
