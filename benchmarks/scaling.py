@@ -34,8 +34,9 @@ from clearformer.bench.rounds import Contender, Figures, interleave
 from clearformer.cost import analytic_flops
 from clearformer.data import TextData
 from clearformer.device import resolve_device, resolve_dtype
-from clearformer.model.attention import AttentionSpec, Linear, MultiHead
-from clearformer.model.config import ModelConfig
+from clearformer.model.attention import MultiHead
+from clearformer.model.config import Attention, ModelConfig
+from clearformer.model.linear_attention import Linear
 from clearformer.presets import preset
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
@@ -47,7 +48,7 @@ from clearformer.training.store.folder import RunFolder
 HEAD = 64
 WINDOW = 128
 NEVER = 10**6  # steps: more than are ever measured
-KINDS: dict[str, Callable[[int], AttentionSpec]] = {
+KINDS: dict[str, Callable[[int], Attention]] = {
     "full": lambda n_heads: MultiHead(n_heads=n_heads),
     "window": lambda n_heads: MultiHead(n_heads=n_heads, window=WINDOW),
     "linear": lambda n_heads: Linear(n_heads=n_heads),
