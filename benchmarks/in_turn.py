@@ -7,7 +7,7 @@
     command = "PYTHONPATH=src python -m clearformer train quick train.max_steps=20000 train.log_every=1 --run before"
     progress = "old-checkout/runs/before/metrics.jsonl"
 
-Every command adds a line to its `progress` file for each unit of work (a step, a text). All are started, and stopped
+What a command says goes to NAME.log beside the file of contenders. Every one adds a line to its `progress` file for each unit of work (a step, a text). All are started, and stopped
 (SIGSTOP) once they have done some. Then each goes on alone for one slice, in an order that is drawn anew each time, and
 its lines are counted, from the end of one unit to the end of another. A slow spell of a shared machine, which outlasts
 a slice, so meets all of them alike; what is reported is the median of the slices' ratios to the first contender.
@@ -31,14 +31,14 @@ WARM_UP_SECONDS = 300
 class Contender:
     """A command in a process group of its own, and the file in which it counts its work."""
 
-    def __init__(self, name: str, folder: str, command: str, progress: str) -> None:
-        self.name, self.progress = name, Path(progress)
+    def __init__(self, name: str, log: Path, folder: str, command: str, progress: str) -> None:
+        self.name, self.log, self.progress = name, log, Path(progress)
         self.progress.unlink(missing_ok=True)
-        with Path(f"{progress}.log").open("w") as log:
+        with log.open("w") as output:
             self.process = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec env {command}"],
                 cwd=folder,
-                stdout=log,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -46,7 +46,7 @@ class Contender:
     def lines(self) -> int:
         """Units of work done so far; SystemExit where the command has ended."""
         if self.process.poll() is not None:
-            raise SystemExit(f"{self.name} ended by itself: see {self.progress}.log")
+            raise SystemExit(f"{self.name} ended by itself: see {self.log}")
         return self.progress.read_bytes().count(b"\n") if self.progress.exists() else 0
 
     def warm_up(self) -> None:
@@ -54,7 +54,7 @@ class Contender:
         deadline = time.monotonic() + WARM_UP_SECONDS
         while self.lines() < WARM_UP_LINES:
             if time.monotonic() > deadline:
-                raise SystemExit(f"{self.name} did nothing in {WARM_UP_SECONDS} s: see {self.progress}.log")
+                raise SystemExit(f"{self.name} did nothing in {WARM_UP_SECONDS} s: see {self.log}")
             time.sleep(0.2)
         self.send(signal.SIGSTOP)
 
@@ -112,7 +112,7 @@ def main() -> None:
     contenders: list[Contender] = []
     try:
         for name, settings in tomllib.loads(given.contenders.read_text()).items():
-            contenders.append(Contender(name, **settings))
+            contenders.append(Contender(name, given.contenders.parent / f"{name}.log", **settings))
             contenders[-1].warm_up()
         rows = measure(contenders, given.slices, given.seconds)
     finally:
