@@ -7,10 +7,11 @@
     command = "PYTHONPATH=src python -m clearformer train quick train.max_steps=20000 train.log_every=1 --run before"
     progress = "old-checkout/runs/before/metrics.jsonl"
 
-What a command says goes to NAME.log beside the file of contenders. Every one adds a line to its `progress` file for each unit of work (a step, a text). All are started, and stopped
-(SIGSTOP) once they have done some. Then each goes on alone for one slice, in an order that is drawn anew each time, and
-its lines are counted, from the end of one unit to the end of another. A slow spell of a shared machine, which outlasts
-a slice, so meets all of them alike; what is reported is the median of the slices' ratios to the first contender.
+What a command says goes to NAME.log beside the file of contenders. Every one adds a line to its `progress` file for
+each unit of work (a step, a text). All are started, and stopped (SIGSTOP) once they have done some. Then each goes on
+alone for one slice, in an order that is drawn anew each time, and its lines are counted, from the end of one unit to
+the end of another. A slow spell of a shared machine, which outlasts a slice, so meets all of them alike; what is
+reported is the median of the slices' ratios to the first contender.
 """
 
 import argparse
