@@ -34,8 +34,8 @@ MODELS = {
     "10M": {
         "preset": "quick",
         "vocab_size": VOCABULARY,
-        "d_model": 320,
-        "n_layers": 6,
+        "d_model": 384,
+        "n_layers": 5,
         "max_seq_len": N_TOKENS,
     },
     "124M": {"preset": "gpt2", "vocab_size": 50257},
