@@ -5,7 +5,7 @@
 Nobody looking: how often a forward pass comes by a hook point or asks whether anybody looks there, times what one such
 call takes, beside a training step (forward and backward, uncompiled) and beside one new token with a cache.
 
-Looking: seconds of the residual ledger, the source ledger and the logit lens, each of one position of a text of 256
+Looking: seconds of the residual and the source ledger of one position and of the logit lens of all, of a text of 256
 tokens, and the largest memory of a process that does nothing else. Weights are drawn from a seed: costs do not depend
 on what they are. Each is measured in a process of its own, the first call not counted. Prints one JSON object.
 """
