@@ -7,6 +7,8 @@
     lens.logit_lens(run, text)                            the prediction of every layer
     lens.attention(run, text), lens.alignment(run, text)  who reads whom
     lens.next_tokens(run, text), lens.positions(run), lens.tokens(run, text)
+    lens.architecture(run)                                its parts, their parameters and FLOPs
+    lens.metrics(run)                                     its loss by step
     lens.embed(run, text), lens.word_similarity(run, word, texts)
     lens.intervene(run, text, lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)))
     lens.patch_every(run, text, donor, "heads"), lens.patch_paths(run, text, donor, senders, receivers)
@@ -24,6 +26,7 @@ Each is a value (`to_dict()`), shows itself as a table in a notebook, and draws 
 """
 
 from clearformer.lens.activations import run_with_cache
+from clearformer.lens.architecture import Architecture, Component, architecture
 from clearformer.lens.causal import (
     Edit,
     Effect,
@@ -95,6 +98,7 @@ from clearformer.lens.learning import (
     tracin,
 )
 from clearformer.lens.ledgers import Ledger, Part, Score, Sources, ledger, score, sources
+from clearformer.lens.metrics import Metrics, metrics
 from clearformer.lens.patterns import Alignment, AttentionPatterns, alignment, attention
 from clearformer.lens.positions import PositionTable, positions
 from clearformer.lens.predictions import (
@@ -112,8 +116,10 @@ from clearformer.lens.words import WordSimilarity, word_similarity
 __all__ = [
     "Agreement",
     "Alignment",
+    "Architecture",
     "AttentionPatterns",
     "Compared",
+    "Component",
     "Counterfactual",
     "Differences",
     "Distance",
@@ -136,6 +142,7 @@ __all__ = [
     "LossChanges",
     "MatrixGradient",
     "MeanLoss",
+    "Metrics",
     "NextTokens",
     "Part",
     "PatchEffects",
@@ -155,6 +162,7 @@ __all__ = [
     "WordSimilarity",
     "add",
     "alignment",
+    "architecture",
     "attention",
     "change",
     "check_tracin",
@@ -177,6 +185,7 @@ __all__ = [
     "loss_changes_since",
     "match_heads",
     "mean",
+    "metrics",
     "networks_of",
     "next_token_loss",
     "next_tokens",

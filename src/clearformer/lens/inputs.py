@@ -215,6 +215,15 @@ def quiet(model: Transformer, grad: bool = False) -> Iterator[None]:
         yield
 
 
+def model_of(subject: Subject) -> Transformer:
+    """The model of a run, or a model by itself.
+
+    Raises:
+        UserError: it is neither.
+    """
+    return _parts_of(subject, None)[0]
+
+
 def _parts_of(subject: Any, tokenizer: Tokenizer | None) -> tuple[Transformer, Tokenizer | None]:
     if isinstance(subject, Transformer):
         return subject, tokenizer

@@ -1,11 +1,14 @@
-"""A text as a model reads it: each token, and the one that its position predicts."""
+"""A text as a model reads it: each token, the one that its position predicts, and how likely the model found that."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+
 from clearformer.decoding import Text
-from clearformer.lens.inputs import Subject, read
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, letters, visible
 from clearformer.text import Tokenizer
 
@@ -17,32 +20,48 @@ class TokenTable(Shown):
     Attributes:
         tokens: As a person can read them.
         ids: Theirs.
+        n_bytes: Of each in UTF-8; 0 of special tokens, and where there is no tokeniser.
         predicted: The token that each position predicts; empty where the text does not tell it.
+        probabilities: That of the predicted token; not a number, where the text does not tell it.
+        losses: -ln of that, in nats.
         source: Those of an encoder-decoder's source; none in other models.
+        vocabulary: The number of tokens there are: ln of it is the loss where all are equally likely.
     """
 
     tokens: list[str]
     ids: list[int]
+    n_bytes: list[int]
     predicted: list[str]
+    probabilities: Float[np.ndarray, " T"]
+    losses: Float[np.ndarray, " T"]
     source: list[str]
+    vocabulary: int
 
     def caption(self) -> str:
         return "the text as the model reads it" if not self.source else "the output as the model reads it"
 
     def table(self) -> Table:
         rows = [
-            [str(i), str(token), visible(label), visible(predicted)]
-            for i, (token, label, predicted) in enumerate(
-                zip(self.ids, self.tokens, self.predicted, strict=True)
-            )
+            [
+                str(i),
+                str(self.ids[i]),
+                visible(self.tokens[i]),
+                visible(self.predicted[i]),
+                _or_nothing(self.probabilities[i]),
+                _or_nothing(self.losses[i]),
+            ]
+            for i in range(len(self.tokens))
         ]
-        return Table(["position", "id", "token", "predicts"], rows, n_left=4)
+        return Table(["position", "id", "token", "predicts", "probability", "loss"], rows, n_left=4)
 
     def notes(self) -> list[str]:
-        return [f"source: {' | '.join(map(visible, self.source))}"] if self.source else []
+        notes = [f"source: {' | '.join(map(visible, self.source))}"] if self.source else []
+        if np.isfinite(self.losses).any():
+            notes.append(f"mean loss {np.nanmean(self.losses):.4f} nats")
+        return notes
 
     def inches(self) -> tuple[float, float]:
-        return 4.0, 0.9 + 0.22 * len(self.tokens)
+        return 5.5, 0.9 + 0.22 * len(self.tokens)
 
     def draw(self, figure: Any) -> None:
         axes = figure.subplots()
@@ -64,4 +83,38 @@ def tokens(
 ) -> TokenTable:
     """The tokens of a text and what each position is to predict; the arguments are those of `read`."""
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
-    return TokenTable(inputs.labels, inputs.tokens[0].tolist(), inputs.predicted_labels, inputs.source_labels)
+    losses = losses_of(inputs)
+    ids = inputs.tokens[0].tolist()
+    return TokenTable(
+        inputs.labels,
+        ids,
+        [n_bytes(inputs.tokenizer, token) for token in ids],
+        inputs.predicted_labels,
+        np.exp(-losses),
+        losses,
+        inputs.source_labels,
+        inputs.model.embed.num_embeddings,
+    )
+
+
+def losses_of(inputs: Inputs) -> Float[np.ndarray, " T"]:
+    """-ln of each predicted token's probability, in nats; not a number, where the text does not tell the token."""
+    losses = np.full(len(inputs), np.nan)
+    known = [(at, token) for at, token in enumerate(inputs.predicted) if token is not None]
+    if known:
+        with quiet(inputs.model):
+            logits = inputs.model(*inputs.arguments)[0].double().cpu()
+        at, wanted = map(list, zip(*known, strict=True))
+        losses[at] = (logits[at].logsumexp(-1) - logits[at, wanted]).numpy()
+    return losses
+
+
+def n_bytes(tokenizer: Tokenizer | None, token: int) -> int:
+    """The bytes of a token's text; 0 of a special one, and where there is no tokeniser."""
+    if tokenizer is None or token >= tokenizer.vocab_size:
+        return 0
+    return len(tokenizer.token_bytes(token))
+
+
+def _or_nothing(value: float) -> str:
+    return f"{value:.4f}" if np.isfinite(value) else ""

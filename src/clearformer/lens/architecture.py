@@ -1,0 +1,179 @@
+"""The parts of a model as its configuration describes them: their sizes, parameters and share of the FLOPs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from clearformer.cost import analytic_flops, if_known
+from clearformer.errors import count
+from clearformer.lens.inputs import Subject, model_of
+from clearformer.lens.showing import Shown, Table, bars
+from clearformer.model import ModelConfig, Transformer
+from clearformer.model.block import Block
+
+NAMES = {
+    "embed": "token embedding",
+    "token_types": "token types",
+    "position": "positions",
+    "ln_embed": "embedding norm",
+    "ln_final": "final norm",
+    "head": "head",
+    "masked_head": "masked head",
+    "pooler": "pooler",
+    "classifier": "classifier",
+    "ln1": "norm",
+    "attn": "attention",
+    "ln_cross": "norm",
+    "cross_attn": "cross-attention",
+    "ln2": "norm",
+    "mlp": "feed-forward",
+}
+"""What the parts of a model and of a block are called, in the order in which a text runs through them."""
+BEFORE_BLOCKS = ("embed", "token_types", "position", "ln_embed")
+KIND_OF = {"position": "position", "attn": "attention", "cross_attn": "attention", "mlp": "ffn"}
+NORMS = ("ln_embed", "ln_final", "ln1", "ln_cross", "ln2")
+
+
+@dataclass(frozen=True)
+class Component:
+    """One part of a model.
+
+    Attributes:
+        path: Its module's.
+        name: What it is called.
+        kind: Of a slot, the kind that fills it.
+        stack: `encoder`, `decoder` or, where there is but one stack, nothing.
+        layer: The block that it is in, if any.
+        parameters: Of it alone.
+    """
+
+    path: str
+    name: str
+    kind: str
+    stack: str
+    layer: int | None
+    parameters: int
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Architecture(Shown):
+    """A model's parts, in the order in which a text runs through them.
+
+    Attributes:
+        family: Decoder, encoder or encoder-decoder.
+        parameters: Of all parts; those that are shared are counted once.
+        settings: The configuration's, by key, as a TOML file would have them.
+        components: The parts.
+        flops: The share of a forward pass over a text as long as the model reads, by component; empty, where a kind
+            has no formula.
+    """
+
+    family: str
+    parameters: int
+    settings: dict[str, str]
+    components: list[Component]
+    flops: dict[str, float]
+
+    def caption(self) -> str:
+        return f"{self.family} of {count(self.parameters, 'parameter')}"
+
+    def table(self) -> Table:
+        rows = [
+            [component.path, component.name, component.kind, f"{component.parameters:,}"]
+            for component in self.components
+        ]
+        return Table(["module", "part", "kind", "parameters"], rows, n_left=3)
+
+    def notes(self) -> list[str]:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in self.flops.items() if share)
+        return [f"FLOPs of a forward pass: {shares}"] if shares else []
+
+    def inches(self) -> tuple[float, float]:
+        return 7.0, 1.2 + 0.24 * len(self.components)
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        bars(
+            axes,
+            [component.path for component in self.components],
+            [float(component.parameters) for component in self.components],
+        )
+        axes.set_xlabel("parameters")
+        axes.set_title(self.caption(), fontsize=10)
+
+
+def architecture(subject: Subject) -> Architecture:
+    """The parts of a run's model, or of a model by itself."""
+    model = model_of(subject)
+    components = [component for stack in stacks_of(model) for component in _of_stack(model, stack)]
+    components += [_component(model, name, "", None) for name in NAMES if name in after_stacks(model)]
+    total = sum(parameter.numel() for parameter in model.parameters())
+    return Architecture(
+        model.config.family, total, _settings(model.config), components, _shares(model.config)
+    )
+
+
+def stacks_of(model: Transformer) -> list[str]:
+    """The prefixes of a model's stacks."""
+    return ["encoder_", "decoder_"] if model.config.family == "encoder-decoder" else [""]
+
+
+def after_stacks(model: Transformer) -> list[str]:
+    """The parts of a model that belong to no stack."""
+    of_stack = [
+        f"{stack}{name}" for stack in stacks_of(model) for name in (*BEFORE_BLOCKS, "ln_final", "blocks")
+    ]
+    return [name for name, _ in model.named_children() if name not in of_stack]
+
+
+def _of_stack(model: Transformer, stack: str) -> list[Component]:
+    children = dict(model.named_children())
+    before = [f"{stack}{name}" if f"{stack}{name}" in children else name for name in BEFORE_BLOCKS]
+    found = [_component(model, path, stack, None) for path in before if path in children]
+    for i, block in enumerate(model.stack(stack).blocks):
+        assert isinstance(block, Block)
+        parts = [name for name in NAMES if getattr(block, name, None) is not None]
+        found += [_component(model, f"{stack}blocks.{i}.{name}", stack, i) for name in parts]
+    return [*found, _component(model, f"{stack}ln_final", stack, None)]
+
+
+def _component(model: Transformer, path: str, stack: str, layer: int | None) -> Component:
+    module = model.get_submodule(path)
+    name = path.rpartition(".")[2].removeprefix(stack)
+    return Component(
+        path, NAMES[name], _kind(model.config, name, module), stack.rstrip("_"), layer, size_of(module)
+    )
+
+
+def _kind(config: ModelConfig, name: str, module: nn.Module) -> str:
+    if name in NORMS:
+        return "none" if isinstance(module, nn.Identity) else config.norm.kind
+    slot = getattr(config, KIND_OF.get(name, ""), None)
+    return "" if slot is None else slot.kind
+
+
+def size_of(module: nn.Module) -> int:
+    """The number of a module's parameters."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _settings(config: ModelConfig, prefix: str = "") -> dict[str, str]:
+    """Keys such as `attention.n_heads`, and their values as words."""
+
+    def flat(values: dict[str, Any], prefix: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for key, value in values.items():
+            if isinstance(value, dict):
+                found |= flat(value, f"{prefix}{key}.")
+            elif value is not None:
+                found[prefix + key] = str(value).lower() if isinstance(value, bool) else str(value)
+        return found
+
+    return flat(config.model_dump(), prefix)
+
+
+def _shares(config: ModelConfig) -> dict[str, float]:
+    flops = if_known(analytic_flops, config, config.max_seq_len)
+    total = 0 if flops is None else sum(flops.forward.values())
+    return {} if flops is None or not total else {name: each / total for name, each in flops.forward.items()}

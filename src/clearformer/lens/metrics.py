@@ -1,0 +1,72 @@
+"""A run's training as it was recorded: loss, held-out loss, learning rate and gradient norm by step."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from clearformer.decoding.arguments import check_run
+from clearformer.decoding.text.samples import Run
+from clearformer.lens.showing import Shown, Table
+from clearformer.training.store.folder import RunFolder, read_metrics
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Metrics(Shown):
+    """The lines of a run's metrics.jsonl as columns.
+
+    Attributes:
+        columns: By name, `step` first; not a number, where a line does not tell it.
+    """
+
+    columns: dict[str, Float[np.ndarray, " N"]] = field(repr=False)
+
+    def caption(self) -> str:
+        steps = self.columns["step"]
+        return f"training up to step {int(steps.max()):,}" if len(steps) else "no metrics were recorded"
+
+    def table(self) -> Table:
+        rows = [[_word(value) for value in line] for line in zip(*self.columns.values(), strict=True)]
+        return Table(list(self.columns), rows, n_left=0)
+
+    def inches(self) -> tuple[float, float]:
+        return 7.0, 4.0
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        for name, label in (("loss", "training"), ("val_loss", "held out")):
+            values = self.columns.get(name, np.array([]))
+            known = np.isfinite(values)
+            if known.any():
+                axes.plot(self.columns["step"][known], values[known], label=label)
+        axes.set_xlabel("step")
+        axes.set_ylabel("loss, nats per token")
+        if axes.lines:
+            axes.legend(frameon=False)
+
+
+def metrics(run: Run) -> Metrics:
+    """The metrics that a run's training recorded.
+
+    Raises:
+        RunError: the run is kept in no folder, or a line of its metrics is damaged.
+    """
+    check_run(run, "folder")
+    folder: RunFolder = run.folder  # type: ignore[attr-defined]
+    lines = read_metrics(folder.metrics_file)
+    names = dict.fromkeys(["step", *(name for line in lines for name in line)])
+    numeric = [name for name in names if all(_is_number(line.get(name)) for line in lines)]
+    return Metrics({name: np.array([_number(line.get(name)) for line in lines]) for name in numeric})
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _word(value: float) -> str:
+    return f"{value:g}" if np.isfinite(value) else ""

@@ -1,0 +1,45 @@
+"""What the page shows before anything is chosen: the beginning of the text that the run was not trained on."""
+
+from clearformer.data.labelled.preparing import LabelledSplit
+from clearformer.data.pairs.files import PairSplit
+from clearformer.data.shards import Split
+from clearformer.errors import ClearformerError
+from clearformer.page.selection import Selection
+from clearformer.run import Run
+from clearformer.runs.evaluation import HELD_OUT
+from clearformer.runs.folders import read_own_data
+
+N_TOKENS = 48
+N_LETTERS = 8  # where there is no text, those first in the vocabulary
+
+
+def first_selection(run: Run, text: str | None = None) -> Selection:
+    """A run's selection before anything is chosen.
+
+    Args:
+        run: The first of the page's.
+        text: What to read; where not given, the beginning of its held-out text.
+    """
+    return Selection(run=run.name, text=first_text(run) if text is None else text)
+
+
+def first_text(run: Run) -> str:
+    """The beginning of a run's held-out text; a few of its tokens, where its data are not at hand."""
+    try:
+        split = read_own_data(run, allow_changed=True).prepared.splits.get(HELD_OUT)
+    except ClearformerError:
+        split = None
+    if isinstance(split, PairSplit) and len(split):
+        return split.source_texts[0]
+    if isinstance(split, LabelledSplit) and len(split):
+        return split.texts[0]
+    if isinstance(split, Split) and split.n_tokens:
+        n = min(N_TOKENS, run.model.config.max_seq_len // 2, split.n_tokens)
+        return run.tokenizer.decode(split.read(0, n))
+    return any_text(run)
+
+
+def any_text(run: Run) -> str:
+    """A few tokens of a vocabulary that are words or letters."""
+    labels = map(run.tokenizer.token_label, range(run.tokenizer.vocab_size))
+    return "".join([label for label in labels if label.isalpha()][:N_LETTERS])

@@ -1,0 +1,142 @@
+"""Opening the page: a server on this machine alone, in a thread beside whoever opened it."""
+
+import contextlib
+import socket
+import threading
+import webbrowser
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from clearformer.errors import ClearformerError, UserError, needs_extra, shown
+from clearformer.run import Run, load
+
+HOST = "127.0.0.1"
+STARTING_SECONDS = 10.0
+ENDING_SECONDS = 0.5
+
+
+@dataclass(repr=False)
+class Looking:
+    """A page that is open; `close()` ends it.
+
+    Attributes:
+        address: Where a browser finds it. It works once: the browser that opens it keeps a cookie.
+    """
+
+    address: str
+    _server: Any = field(repr=False)
+    _thread: threading.Thread = field(repr=False)
+
+    def close(self) -> None:
+        """End the page's server."""
+        self._server.should_exit = True
+        self._thread.join(STARTING_SECONDS)
+
+    def wait(self) -> None:
+        """Return when the server has ended."""
+        while self._thread.is_alive():
+            self._thread.join(0.1)
+
+    def __repr__(self) -> str:
+        return f"Looking({self.address!r})"
+
+    def _repr_html_(self) -> str:
+        return f'<a href="{escape(self.address)}" target="_blank">{escape(self.address)}</a>'
+
+
+def look(
+    run: Run | str,
+    other: Run | str | None = None,
+    *,
+    text: str | None = None,
+    port: int = 0,
+    browser: bool = True,
+    device: str = "auto",
+) -> Looking:
+    """Open the page of a run, or of two beside each other.
+
+    Args:
+        run: A run, or its name.
+        other: Another, to compare it with.
+        text: What is read at first; where not given, the beginning of the run's held-out text.
+        port: Of this machine; a free one, where not given.
+        browser: Whether to open the address in a browser.
+        device: Of the models that are opened by name.
+
+    Raises:
+        RunError: there is no such run.
+        UserError: the port is taken or is none, or both runs have one name.
+        MissingPackageError: the server's packages are not installed.
+    """
+    with needs_extra("page", "the page needs starlette and uvicorn"):
+        import uvicorn
+
+        from clearformer.page.beginning import first_selection
+        from clearformer.page.opened import OpenedRuns
+        from clearformer.page.security import Gate
+        from clearformer.page.server import PageServer
+    runs = [
+        each if isinstance(each, Run) else load(each, device=device)
+        for each in (run, other)
+        if each is not None
+    ]
+    check_names(runs)
+    listening = bound_socket(port)
+    gate = Gate(listening.getsockname()[1])
+    app = PageServer(OpenedRuns(runs, device), first_selection(runs[0], text)).app(gate)
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=0,
+        ws_max_size=1 << 16,
+        lifespan="off",
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listening],), name="clearformer page", daemon=True)
+    thread.start()
+    wait_for(server, thread)
+    looking = Looking(f"http://{HOST}:{gate.port}/?token={gate.token}", server, thread)
+    if browser:
+        with contextlib.suppress(webbrowser.Error):
+            webbrowser.open(looking.address)
+    return looking
+
+
+def check_names(runs: Sequence[Run]) -> None:
+    """Raise UserError where two runs have one name."""
+    if len({run.name for run in runs}) < len(runs):
+        raise UserError(f"both runs are called {runs[0].name}; save one under another name: run.save(NAME)")
+
+
+def bound_socket(port: int) -> socket.socket:
+    """A socket that listens on this machine alone.
+
+    Raises:
+        UserError: the port is taken, or is none.
+    """
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
+        raise UserError(f"port: a number up to 65535, or 0 for a free one; got {shown(port)}")
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+    except OSError as error:
+        listening.close()
+        raise UserError(f"port: {port} cannot be had here ({error.strerror}); choose another, or 0") from None
+    return listening
+
+
+def wait_for(server: Any, thread: threading.Thread) -> None:
+    """Return once the server answers.
+
+    Raises:
+        ClearformerError: it ended before.
+    """
+    while not server.started:
+        thread.join(0.01)
+        if not thread.is_alive():
+            raise ClearformerError("the page's server did not start; --debug shows why")

@@ -1,0 +1,76 @@
+"""The runs that a page shows: opened once for each checkpoint, and closed again when they take too much memory."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import RLock
+
+from clearformer.errors import RunError, UserError, did_you_mean
+from clearformer.run import Run, load
+from clearformer.training.store.checkpoint import list_checkpoints, step_of
+
+MOST_BYTES = 400 * 2**20  # of further checkpoints' weights
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """One run as the page was given it, and what checkpoints of it are at hand.
+
+    Attributes:
+        run: As it was given.
+        steps: Those that are kept, the earliest first; none of a run that is kept in no folder.
+    """
+
+    run: Run
+
+    @property
+    def steps(self) -> list[int]:
+        try:
+            folder = self.run.folder
+        except RunError:
+            return []
+        return sorted(map(step_of, list_checkpoints(folder.checkpoints)))
+
+
+class OpenedRuns:
+    """The page's runs by their names. One thread at a time computes: two would only starve each other."""
+
+    def __init__(self, runs: Sequence[Run], device: str = "auto") -> None:
+        self.shelves = {run.name: Shelf(run) for run in runs}
+        self.device = device
+        self.computing = RLock()
+        self._others: OrderedDict[tuple[str, str], Run] = OrderedDict()
+
+    @property
+    def names(self) -> list[str]:
+        """The runs' names, the first of them first."""
+        return list(self.shelves)
+
+    def get(self, name: str, checkpoint: str = "latest") -> Run:
+        """A run at one of its checkpoints.
+
+        Raises:
+            UserError: the page was not opened with such a run.
+            RunError, CheckpointError: there is no such checkpoint, or it is damaged.
+        """
+        if name not in self.shelves:
+            hint = did_you_mean(name, self.names) or f"; it shows {', '.join(self.names)}"
+            raise UserError(f"run: this page does not show {name!r}{hint}")
+        run = self.shelves[name].run
+        if checkpoint in ("latest", str(run.step)):
+            return run
+        key = (name, checkpoint)
+        if key not in self._others:
+            self._others[key] = load(run.folder.path, checkpoint, self.device)
+            self._close_oldest()
+        self._others.move_to_end(key)
+        return self._others[key]
+
+    def _close_oldest(self) -> None:
+        while len(self._others) > 1 and sum(map(weight_bytes, self._others.values())) > MOST_BYTES:
+            self._others.popitem(last=False)
+
+
+def weight_bytes(run: Run) -> int:
+    """The bytes of a model's parameters."""
+    return sum(each.numel() * each.element_size() for each in run.model.parameters())

@@ -1,0 +1,126 @@
+"""Who may talk to the page's server: the browser that was given its address, on this machine.
+
+The address holds a token that is taken once, for a cookie that scripts cannot read. Every request must name the
+server's own host, so that no other site can reach it under a name of its own (DNS rebinding), and whatever writes or
+opens a WebSocket must come from the page itself.
+"""
+
+import hmac
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.requests import cookie_parser
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+MOST_BODY_BYTES = 1 << 20
+STRANGER = "This page belongs to whoever started it. Open the address that `clearformer look` printed.\n"
+USED = "This address was opened already, and works once. Go on in that window, or run `clearformer look` again.\n"
+
+
+@dataclass
+class Gate:
+    """The token of one server and the cookie that it is exchanged for."""
+
+    port: int
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    is_used: bool = False
+
+    @property
+    def cookie(self) -> str:
+        """The cookie's name; ports share cookies, so that each has one of its own."""
+        return f"clearformer-{self.port}"
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The only values of a request's Host."""
+        return f"127.0.0.1:{self.port}", f"localhost:{self.port}", f"[::1]:{self.port}"
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The only origins that may write."""
+        return tuple(f"http://{host}" for host in self.hosts)
+
+    def take(self, token: str) -> bool:
+        """Whether this is the token, and it was not taken before."""
+        fits = not self.is_used and hmac.compare_digest(token.encode(), self.token.encode())
+        self.is_used = self.is_used or fits
+        return fits
+
+    def knows(self, cookies: str) -> bool:
+        """Whether a request's cookies hold the session's."""
+        given = cookie_parser(cookies).get(self.cookie, "")
+        return hmac.compare_digest(given.encode(), self.session.encode())
+
+
+class Guarded:
+    """An application behind a gate."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self.app, self.gate = app, gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        refused, cookie = self.judge(scope)
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                if cookie is not None:
+                    headers.append("set-cookie", cookie)
+            await send(message)
+
+        if refused is None:
+            await self.app(scope, receive, with_headers)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": "not allowed"})
+        else:
+            await refused(scope, receive, with_headers)
+
+    def judge(self, scope: Scope) -> tuple[Response | None, str | None]:
+        """The refusal of a request, and the cookie that its answer sets; None, where there is none."""
+        headers = Headers(scope=scope)
+        if only(headers.getlist("host")) not in self.gate.hosts:
+            return PlainTextResponse("Host: this server answers under its own address alone.\n", 421), None
+        writes = scope["type"] == "websocket" or scope["method"] not in ("GET", "HEAD")
+        if writes and only(headers.getlist("origin")) not in self.gate.origins:
+            return PlainTextResponse("Origin: only the page itself may ask for this.\n", 403), None
+        if int_or(headers.get("content-length"), 0) > MOST_BODY_BYTES:
+            return PlainTextResponse(f"a request holds at most {MOST_BODY_BYTES:,} bytes\n", 413), None
+        if self.gate.knows(headers.get("cookie", "")):
+            return None, None
+        token = QueryParams(scope["query_string"]).get("token", "")
+        if scope["type"] == "http" and scope["path"] == "/" and token:
+            if self.gate.take(token):
+                return None, f"{self.gate.cookie}={self.gate.session}; HttpOnly; SameSite=Strict; Path=/"
+            return PlainTextResponse(USED if self.gate.is_used else STRANGER, 403), None
+        return PlainTextResponse(STRANGER, 403), None
+
+
+def only(values: Iterable[str]) -> str | None:
+    """The value of a header that is there once."""
+    values = list(values)
+    return values[0] if len(values) == 1 else None
+
+
+def int_or(text: str | None, otherwise: int) -> int:
+    """A number that a header holds."""
+    return int(text) if text is not None and text.isdecimal() else otherwise

@@ -1,0 +1,60 @@
+"""The selection: the one text, place and pair of tokens that every view of the page looks at."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from clearformer.config import Spec, resolve
+from clearformer.errors import UserError, shown
+
+MOST_CHARACTERS = 200_000  # of a text
+
+
+class Selection(Spec):
+    """One selection; all of it lives in the page's address.
+
+    Attributes:
+        run: The run's name, as the page was opened with it.
+        checkpoint: `latest`, `best` or a step.
+        text: What the model reads.
+        output: What an encoder-decoder writes; its own translation, where not given.
+        masked: Positions at which an encoder reads [MASK].
+        position: Whose prediction is looked at; negative ones count from the end.
+        layer: A block, from 0.
+        head: A head, from 0.
+        part: Which attention: a block's own, or an encoder-decoder's `cross_attn`.
+        key: The position that is read.
+        target: The token whose logit or rank is told; the likeliest, where not given.
+        foil: Another, whose logit is taken away.
+        temperature: What logits are divided by before tokens are drawn.
+        seed: Of the draws.
+    """
+
+    run: str = ""
+    checkpoint: str = "latest"
+    text: str = Field("", max_length=MOST_CHARACTERS)
+    output: str | None = Field(None, max_length=MOST_CHARACTERS)
+    masked: tuple[int, ...] = Field((), max_length=512)
+    position: int = -1
+    layer: int = 0
+    head: int = 0
+    part: str = "attn"
+    key: int = 0
+    target: str | None = Field(None, max_length=200)
+    foil: str | None = Field(None, max_length=200)
+    temperature: float = Field(1.0, gt=0, le=100)
+    seed: int = Field(1, ge=0)
+
+    whole_text: ClassVar[tuple[str, ...]] = ("run", "checkpoint", "text", "output", "masked")
+
+
+def read_selection(values: Any) -> Selection:
+    """The selection that the page sent.
+
+    Raises:
+        UserError: it is no object, or a field is unknown or out of range.
+    """
+    if not isinstance(values, Mapping):
+        raise UserError(f"selection: an object of {', '.join(Selection.model_fields)}; got {shown(values)}")
+    return resolve(Selection, values)

@@ -1,0 +1,163 @@
+"""The page's server: its files, and the views of its runs."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from clearformer.errors import ClearformerError, UserError, did_you_mean, shown
+from clearformer.page.live import followed
+from clearformer.page.opened import OpenedRuns
+from clearformer.page.security import MOST_BODY_BYTES, Gate, Guarded
+from clearformer.page.selection import Selection, read_selection
+from clearformer.page.views import VIEWS, View, views_of
+from clearformer.page.wire import encode
+from clearformer.run import Run
+
+STATIC = Path(__file__).parent / "static"
+WIRE = "application/octet-stream"
+PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
+NO_SUCH_PLACE = 404
+BAD_REQUEST = 400
+
+
+class PageServer:
+    """What the page asks for, of the runs that it shows."""
+
+    def __init__(self, opened: OpenedRuns, first: Selection) -> None:
+        self.opened, self.first = opened, first
+
+    def app(self, gate: Gate) -> ASGIApp:
+        """The application behind its gate."""
+        routes = [
+            Route("/", self.index),
+            Route("/api/runs", self.runs),
+            Route("/api/view/{view}", self.answering(self.view), methods=["POST"]),
+            Route("/api/figure/{view}.{kind}", self.answering(self.figure), methods=["POST"]),
+            WebSocketRoute("/api/live", self.live),
+        ]
+        app = Starlette(routes=routes)
+        app.mount("/static", StaticFiles(directory=STATIC))
+        return Guarded(app, gate)
+
+    async def index(self, request: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    async def runs(self, request: Request) -> Response:
+        """The runs, their checkpoints and views, and what is selected at first."""
+        return JSONResponse(
+            {"runs": [self.card(name) for name in self.opened.names], "first": self.first.model_dump()}
+        )
+
+    def card(self, name: str) -> dict[str, Any]:
+        """What the page must know of a run before it asks for a view."""
+        shelf = self.opened.shelves[name]
+        config = shelf.run.config.model
+        views = views_of(shelf.run)
+        return {
+            "name": name,
+            "family": config.family,
+            "layers": config.n_layers,
+            "heads": config.attention.heads(config.d_model)[0],
+            "context": config.max_seq_len,
+            "step": shelf.run.step,
+            "steps": shelf.steps,
+            "views": {
+                key: {"title": each.title, "about": each.about, "uses": each.fields}
+                for key, each in views.items()
+            },
+        }
+
+    def answering(self, answer: Callable[[str, Selection, Request], Response]) -> Callable[[Request], Any]:
+        """A route that reads a selection and answers from a thread; what is wrong with it is said in one line."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                body = await limited_body(request)
+                selection = read_selection(json.loads(body))
+                return await run_in_threadpool(answer, request.path_params["view"], selection, request)
+            except (json.JSONDecodeError, UnicodeDecodeError):
+                return JSONResponse({"error": "the request is no JSON"}, BAD_REQUEST)
+            except ClearformerError as error:
+                return JSONResponse({"error": str(error)}, BAD_REQUEST)
+
+        return endpoint
+
+    def view(self, name: str, selection: Selection, request: Request) -> Response:
+        """A view's numbers, table and Python."""
+        with self.opened.computing:
+            run, view = self.of(name, selection)
+            found = view.call(run, selection)
+        table = found.table()
+        content = {
+            "caption": found.caption(),
+            "notes": found.notes(),
+            "table": {"heads": table.heads, "rows": table.rows, "words": table.n_left},
+            "python": view.as_python(run, selection),
+            "found": found,
+        }
+        return Response(encode(content), media_type=WIRE)
+
+    def figure(self, name: str, selection: Selection, request: Request) -> Response:
+        """A view as a picture."""
+        kind = request.path_params["kind"]
+        if kind not in PICTURES:
+            raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
+        with self.opened.computing:
+            run, view = self.of(name, selection)
+            found = view.call(run, selection)
+            with tempfile.TemporaryDirectory() as folder:
+                picture = found.figure(Path(folder) / f"{name}.{kind}").read_bytes()
+        return Response(picture, media_type=PICTURES[kind])
+
+    def of(self, name: str, selection: Selection) -> tuple[Run, View]:
+        """The run and the view that are asked for.
+
+        Raises:
+            UserError: there is no such view of this run.
+        """
+        run = self.opened.get(selection.run, selection.checkpoint)
+        if name not in VIEWS:
+            raise UserError(f"there is no view {shown(name)}{did_you_mean(name, VIEWS)}")
+        if not VIEWS[name].fits(run):
+            raise UserError(f"{VIEWS[name].title}: this run has no such view")
+        return run, VIEWS[name]
+
+    async def live(self, socket: WebSocket) -> None:
+        """Lines of a run's metrics as they are written, from a cursor on."""
+        name = socket.query_params.get("run", "")
+        cursor = socket.query_params.get("cursor", "0")
+        if name not in self.opened.shelves or not cursor.isdecimal():
+            await socket.close(1008)
+            return
+        await socket.accept()
+        try:
+            async for lines in followed(self.opened.shelves[name].run, int(cursor)):
+                await socket.send_json(lines)
+        except (WebSocketDisconnect, asyncio.CancelledError, RuntimeError):
+            return
+
+
+async def limited_body(request: Request) -> bytes:
+    """A request's body.
+
+    Raises:
+        UserError: it is too large.
+    """
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BODY_BYTES:
+            raise UserError(f"a request holds at most {MOST_BODY_BYTES:,} bytes")
+    return body

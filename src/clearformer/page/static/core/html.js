@@ -1,0 +1,62 @@
+// What views are written with: htm templates of Preact components, and the traits of the model that a view is given.
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/hooks.js";
+import htm from "../vendor/htm.js";
+import { h, render } from "../vendor/preact.js";
+
+export const html = htm.bind(h);
+export { render, useEffect, useLayoutEffect, useMemo, useRef, useState };
+
+/**
+ * What a view is given: the part of anywidget's model that views use. On the page the server plays it.
+ * @typedef {object} Model
+ * @property {(name: string) => any} get
+ * @property {(name: string, value: any) => void} set
+ * @property {() => void} save_changes
+ * @property {(event: string, listener: () => void) => void} on
+ * @property {(event: string, listener: () => void) => void} off
+ */
+
+/**
+ * A trait's value, and the component drawn again whenever it changes.
+ * @param {Model} model
+ * @param {string} name
+ */
+export function useTrait(model, name) {
+  const [, again] = useState(0);
+  useEffect(() => {
+    const listener = () => again((/** @type {number} */ n) => n + 1);
+    model.on(`change:${name}`, listener);
+    return () => model.off(`change:${name}`, listener);
+  }, [model, name]);
+  return model.get(name);
+}
+
+/**
+ * Select something: the fields that are given change, all others stay.
+ * @param {Model} model
+ * @param {Partial<import("./selection.js").Selection>} fields
+ */
+export function select(model, fields) {
+  model.set("selection", { ...model.get("selection"), ...fields });
+  model.save_changes();
+}
+
+/**
+ * A view from its component, as `render({model, el})` draws it.
+ * @param {(props: {model: Model, found: any, selection: import("./selection.js").Selection}) => any} Component
+ */
+export function view(Component) {
+  /** @param {{model: Model}} props */
+  function View({ model }) {
+    const found = useTrait(model, "found");
+    const selection = useTrait(model, "selection");
+    return found ? html`<${Component} model=${model} found=${found} selection=${selection} />` : null;
+  }
+  return {
+    /** @param {{model: Model, el: HTMLElement}} props */
+    render({ model, el }) {
+      render(html`<${View} model=${model} />`, el);
+      return () => render(null, el);
+    },
+  };
+}

@@ -1,0 +1,49 @@
+// Values as the server sends them: JSON, and behind it arrays of raw numbers (see wire.py).
+
+/**
+ * An array of numbers in rows.
+ * @typedef {object} NDArray
+ * @property {Float32Array | Float64Array | Int32Array | Uint8Array} data
+ * @property {number[]} shape
+ */
+
+const TYPES = { float32: Float32Array, float64: Float64Array, int32: Int32Array, uint8: Uint8Array };
+
+/**
+ * @param {ArrayBuffer} buffer
+ * @returns {any}
+ */
+export function decode(buffer) {
+  const length = new DataView(buffer).getUint32(0, true);
+  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+  const start = Math.ceil((4 + length) / 8) * 8;
+  const arrays = head.arrays.map((/** @type {{dtype: keyof TYPES, shape: number[], offset: number}} */ each) => {
+    const size = each.shape.reduce((product, n) => product * n, 1);
+    return { data: new TYPES[each.dtype](buffer, start + each.offset, size), shape: each.shape };
+  });
+  return withArrays(head.value, arrays);
+}
+
+/**
+ * @param {any} value
+ * @param {NDArray[]} arrays
+ * @returns {any}
+ */
+function withArrays(value, arrays) {
+  if (Array.isArray(value)) return value.map((each) => withArrays(each, arrays));
+  if (value === null || typeof value !== "object") return value;
+  if ("$array" in value) return arrays[value.$array];
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, withArrays(each, arrays)]));
+}
+
+/**
+ * One matrix of a stack of them.
+ * @param {NDArray} array of three dimensions
+ * @param {number} index
+ * @returns {NDArray}
+ */
+export function matrixOf(array, index) {
+  const [, rows, columns] = array.shape;
+  const size = rows * columns;
+  return { data: array.data.subarray(index * size, (index + 1) * size), shape: [rows, columns] };
+}

@@ -1,0 +1,30 @@
+// Numbers and tokens as words.
+
+/** A token that can be seen: its spaces and line ends as signs. @param {string} token */
+export function visible(token) {
+  return token.replaceAll(" ", "␣");
+}
+
+/** @param {number | null | undefined} value @param {number} [digits] */
+export function number(value, digits = 4) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  const size = Math.abs(value);
+  return size !== 0 && (size < 10 ** -digits || size >= 1e6) ? value.toExponential(2) : value.toFixed(digits);
+}
+
+/** With its sign. @param {number} value @param {number} [digits] */
+export function signed(value, digits = 4) {
+  return (value < 0 ? "−" : "+") + number(Math.abs(value), digits);
+}
+
+/** @param {number} n */
+export function thousands(n) {
+  return n.toLocaleString("en");
+}
+
+/** As a short amount: 1.8M. @param {number} n */
+export function amount(n) {
+  if (n >= 1e9) return `${(n / 1e9).toFixed(1)}B`;
+  if (n >= 1e6) return `${(n / 1e6).toFixed(1)}M`;
+  return n >= 1e3 ? `${(n / 1e3).toFixed(1)}k` : String(n);
+}

@@ -1,0 +1,115 @@
+// The frame around every view: its heading, what it is doing, what went wrong, and what one can take from it.
+import { html, useEffect, useRef, useState, useTrait } from "../core/html.js";
+import { complaint, post } from "../core/model.js";
+
+const PICTURES = ["svg", "png"];
+const SLOW = 300; // milliseconds, from which waiting is said
+
+/**
+ * @param {object} props
+ * @param {string} props.id
+ * @param {string} props.title
+ * @param {string} props.about
+ * @param {import("../core/model.js").PageModel} props.model
+ * @param {{render: (props: {model: any, el: HTMLElement}) => () => void}} props.view
+ */
+export function Frame({ id, title, about, model, view }) {
+  const place = /** @type {{current: HTMLElement | null}} */ (useRef(null));
+  const answer = useTrait(model, "answer");
+  const error = useTrait(model, "error");
+  const waiting = useSlow(useTrait(model, "busy"));
+  const [large, setLarge] = useState(false);
+  const [asTable, setAsTable] = useState(false);
+  useEffect(() => (place.current ? view.render({ model, el: place.current }) : undefined), [view, model]);
+  useEffect(() => {
+    if (!large) return undefined;
+    /** @param {KeyboardEvent} event */
+    const close = (event) => event.key === "Escape" && setLarge(false);
+    addEventListener("keydown", close);
+    return () => removeEventListener("keydown", close);
+  }, [large]);
+  return html`<section id=${id} class=${large ? "view is-large" : "view"} aria-labelledby=${`${id}-title`}>
+    <header>
+      <h2 id=${`${id}-title`}>${title}</h2>
+      <p>${about}</p>
+      <nav aria-label=${`${title}: take it with you`}>
+        <button type="button" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>Table</button>
+        <${Taking} id=${id} model=${model} answer=${answer} />
+        <button type="button" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Close" : "Enlarge"}</button>
+      </nav>
+    </header>
+    ${error && html`<p class="error" role="alert">${error}</p>`}
+    <p class="state" role="status">${waiting ? "computing" : answer || error ? "" : "waiting for the model"}</p>
+    <div class=${error || asTable ? "content is-hidden" : "content"} ref=${place}></div>
+    ${asTable && answer && html`<${AsTable} table=${answer.table} caption=${answer.caption} />`}
+    ${!error && answer?.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
+  </section>`;
+}
+
+/** @param {{id: string, model: import("../core/model.js").PageModel, answer: any}} props */
+function Taking({ id, model, answer }) {
+  const [said, setSaid] = useState("");
+  /** @param {string} words */
+  const tell = (words) => {
+    setSaid(words);
+    setTimeout(() => setSaid(""), 2500);
+  };
+  const copy = async () => {
+    await navigator.clipboard.writeText(answer.python);
+    tell("copied");
+  };
+  /** @param {string} kind */
+  const picture = async (kind) => {
+    const response = await post(`api/figure/${id}.${kind}`, model.get("selection"));
+    if (response.ok) save(await response.blob(), `${id}.${kind}`);
+    else tell(await complaint(response));
+  };
+  return html`
+    <button type="button" disabled=${!answer} onClick=${copy}>Copy as Python</button>
+    <button type="button" disabled=${!answer} onClick=${() => save(new Blob([asCsv(answer.table)], { type: "text/csv" }), `${id}.csv`)}>CSV</button>
+    ${PICTURES.map((kind) => html`<button key=${kind} type="button" disabled=${!answer} onClick=${() => picture(kind)}>${kind.toUpperCase()}</button>`)}
+    <span class="said" role="status">${said}</span>
+  `;
+}
+
+/** @param {{table: {heads: string[], rows: string[][], words: number}, caption: string}} props */
+function AsTable({ table, caption }) {
+  const most = 500;
+  return html`<div class="as-table" tabindex="0" role="region" aria-label=${caption}>
+    <table>
+      <caption>${caption}</caption>
+      <thead><tr>${table.heads.map((head, i) => html`<th key=${i} scope="col" class=${i < table.words ? "" : "is-number"}>${head}</th>`)}</tr></thead>
+      <tbody>${table.rows.slice(0, most).map((row, r) => html`<tr key=${r}>${row.map((cell, i) => html`<td key=${i} class=${i < table.words ? "" : "is-number"}>${cell}</td>`)}</tr>`)}</tbody>
+    </table>
+    ${table.rows.length > most && html`<p class="note">${table.rows.length - most} rows more are in the CSV</p>`}
+  </div>`;
+}
+
+/** @param {{heads: string[], rows: string[][]}} table */
+function asCsv({ heads, rows }) {
+  const quoted = (/** @type {string} */ cell) => (/[",\n\r]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
+  return [heads, ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
+}
+
+/** @param {Blob} blob @param {string} name */
+function save(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+/** Whether something goes on for so long that it must be said. @param {boolean} busy */
+function useSlow(busy) {
+  const [slow, setSlow] = useState(false);
+  useEffect(() => {
+    if (!busy) {
+      setSlow(false);
+      return undefined;
+    }
+    const timer = setTimeout(() => setSlow(true), SLOW);
+    return () => clearTimeout(timer);
+  }, [busy]);
+  return slow;
+}

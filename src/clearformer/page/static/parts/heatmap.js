@@ -1,0 +1,206 @@
+// A matrix as colours on a canvas, beside an ARIA grid of one tab stop: arrows, Home, End and the Page keys move the
+// chosen cell, Enter opens it, and a polite region says what it holds.
+import { colour, ink } from "../core/colours.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../core/html.js";
+import { number } from "../core/words.js";
+
+const LARGEST_SIDE = 8192; // pixels of a canvas that every browser draws
+const LABEL_CELL = 13; // pixels from which a row's name can be read
+const FONT = "11px ui-monospace, monospace";
+
+/** @typedef {import("../core/wire.js").NDArray} NDArray */
+
+/**
+ * @param {object} props
+ * @param {NDArray} props.values [rows, columns]
+ * @param {string} props.name what it is, for a screen reader
+ * @param {string[]} [props.rows] their names
+ * @param {string[]} [props.columns]
+ * @param {[number, number]} [props.limits] of the colours
+ * @param {boolean} [props.signed] whether they are centred at zero
+ * @param {[number, number]} [props.chosen] the row and column of the chosen cell
+ * @param {(row: number, column: number) => void} [props.onChoose]
+ * @param {(row: number, column: number) => void} [props.onOpen]
+ * @param {(row: number, column: number) => string} [props.say] a cell in words, without its value
+ * @param {string[][]} [props.texts] what stands in the cells
+ * @param {number} [props.cell] pixels of a cell's height
+ * @param {number} [props.wide] pixels of a cell's width, where it is not square
+ */
+export function HeatMap(props) {
+  const { values, name, rows = [], columns = [], signed = false, chosen = [0, 0], onChoose, onOpen, texts } = props;
+  const [nRows, nColumns] = values.shape;
+  const height = fitted(props.cell ?? cellFor(Math.max(nRows, nColumns)), nRows);
+  const width = fitted(props.wide ?? height, nColumns);
+  const limits = props.limits ?? range(values, signed);
+  const canvas = /** @type {{current: HTMLCanvasElement | null}} */ (useRef(null));
+  const cell = /** @type {{current: HTMLElement | null}} */ (useRef(null));
+  const [hovered, setHovered] = useState(/** @type {[number, number] | null} */ (null));
+  const row = Math.min(chosen[0], nRows - 1);
+  const column = Math.min(chosen[1], nColumns - 1);
+
+  useLayoutEffect(() => {
+    if (canvas.current) paint(canvas.current, { values, width, height, limits, signed, texts });
+  }, [values, width, height, limits[0], limits[1], signed, texts]);
+  useEffect(() => {
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    const again = () => canvas.current && paint(canvas.current, { values, width, height, limits, signed, texts });
+    scheme.addEventListener("change", again);
+    return () => scheme.removeEventListener("change", again);
+  });
+
+  /** @param {number} r @param {number} c */
+  const say = (r, c) => {
+    const where = props.say ? props.say(r, c) : `row ${rows[r] ?? r}, column ${columns[c] ?? c}`;
+    return `${where}: ${texts ? `${texts[r][c]} ` : ""}${number(values.data[r * nColumns + c])}`;
+  };
+  /** @param {MouseEvent} event @returns {[number, number]} */
+  const under = (event) => {
+    const box = /** @type {HTMLElement} */ (event.currentTarget).getBoundingClientRect();
+    const r = Math.floor(((event.clientY - box.top) / box.height) * nRows);
+    const c = Math.floor(((event.clientX - box.left) / box.width) * nColumns);
+    return [Math.min(nRows - 1, Math.max(0, r)), Math.min(nColumns - 1, Math.max(0, c))];
+  };
+  /** @param {KeyboardEvent} event */
+  const move = (event) => {
+    if (event.key === "Enter") {
+      onOpen?.(row, column);
+      return;
+    }
+    const to = moved(event, row, column, nRows, nColumns);
+    if (!to) return;
+    event.preventDefault();
+    onChoose?.(...to);
+    cell.current?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  };
+  const shown = hovered ?? /** @type {[number, number]} */ ([row, column]);
+  const place = { top: `${(100 * row) / nRows}%`, left: `${(100 * column) / nColumns}%`, height: `${100 / nRows}%`, width: `${100 / nColumns}%` };
+  return html`
+    <div class="heatmap">
+      <div class="heatmap-body" style=${{ gridTemplateColumns: "auto 1fr" }}>
+        ${height >= LABEL_CELL && rows.length > 0 && html`<${RowNames} names=${rows} height=${height} chosen=${row} />`}
+        <div class="heatmap-cells" role="grid" aria-label=${name} aria-rowcount=${nRows} aria-colcount=${nColumns}
+          onMouseMove=${(/** @type {MouseEvent} */ event) => setHovered(under(event))} onMouseLeave=${() => setHovered(null)}
+          onClick=${(/** @type {MouseEvent} */ event) => onChoose?.(...under(event))}
+          onDblClick=${(/** @type {MouseEvent} */ event) => onOpen?.(...under(event))}>
+          <canvas ref=${canvas} style=${{ width: `${nColumns * width}px`, height: `${nRows * height}px` }}></canvas>
+          <div role="row" aria-rowindex=${row + 1}>
+            <span class="chosen" role="gridcell" tabindex="0" ref=${cell} aria-colindex=${column + 1} style=${place}
+              aria-label=${say(row, column)} onKeyDown=${move}></span>
+          </div>
+        </div>
+      </div>
+      <p class="reading" aria-live="polite">${say(...shown)}</p>
+    </div>
+  `;
+}
+
+/** @param {{names: string[], height: number, chosen: number}} props */
+function RowNames({ names, height, chosen }) {
+  return html`<div class="row-names" aria-hidden="true">
+    ${names.map((name, i) => html`<span key=${i} class=${i === chosen ? "is-chosen" : ""} style=${{ height: `${height}px`, lineHeight: `${height}px` }}>${name}</span>`)}
+  </div>`;
+}
+
+/**
+ * A matrix too small to read, as a picture alone.
+ * @param {{values: NDArray, size: number, limits?: [number, number], signed?: boolean}} props
+ */
+export function Thumbnail({ values, size, limits = [0, 1], signed = false }) {
+  const canvas = /** @type {{current: HTMLCanvasElement | null}} */ (useRef(null));
+  useLayoutEffect(() => {
+    if (canvas.current) paint(canvas.current, { values, width: 1, height: 1, limits, signed });
+  }, [values, limits[0], limits[1], signed]);
+  return html`<canvas class="thumbnail" ref=${canvas} style=${{ width: `${size}px`, height: `${size}px` }}></canvas>`;
+}
+
+/**
+ * Where a key moves to; nothing for other keys.
+ * @param {KeyboardEvent} event
+ * @param {number} row
+ * @param {number} column
+ * @param {number} nRows
+ * @param {number} nColumns
+ * @returns {[number, number] | null}
+ */
+function moved(event, row, column, nRows, nColumns) {
+  const page = 10;
+  /** @type {Record<string, [number, number]>} */
+  const to = {
+    ArrowUp: [row - 1, column],
+    ArrowDown: [row + 1, column],
+    ArrowLeft: [row, column - 1],
+    ArrowRight: [row, column + 1],
+    Home: [event.ctrlKey ? 0 : row, 0],
+    End: [event.ctrlKey ? nRows - 1 : row, nColumns - 1],
+    PageUp: [row - page, column],
+    PageDown: [row + page, column],
+  };
+  const found = to[event.key];
+  if (!found) return null;
+  return [Math.min(nRows - 1, Math.max(0, found[0])), Math.min(nColumns - 1, Math.max(0, found[1]))];
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {{values: NDArray, width: number, height: number, limits: [number, number], signed: boolean, texts?: string[][]}} drawing
+ */
+function paint(canvas, { values, width, height, limits, signed, texts }) {
+  const [rows, columns] = values.shape;
+  const pixels = texts ? Math.min(window.devicePixelRatio || 1, 2) : 1;
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  if (!texts) {
+    canvas.width = columns;
+    canvas.height = rows;
+    const image = context.createImageData(columns, rows);
+    for (let i = 0; i < rows * columns; i++) {
+      const [r, g, b] = colour(values.data[i], limits[0], limits[1], signed);
+      image.data.set([r, g, b, 255], 4 * i);
+    }
+    context.putImageData(image, 0, 0);
+    return;
+  }
+  canvas.width = columns * width * pixels;
+  canvas.height = rows * height * pixels;
+  context.scale(pixels, pixels);
+  context.font = FONT;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  for (let r = 0; r < rows; r++) {
+    for (let c = 0; c < columns; c++) {
+      const fill = colour(values.data[r * columns + c], limits[0], limits[1], signed);
+      context.fillStyle = `rgb(${fill.join()})`;
+      context.fillRect(c * width, r * height, width, height);
+      context.fillStyle = ink(fill);
+      context.fillText(fittingText(context, texts[r][c], width - 4), c * width + width / 2, r * height + height / 2);
+    }
+  }
+}
+
+/** @param {CanvasRenderingContext2D} context @param {string} text @param {number} width */
+function fittingText(context, text, width) {
+  let shown = text;
+  while (shown.length > 1 && context.measureText(shown).width > width) shown = shown.slice(0, -1);
+  return shown.length < text.length ? `${shown.slice(0, -1)}…` : shown;
+}
+
+/** @param {number} n rows or columns, whichever are more */
+function cellFor(n) {
+  return Math.max(1, Math.min(22, Math.floor(560 / n)));
+}
+
+/** @param {number} size @param {number} n */
+function fitted(size, n) {
+  return Math.max(1, Math.min(size, Math.floor(LARGEST_SIDE / n)));
+}
+
+/** @param {NDArray} values @param {boolean} signed @returns {[number, number]} */
+function range(values, signed) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values.data) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  const largest = Math.max(Math.abs(low), Math.abs(high)) || 1;
+  return signed ? [-largest, largest] : [Math.min(0, low), high];
+}

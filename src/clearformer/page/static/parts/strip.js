@@ -1,0 +1,36 @@
+// The text as its tokens in a row, one of them chosen; colours say an amount of each.
+import { html, useRef } from "../core/html.js";
+import { visible } from "../core/words.js";
+
+/**
+ * @param {object} props
+ * @param {string[]} props.tokens
+ * @param {number} props.chosen
+ * @param {(position: number) => void} props.onChoose
+ * @param {string} props.name
+ * @param {number[]} [props.shares] 0 to 1, of each token
+ * @param {(position: number) => string} [props.say]
+ */
+export function Strip({ tokens, chosen, onChoose, name, shares, say }) {
+  const list = /** @type {{current: HTMLElement | null}} */ (useRef(null));
+  /** @param {KeyboardEvent} event */
+  const move = (event) => {
+    const last = tokens.length - 1;
+    const to = { ArrowLeft: chosen - 1, ArrowRight: chosen + 1, ArrowUp: chosen - 10, ArrowDown: chosen + 10, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    onChoose(Math.min(last, Math.max(0, to)));
+    requestAnimationFrame(() => /** @type {HTMLElement | null} */ (list.current?.querySelector("[aria-selected=true]"))?.focus());
+  };
+  return html`<div class="strip" role="listbox" aria-label=${name} aria-orientation="horizontal" ref=${list} onKeyDown=${move}>
+    ${tokens.map((token, i) => html`<span key=${i} role="option" tabindex=${i === chosen ? 0 : -1} aria-selected=${i === chosen}
+      aria-label=${`${i}: ${visible(token)}${say ? `, ${say(i)}` : ""}`} title=${`${i}${say ? ` · ${say(i)}` : ""}`}
+      style=${shares ? { "--share": shares[i] } : {}} onClick=${() => onChoose(i)}>${visible(token)}</span>`)}
+  </div>`;
+}
+
+/** A position that may count from the end, from 0. @param {number} position @param {number} n */
+export function fromStart(position, n) {
+  const at = position < 0 ? n + position : position;
+  return Math.min(n - 1, Math.max(0, at));
+}

@@ -1,0 +1,27 @@
+// What each layer would predict at each position, were it the last.
+import { html, select, view } from "../core/html.js";
+import { number, visible } from "../core/words.js";
+import { HeatMap } from "../parts/heatmap.js";
+
+const WIDE = 64;
+
+/** @param {{model: any, found: any, selection: any}} props */
+function LogitLens({ model, found }) {
+  const layers = [...found.layers].reverse();
+  const texts = [...found.best].reverse().map((/** @type {string[]} */ row) => row.map(visible));
+  const [n, width] = found.probabilities.shape;
+  const upside = new Float64Array(n * width);
+  for (let r = 0; r < n; r++) upside.set(found.probabilities.data.subarray((n - 1 - r) * width, (n - r) * width), r * width);
+  const names = layers.map((layer) => layer.name.replace("blocks.", "").replace(".hook_resid_", " "));
+  return html`<div class="logit-lens">
+    <div class="columns" aria-hidden="true" style=${{ "--wide": `${WIDE}px` }}>${found.tokens.map((/** @type {string} */ token, /** @type {number} */ i) => html`<span key=${i} class=${i === found.position ? "is-chosen" : ""}>${visible(token)}</span>`)}</div>
+    <${HeatMap} values=${{ data: upside, shape: [n, width] }} name="likeliest token by layer and position" rows=${names} columns=${found.tokens.map(visible)} limits=${[0, 1]}
+      texts=${texts} cell=${24} wide=${WIDE} chosen=${[0, found.position]} onChoose=${(/** @type {number} */ _, /** @type {number} */ position) => select(model, { position })}
+      say=${(/** @type {number} */ r, /** @type {number} */ c) => `${names[r]} at ${c} ${visible(found.tokens[c])}`} />
+    <table class="ranks"><caption>at position ${found.position}, the target <code>${visible(found.target)}</code></caption>
+      <thead><tr><th scope="col">layer</th><th scope="col">likeliest</th><th scope="col" class="is-number">rank</th><th scope="col" class="is-number">entropy, nats</th></tr></thead>
+      <tbody>${layers.map((layer) => html`<tr key=${layer.name}><td>${layer.name}</td><td>${layer.top.slice(0, 3).map((/** @type {any} */ guess) => html`<code>${visible(guess.token)}</code> ${number(guess.probability, 2)} `)}</td><td class="is-number">${layer.rank}</td><td class="is-number">${number(layer.entropy, 3)}</td></tr>`)}</tbody></table>
+  </div>`;
+}
+
+export default view(LogitLens);

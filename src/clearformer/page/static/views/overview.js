@@ -1,0 +1,72 @@
+// The model card, and a map of this very architecture: each box opens the view of what happens in it.
+import { html, select, view } from "../core/html.js";
+import { amount, thousands } from "../core/words.js";
+
+const OPENS = { attention: "attention", "cross-attention": "attention", head: "next", "token embedding": "tokens", "final norm": "lens", "feed-forward": "ledger" };
+const HUES = { attention: "key", "cross-attention": "query", "feed-forward": "value", "token embedding": "stream", head: "loss" };
+
+/** @typedef {{path: string, name: string, kind: string, stack: string, layer: number | null, parameters: number}} Component */
+
+/** @param {{model: any, found: any}} props */
+function Overview({ model, found }) {
+  const stacks = [...new Set(/** @type {Component[]} */ (found.components).map((each) => each.stack))];
+  return html`<div class="overview">
+    <dl class="card">
+      <dt>family</dt><dd>${found.family}</dd>
+      <dt>parameters</dt><dd>${thousands(found.parameters)}</dd>
+      ${Object.entries(found.settings).filter(([key]) => MAIN.includes(key)).map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}
+    </dl>
+    <div class="map">${stacks.map((stack) => html`<${Stack} key=${stack} name=${stack} components=${found.components.filter((/** @type {Component} */ each) => each.stack === stack)} model=${model} />`)}</div>
+    <${Shares} flops=${found.flops} />
+  </div>`;
+}
+
+const MAIN = ["d_model", "n_layers", "n_decoder_layers", "vocab_size", "max_seq_len", "attention.kind", "attention.n_heads", "attention.n_kv_heads", "position.kind", "norm.kind", "ffn.kind", "placement", "tie_embeddings", "logit_soft_cap", "dropout"];
+
+/** @param {{name: string, components: Component[], model: any}} props */
+function Stack({ name, components, model }) {
+  const layers = [...new Set(components.map((each) => each.layer))].filter((layer) => layer !== null);
+  const chosen = Math.min(model.get("selection").layer, layers.length - 1);
+  const first = components.findIndex((each) => each.layer !== null);
+  const before = components.filter((each, i) => each.layer === null && (first < 0 || i < first));
+  const after = components.filter((each, i) => each.layer === null && first >= 0 && i > first);
+  return html`<div class="stack" aria-label=${name || "the model"}>
+    ${name && html`<h3>${name}</h3>`}
+    ${before.map((each) => html`<${Box} key=${each.path} component=${each} model=${model} />`)}
+    <div class="blocks">
+      <div class="layers" role="group" aria-label="layer">${layers.map((layer) => html`<button key=${layer} type="button" aria-pressed=${layer === chosen} onClick=${() => select(model, { layer: /** @type {number} */ (layer) })}>${layer}</button>`)}</div>
+      <div class="block"><p>block ${chosen} of ${layers.length}</p>
+        ${components.filter((each) => each.layer === chosen).map((each) => html`<${Box} key=${each.path} component=${each} model=${model} />`)}
+      </div>
+    </div>
+    ${after.map((each) => html`<${Box} key=${each.path} component=${each} model=${model} />`)}
+  </div>`;
+}
+
+/** @param {{component: Component, model: any}} props */
+function Box({ component, model }) {
+  const { name, kind, parameters, path } = component;
+  if (kind === "none") return null;
+  const open = () => {
+    if (component.layer !== null) select(model, { layer: component.layer, part: name === "cross-attention" ? "cross_attn" : "attn" });
+    document.getElementById(/** @type {any} */ (OPENS)[name])?.scrollIntoView({ behavior: calm() ? "auto" : "smooth" });
+  };
+  const line = html`<b>${name}</b> ${kind && html`<span>${kind}</span>`} <small>${parameters ? amount(parameters) : "no parameters"}</small>`;
+  const hue = `box hue-${/** @type {any} */ (HUES)[name] ?? "plain"}`;
+  return name in OPENS ? html`<button type="button" class=${hue} title=${path} onClick=${open}>${line}</button>` : html`<div class=${hue} title=${path}>${line}</div>`;
+}
+
+/** @param {{flops: Record<string, number>}} props */
+function Shares({ flops }) {
+  const shares = Object.entries(flops).filter(([, share]) => share > 0);
+  if (!shares.length) return null;
+  return html`<div class="shares"><h3>where a forward pass computes</h3>
+    ${shares.map(([name, share]) => html`<p key=${name}><span>${name}</span><i style=${{ width: `${100 * share}%` }}></i><b>${Math.round(100 * share)}%</b></p>`)}
+  </div>`;
+}
+
+function calm() {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches;
+}
+
+export default view(Overview);

@@ -1,0 +1,28 @@
+// The text as tokens, each coloured by how much it surprised the model.
+import { html, select, view } from "../core/html.js";
+import { number, visible } from "../core/words.js";
+import { fromStart, Strip } from "../parts/strip.js";
+
+/** @param {{model: any, found: any, selection: any}} props */
+function Tokens({ model, found, selection }) {
+  const n = found.tokens.length;
+  const chosen = fromStart(selection.position, n);
+  const shifted = found.predicted[0] !== found.tokens[0] || found.source.length > 0;
+  // What position i predicts comes at i + 1: a token's surprise stands with the token that came.
+  const losses = found.tokens.map((/** @type {string} */ _, /** @type {number} */ i) => (shifted ? (i ? found.losses.data[i - 1] : NaN) : found.losses.data[i]));
+  const most = Math.log(found.vocabulary);
+  const shares = losses.map((/** @type {number} */ loss) => (Number.isFinite(loss) ? Math.min(1, loss / most) : 0));
+  const say = (/** @type {number} */ i) => (Number.isFinite(losses[i]) ? `loss ${number(losses[i], 3)} nats, probability ${number(Math.exp(-losses[i]), 4)}` : "no prediction of it");
+  return html`<div class="tokens">
+    ${found.source.length > 0 && html`<p class="note">source</p><div class="strip is-quiet">${found.source.map((/** @type {string} */ token, /** @type {number} */ i) => html`<span key=${i}>${visible(token)}</span>`)}</div>`}
+    <${Strip} tokens=${found.tokens} chosen=${chosen} name="tokens" shares=${shares} say=${say} onChoose=${(/** @type {number} */ position) => select(model, { position })} />
+    <dl class="facts">
+      <dt>position</dt><dd>${chosen} of ${n}</dd>
+      <dt>token</dt><dd><code>${visible(found.tokens[chosen])}</code> id ${found.ids[chosen]}, ${found.n_bytes[chosen]} bytes</dd>
+      <dt>predicts</dt><dd>${found.predicted[chosen] ? html`<code>${visible(found.predicted[chosen])}</code> with probability ${number(found.probabilities.data[chosen])}, loss ${number(found.losses.data[chosen])} nats` : "what the text does not tell"}</dd>
+    </dl>
+    <p class="legend"><i></i> darker: more surprised; as dark as can be at ln V = ${number(most, 2)} nats, where all tokens are equally likely</p>
+  </div>`;
+}
+
+export default view(Tokens);

@@ -1,0 +1,150 @@
+"""The page's views: each is one function of `clearformer.lens`, called with what is selected.
+
+What a view shows is what that function returns: its arrays, its table, its figure. So each view can be copied as
+Python that gives the same numbers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from clearformer import lens
+from clearformer.errors import RunError
+from clearformer.hooks import hook_points
+from clearformer.lens import Shown
+from clearformer.model import Encoder, EncoderDecoder
+from clearformer.page.selection import Selection
+from clearformer.run import Run
+
+TEXT = ("text", "output", "masked")
+CHOSEN = ("position", "target", "foil")
+OPTIONAL = ("output", "masked", "target", "foil")  # left out of a call where nothing is selected
+
+Fits = Callable[[Run], bool]
+
+
+@dataclass(frozen=True)
+class View:
+    """One view.
+
+    Attributes:
+        title: Its heading.
+        about: One sentence below it.
+        function: The function of `clearformer.lens` that makes it.
+        uses: The fields of the selection that are its arguments.
+        fits: Whether it can be had of a run.
+        fixed: Arguments that are no part of the selection.
+        renamed: The function's names of the selection's fields, where they differ.
+    """
+
+    title: str
+    about: str
+    function: str
+    uses: tuple[str, ...] = TEXT
+    fits: Fits = lambda _: True
+    fixed: tuple[tuple[str, Any], ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields of the selection that it changes with."""
+        return ["run", "checkpoint", *self.uses]
+
+    def arguments(self, run: Run, selection: Selection) -> dict[str, Any]:
+        """The keyword arguments behind the run and the text."""
+        renamed = dict(self.renamed)
+        found = {}
+        for field in self.uses:
+            value = getattr(selection, field)
+            if field == "text" or (field in OPTIONAL and not value) or not takes(run, field):
+                continue
+            name = renamed.get(field, field)
+            found[name] = [value] if name == "temperatures" else list(value) if field == "masked" else value
+        return found | dict(self.fixed)
+
+    def call(self, run: Run, selection: Selection) -> Shown:
+        """The view of a run.
+
+        Raises:
+            UserError: the selection does not fit the run or the text.
+        """
+        text = [selection.text] if "text" in self.uses else []
+        return getattr(lens, self.function)(run, *text, **self.arguments(run, selection))
+
+    def as_python(self, run: Run, selection: Selection) -> str:
+        """The call as a few lines that anybody can run."""
+        of_step = "" if selection.checkpoint == "latest" else f", checkpoint={selection.checkpoint!r}"
+        text = [repr(selection.text)] if "text" in self.uses else []
+        given = [f"{name}={value!r}" for name, value in self.arguments(run, selection).items()]
+        call = ", ".join(["run", *text, *given])
+        return (
+            "import clearformer as cf\n\n"
+            f"run = cf.load({run.name!r}{of_step})\n"
+            f"found = cf.lens.{self.function}({call})\n"
+        )
+
+
+def takes(run: Run, field: str) -> bool:
+    """Whether a field of the selection means anything for a run's family."""
+    if field == "output":
+        return isinstance(run.model, EncoderDecoder)
+    if field == "masked":
+        return isinstance(run.model, Encoder) and run.model.config.n_classes is None
+    if field == "position":
+        return run.model.config.n_classes is None
+    return True
+
+
+def has_patterns(run: Run) -> bool:
+    """Whether its attention reads by weights."""
+    return any(name.endswith("hook_pattern") for name in hook_points(run.model))
+
+
+def is_kept(run: Run) -> bool:
+    """Whether it is kept in a folder, and so has metrics."""
+    try:
+        return run.folder is not None
+    except RunError:
+        return False
+
+
+VIEWS = {
+    "overview": View("Overview", "The model as its configuration describes it.", "architecture", ()),
+    "tokens": View(
+        "Tokens", "The text as the model reads it, and how much each token surprised it.", "tokens"
+    ),
+    "attention": View(
+        "Attention",
+        "Each head's pattern: the query (row) reads the keys (columns).",
+        "attention",
+        fits=has_patterns,
+    ),
+    "ledger": View(
+        "Residual ledger",
+        "The logit of the target, less the foil's, as the sum of what every part of the model wrote.",
+        "ledger",
+        (*TEXT, *CHOSEN),
+    ),
+    "lens": View(
+        "Logit lens",
+        "What each layer would predict, were it the last.",
+        "logit_lens",
+        (*TEXT, "position", "target"),
+    ),
+    "next": View(
+        "Next token",
+        "The whole vocabulary by its probability, at the temperature.",
+        "next_tokens",
+        (*TEXT, "position", "temperature"),
+        fixed=(("top", 2**31),),
+        renamed=(("temperature", "temperatures"),),
+    ),
+    "training": View(
+        "Training", "The run's loss by step, live while it trains.", "metrics", (), fits=is_kept
+    ),
+}
+
+
+def views_of(run: Run) -> dict[str, View]:
+    """The views that can be had of a run."""
+    return {name: view for name, view in VIEWS.items() if view.fits(run)}

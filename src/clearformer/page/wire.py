@@ -1,0 +1,90 @@
+"""How values travel to the page: JSON, and behind it the arrays as raw little-endian numbers.
+
+    4 bytes   length of the JSON, little-endian
+    JSON      {"value": ..., "arrays": [{"dtype": "float32", "shape": [2, 3], "offset": 0}, ...]}
+    0 to 7    zeros, so that the arrays begin at a multiple of 8
+    arrays    one behind the other, each at a multiple of 8
+
+In the value, `{"$array": 0}` stands for the first of the arrays. Numbers that are not finite travel in arrays as they
+are, and in JSON as null.
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from clearformer.results import plain
+
+ALIGNMENT = 8
+DTYPES = ("float32", "float64", "int32", "uint8")
+
+
+def encode(value: Any) -> bytes:
+    """A value of dataclasses, mappings, lists, arrays and JSON's types as bytes."""
+    arrays: list[np.ndarray] = []
+    content = _without_arrays(value, arrays)
+    described, offset = [], 0
+    for array in arrays:
+        described.append({"dtype": array.dtype.name, "shape": list(array.shape), "offset": offset})
+        offset += _aligned(array.nbytes)
+    head = json.dumps({"value": content, "arrays": described}, allow_nan=False).encode()
+    start = _aligned(4 + len(head))
+    parts = [struct.pack("<I", len(head)), head, bytes(start - 4 - len(head))]
+    for array in arrays:
+        parts += [array.tobytes(), bytes(_aligned(array.nbytes) - array.nbytes)]
+    return b"".join(parts)
+
+
+def decode(content: bytes) -> Any:
+    """The value of `encode`'s bytes, its dataclasses as mappings."""
+    (length,) = struct.unpack_from("<I", content)
+    head = json.loads(content[4 : 4 + length])
+    start = _aligned(4 + length)
+    arrays = [_array(content, start, each) for each in head["arrays"]]
+    return _with_arrays(head["value"], arrays)
+
+
+def _array(content: bytes, start: int, described: Mapping[str, Any]) -> np.ndarray:
+    count = int(np.prod(described["shape"]))
+    flat = np.frombuffer(content, described["dtype"], count, start + described["offset"])
+    return flat.reshape(described["shape"])
+
+
+def _with_arrays(value: Any, arrays: list[np.ndarray]) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"$array"}:
+            return arrays[value["$array"]]
+        return {key: _with_arrays(each, arrays) for key, each in value.items()}
+    return [_with_arrays(each, arrays) for each in value] if isinstance(value, list) else value
+
+
+def _without_arrays(value: Any, arrays: list[np.ndarray]) -> Any:
+    if isinstance(value, np.ndarray):
+        arrays.append(_portable(value))
+        return {"$array": len(arrays) - 1}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _without_arrays(getattr(value, field.name), arrays) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _without_arrays(each, arrays) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_arrays(each, arrays) for each in value]
+    return plain(value)
+
+
+def _portable(array: np.ndarray) -> np.ndarray:
+    """The array in one of DTYPES, contiguous and little-endian."""
+    if array.dtype == bool:
+        array = array.astype(np.uint8)
+    elif np.issubdtype(array.dtype, np.integer):
+        array = array.astype(np.int32)
+    elif array.dtype.name not in DTYPES:
+        array = array.astype(np.float32)
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
