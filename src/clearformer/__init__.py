@@ -11,6 +11,7 @@ samples = cf.generate(run, "KING RICHARD II:\n", max_new_tokens=200, temperature
 [found] = cf.classify(run, ["Österreich"])        # of one that classifies: found.label, found.probability
 vectors = cf.lens.embed(run, "the bank").vectors  # of any, by layer
 cf.lens.ledger(run, "To be or not").figure("ledger.png")  # why this token: what each part wrote for it
+cf.look(run)                                      # the same in a browser
 run = cf.from_hf("gpt2-folder")                   # and cf.to_hf(run, "folder")
 run = cf.Run(model, tokenizer)                    # of a model from a loop of one's own; run.save("NAME") keeps it
 """
@@ -32,6 +33,7 @@ __all__ = [
     "generate",
     "lens",
     "load",
+    "look",
     "plan",
     "preset",
     "register",
@@ -45,7 +47,7 @@ __all__ = [
 
 # Where a public name lives, if not in `api`; all are imported at their first use, so that `import clearformer` costs
 # nothing.
-_ELSEWHERE = {"ClearformerError": "clearformer.errors", "register": "clearformer.registry"}
+_ELSEWHERE = {"ClearformerError": "clearformer.errors", "look": "clearformer.page", "register": "clearformer.registry"}
 _PACKAGES = ("lens",)
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
         translate,
     )
     from clearformer.errors import ClearformerError
+    from clearformer.page import look
     from clearformer.registry import register
 
 

@@ -33,6 +33,7 @@ BUILDS_ON = {
     "testing": {"registry"},
     "run": {"interop"},
     "bench": {"run"},
+    "page": {"run", "lens"},
 }
 TOGETHER = {"__init__", "api", "presets"}  # bring the parts together, and may import any of them
 COMMAND_LINE = {"__main__", "cli"}  # may import everything; nobody else imports these

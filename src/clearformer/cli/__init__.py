@@ -16,6 +16,7 @@ COMMANDS = {
     "translate": "Translate a file, line by line.",
     "classify": "Tell the class of each line of a file.",
     "lens": "Look inside: why this token, who reads whom, what each layer predicts.",
+    "look": "Open a run in the browser: every number of it, live while it trains.",
     "tokenizer": "Train a tokenizer, or see what one makes of a text.",
     "data": "List the built-in texts; prepare and inspect yours.",
     "plan": "Parameters, FLOPs, memory and time of a run, before it is made.",

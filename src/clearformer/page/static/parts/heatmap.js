@@ -6,6 +6,7 @@ import { number } from "../core/words.js";
 
 const LARGEST_SIDE = 8192; // pixels of a canvas that every browser draws
 const LABEL_CELL = 13; // pixels from which a row's name can be read
+const UPRIGHT_CELL = 32; // pixels from which a column's name needs no turning
 const FONT = "11px ui-monospace, monospace";
 
 /** @typedef {import("../core/wire.js").NDArray} NDArray */
@@ -34,6 +35,7 @@ export function HeatMap(props) {
   const limits = props.limits ?? range(values, signed);
   const canvas = /** @type {{current: HTMLCanvasElement | null}} */ (useRef(null));
   const cell = /** @type {{current: HTMLElement | null}} */ (useRef(null));
+  const body = /** @type {{current: HTMLElement | null}} */ (useRef(null));
   const [hovered, setHovered] = useState(/** @type {[number, number] | null} */ (null));
   const row = Math.min(chosen[0], nRows - 1);
   const column = Math.min(chosen[1], nColumns - 1);
@@ -41,6 +43,9 @@ export function HeatMap(props) {
   useLayoutEffect(() => {
     if (canvas.current) paint(canvas.current, { values, width, height, limits, signed, texts });
   }, [values, width, height, limits[0], limits[1], signed, texts]);
+  useEffect(() => {
+    if (body.current && cell.current) showWithin(body.current, cell.current);
+  }, [row, column, height, width]);
   useEffect(() => {
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     const again = () => canvas.current && paint(canvas.current, { values, width, height, limits, signed, texts });
@@ -70,13 +75,12 @@ export function HeatMap(props) {
     if (!to) return;
     event.preventDefault();
     onChoose?.(...to);
-    cell.current?.scrollIntoView({ block: "nearest", inline: "nearest" });
   };
   const shown = hovered ?? /** @type {[number, number]} */ ([row, column]);
   const place = { top: `${(100 * row) / nRows}%`, left: `${(100 * column) / nColumns}%`, height: `${100 / nRows}%`, width: `${100 / nColumns}%` };
   return html`
     <div class="heatmap">
-      <div class="heatmap-body" style=${{ gridTemplateColumns: "auto 1fr" }}>
+      <div class="heatmap-body" ref=${body}>
         ${height >= LABEL_CELL && rows.length > 0 && html`<${RowNames} names=${rows} height=${height} chosen=${row} />`}
         <div class="heatmap-cells" role="grid" aria-label=${name} aria-rowcount=${nRows} aria-colcount=${nColumns}
           onMouseMove=${(/** @type {MouseEvent} */ event) => setHovered(under(event))} onMouseLeave=${() => setHovered(null)}
@@ -88,6 +92,7 @@ export function HeatMap(props) {
               aria-label=${say(row, column)} onKeyDown=${move}></span>
           </div>
         </div>
+        ${width >= LABEL_CELL && columns.length > 0 && html`<${ColumnNames} names=${columns} width=${width} chosen=${column} />`}
       </div>
       <p class="reading" aria-live="polite">${say(...shown)}</p>
     </div>
@@ -98,6 +103,14 @@ export function HeatMap(props) {
 function RowNames({ names, height, chosen }) {
   return html`<div class="row-names" aria-hidden="true">
     ${names.map((name, i) => html`<span key=${i} class=${i === chosen ? "is-chosen" : ""} style=${{ height: `${height}px`, lineHeight: `${height}px` }}>${name}</span>`)}
+  </div>`;
+}
+
+/** @param {{names: string[], width: number, chosen: number}} props */
+function ColumnNames({ names, width, chosen }) {
+  const upright = width >= UPRIGHT_CELL;
+  return html`<div class=${upright ? "column-names is-upright" : "column-names"} aria-hidden="true">
+    ${names.map((name, i) => html`<span key=${i} class=${i === chosen ? "is-chosen" : ""} style=${{ width: `${width}px` }}>${name}</span>`)}
   </div>`;
 }
 
@@ -176,6 +189,16 @@ function paint(canvas, { values, width, height, limits, signed, texts }) {
   }
 }
 
+/** Scroll a box, and not the page, so far that an element in it is seen. @param {HTMLElement} box @param {HTMLElement} element */
+function showWithin(box, element) {
+  const outer = box.getBoundingClientRect();
+  const inner = element.getBoundingClientRect();
+  if (inner.right > outer.right) box.scrollLeft += inner.right - outer.right + inner.width;
+  if (inner.left < outer.left) box.scrollLeft -= outer.left - inner.left + inner.width;
+  if (inner.bottom > outer.bottom) box.scrollTop += inner.bottom - outer.bottom + inner.height;
+  if (inner.top < outer.top) box.scrollTop -= outer.top - inner.top + inner.height;
+}
+
 /** @param {CanvasRenderingContext2D} context @param {string} text @param {number} width */
 function fittingText(context, text, width) {
   let shown = text;
@@ -185,7 +208,7 @@ function fittingText(context, text, width) {
 
 /** @param {number} n rows or columns, whichever are more */
 function cellFor(n) {
-  return Math.max(1, Math.min(22, Math.floor(560 / n)));
+  return Math.max(1, Math.min(22, Math.floor(672 / n)));
 }
 
 /** @param {number} size @param {number} n */

@@ -14,7 +14,6 @@ function LogitLens({ model, found }) {
   for (let r = 0; r < n; r++) upside.set(found.probabilities.data.subarray((n - 1 - r) * width, (n - r) * width), r * width);
   const names = layers.map((layer) => layer.name.replace("blocks.", "").replace(".hook_resid_", " "));
   return html`<div class="logit-lens">
-    <div class="columns" aria-hidden="true" style=${{ "--wide": `${WIDE}px` }}>${found.tokens.map((/** @type {string} */ token, /** @type {number} */ i) => html`<span key=${i} class=${i === found.position ? "is-chosen" : ""}>${visible(token)}</span>`)}</div>
     <${HeatMap} values=${{ data: upside, shape: [n, width] }} name="likeliest token by layer and position" rows=${names} columns=${found.tokens.map(visible)} limits=${[0, 1]}
       texts=${texts} cell=${24} wide=${WIDE} chosen=${[0, found.position]} onChoose=${(/** @type {number} */ _, /** @type {number} */ position) => select(model, { position })}
       say=${(/** @type {number} */ r, /** @type {number} */ c) => `${names[r]} at ${c} ${visible(found.tokens[c])}`} />
