@@ -88,7 +88,7 @@ def look(
     app = PageServer(OpenedRuns(runs, device), first_selection(runs[0], text)).app(gate)
     config = uvicorn.Config(
         app,
-        log_level="error",
+        log_level="critical",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=0,

@@ -49,7 +49,7 @@ function Page({ runs, selection, onSelect }) {
   }, [run.name]);
   return html`
     <header class="top">
-      <p class="name"><b>clearformer</b> ${run.name} <small>step ${run.step}</small></p>
+      <h1 class="name"><b>clearformer</b> ${run.name} <small>step ${run.step}</small></h1>
       <nav aria-label="views">${views.map(([name, view]) => html`<a key=${name} href=${`#${name}`}>${view.title}</a>`)}</nav>
       <${LensBar} runs=${runs} selection=${chosen} onSelect=${onSelect} />
     </header>

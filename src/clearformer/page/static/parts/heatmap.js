@@ -65,6 +65,16 @@ export function HeatMap(props) {
     const c = Math.floor(((event.clientX - box.left) / box.width) * nColumns);
     return [Math.min(nRows - 1, Math.max(0, r)), Math.min(nColumns - 1, Math.max(0, c))];
   };
+  /** @param {MouseEvent} event */
+  const choose = (event) => {
+    const [r, c] = under(event);
+    onChoose?.(r, c);
+  };
+  /** @param {MouseEvent} event */
+  const open = (event) => {
+    const [r, c] = under(event);
+    onOpen?.(r, c);
+  };
   /** @param {KeyboardEvent} event */
   const move = (event) => {
     if (event.key === "Enter") {
@@ -74,7 +84,7 @@ export function HeatMap(props) {
     const to = moved(event, row, column, nRows, nColumns);
     if (!to) return;
     event.preventDefault();
-    onChoose?.(...to);
+    onChoose?.(to[0], to[1]);
   };
   const shown = hovered ?? /** @type {[number, number]} */ ([row, column]);
   const place = { top: `${(100 * row) / nRows}%`, left: `${(100 * column) / nColumns}%`, height: `${100 / nRows}%`, width: `${100 / nColumns}%` };
@@ -84,8 +94,8 @@ export function HeatMap(props) {
         ${height >= LABEL_CELL && rows.length > 0 && html`<${RowNames} names=${rows} height=${height} chosen=${row} />`}
         <div class="heatmap-cells" role="grid" aria-label=${name} aria-rowcount=${nRows} aria-colcount=${nColumns}
           onMouseMove=${(/** @type {MouseEvent} */ event) => setHovered(under(event))} onMouseLeave=${() => setHovered(null)}
-          onClick=${(/** @type {MouseEvent} */ event) => onChoose?.(...under(event))}
-          onDblClick=${(/** @type {MouseEvent} */ event) => onOpen?.(...under(event))}>
+          onClick=${choose}
+          onDblClick=${open}>
           <canvas ref=${canvas} style=${{ width: `${nColumns * width}px`, height: `${nRows * height}px` }}></canvas>
           <div role="row" aria-rowindex=${row + 1}>
             <span class="chosen" role="gridcell" tabindex="0" ref=${cell} aria-colindex=${column + 1} style=${place}
@@ -94,7 +104,7 @@ export function HeatMap(props) {
         </div>
         ${width >= LABEL_CELL && columns.length > 0 && html`<${ColumnNames} names=${columns} width=${width} chosen=${column} />`}
       </div>
-      <p class="reading" aria-live="polite">${say(...shown)}</p>
+      <p class="reading" aria-live="polite">${say(shown[0], shown[1])}</p>
     </div>
   `;
 }

@@ -17,9 +17,9 @@ function LogitLens({ model, found }) {
     <${HeatMap} values=${{ data: upside, shape: [n, width] }} name="likeliest token by layer and position" rows=${names} columns=${found.tokens.map(visible)} limits=${[0, 1]}
       texts=${texts} cell=${24} wide=${WIDE} chosen=${[0, found.position]} onChoose=${(/** @type {number} */ _, /** @type {number} */ position) => select(model, { position })}
       say=${(/** @type {number} */ r, /** @type {number} */ c) => `${names[r]} at ${c} ${visible(found.tokens[c])}`} />
-    <table class="ranks"><caption>at position ${found.position}, the target <code>${visible(found.target)}</code></caption>
+    <div class="wide" tabindex="0" role="region" aria-label="ranks by layer"><table class="ranks"><caption>at position ${found.position}, the target <code>${visible(found.target)}</code></caption>
       <thead><tr><th scope="col">layer</th><th scope="col">likeliest</th><th scope="col" class="is-number">rank</th><th scope="col" class="is-number">entropy, nats</th></tr></thead>
-      <tbody>${layers.map((layer) => html`<tr key=${layer.name}><td>${layer.name}</td><td>${layer.top.slice(0, 3).map((/** @type {any} */ guess) => html`<code>${visible(guess.token)}</code> ${number(guess.probability, 2)} `)}</td><td class="is-number">${layer.rank}</td><td class="is-number">${number(layer.entropy, 3)}</td></tr>`)}</tbody></table>
+      <tbody>${layers.map((layer) => html`<tr key=${layer.name}><td>${layer.name}</td><td>${layer.top.slice(0, 3).map((/** @type {any} */ guess) => html`<code>${visible(guess.token)}</code> ${number(guess.probability, 2)} `)}</td><td class="is-number">${layer.rank}</td><td class="is-number">${number(layer.entropy, 3)}</td></tr>`)}</tbody></table></div>
   </div>`;
 }
 

@@ -1,0 +1,245 @@
+"""The page as a person uses it: in headless Chromium, by mouse and by keyboard alone."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from clearformer import lens
+from clearformer.page import look
+
+from ..unit.lens.test_embeddings import TEXT
+from ..unit.page.conftest import FAMILIES, saved_runs
+
+api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
+MINUS = "\N{MINUS SIGN}"
+FOCUSED = "(at => [at.tagName, at.getAttribute('role') || at.name || ''])(document.activeElement)"
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"there is no browser here ({', '.join(BROWSERS)})")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return saved_runs(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Window:
+    """A browser's window on the page of a run, that keeps what went wrong in it and what it asked for."""
+
+    def __init__(self, browser: Any, run: Any, query: str = "", **context: Any) -> None:
+        self.looking = look(run, text=TEXT, browser=False)
+        self.host = urlsplit(self.looking.address).netloc
+        self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **context)
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.asked: list[str] = []
+        self.page.on(
+            "console",
+            lambda message: self.complaints.append(message.text) if message.type == "error" else None,
+        )
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(self.looking.address + query)
+        self.page.wait_for_selector("section.view")
+
+    def hear(self, message: Any) -> None:
+        if message.type == "error":
+            self.complaints.append(message.text)
+
+    def section(self, name: str) -> Any:
+        """A view, once it has come."""
+        found = self.page.locator(f"section#{name}")
+        found.scroll_into_view_if_needed()
+        found.locator(".content > *").first.wait_for()
+        return found
+
+    def selected(self) -> dict[str, str]:
+        """What the address says."""
+        return {name: values[0] for name, values in parse_qs(urlsplit(self.page.url).query).items()}
+
+    def close(self) -> None:
+        self.context.close()
+        self.looking.close()
+
+
+@pytest.fixture
+def window(browser: Any, runs: dict[str, Any]) -> Iterator[Window]:
+    found = Window(browser, runs["decoder"])
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_view_draws_itself_without_a_word_of_complaint(
+    browser: Any, runs: dict[str, Any], family: str
+) -> None:
+    window = Window(browser, runs[family])
+    names = window.page.eval_on_selector_all("section.view", "all => all.map(each => each.id)")
+    assert len(names) >= 6
+    for name in names:
+        section = window.section(name)
+        assert section.locator(".error").count() == 0, section.inner_text()
+        assert section.locator(".content").inner_text().strip()
+    assert window.complaints == []
+    assert {urlsplit(url).netloc for url in window.asked if not url.startswith(("data:", "blob:"))} == {
+        window.host
+    }
+    assert "token=" not in window.page.url
+    window.close()
+
+
+def test_the_numbers_that_are_read_are_the_models(window: Window, runs: dict[str, Any]) -> None:
+    run = runs["decoder"]
+    attention = window.section("attention")
+    own = lens.attention(run, TEXT).patterns["blocks.0.attn.hook_pattern"]
+    attention.locator("[role=gridcell]").focus()
+    for _ in range(3):
+        window.page.keyboard.press("ArrowRight")
+    window.page.wait_for_timeout(50)
+    assert attention.locator(".reading").inner_text().endswith(f"{own[0, -1, 3]:.4f}")
+    ledger = lens.ledger(run, TEXT)
+    assert f"{abs(ledger.logit):.4f}" in window.section("ledger").locator(".sum").inner_text()
+    shown = window.section("ledger").locator(".bar-value").all_inner_texts()
+    assert (
+        shown
+        == [f"{MINUS if part.value < 0 else '+'}{abs(part.value):.4f}" for part in ledger.largest][
+            : len(shown)
+        ]
+    )
+    tokens = lens.tokens(run, TEXT)
+    window.section("tokens").locator("[role=option]").nth(2).click()
+    api.expect(window.section("tokens").locator(".facts")).to_contain_text("2 of")
+    api.expect(window.section("tokens").locator(".facts")).to_contain_text(f"{tokens.probabilities[2]:.4f}")
+
+
+def test_by_keyboard_alone_one_gets_from_the_text_to_a_head(window: Window) -> None:
+    page = window.page
+    window.section("attention")
+    page.locator("textarea[name=text]").focus()
+    seen = []
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        place = page.evaluate(FOCUSED)
+        seen.append(tuple(place))
+        if place[1] == "gridcell":
+            break
+    assert ("INPUT", "layer") in seen
+    assert ("SPAN", "option") in seen
+    assert seen[-1] == ("SPAN", "gridcell")
+    before = page.locator("#attention .reading").inner_text()
+    page.keyboard.press("Control+Home")
+    page.keyboard.press("PageDown")
+    page.wait_for_timeout(100)
+    assert page.locator("#attention .reading").inner_text() != before
+    assert window.selected()["position"] == "10"
+
+
+def test_a_link_shows_what_its_sender_saw_and_back_goes_back(window: Window) -> None:
+    page = window.page
+    page.fill("input[name=layer]", "2")
+    page.fill("input[name=target]", "t")
+    page.fill("textarea[name=text]", "the bank of the river")
+    api.expect(page.locator("#tokens .facts")).to_contain_text("of ")
+    page.wait_for_timeout(1000)
+    assert window.selected()["layer"] == "2"
+    assert window.selected()["text"] == "the bank of the river"
+    other = window.context.new_page()
+    other.goto(page.url)
+    other.wait_for_selector("#attention h3")
+    assert other.input_value("textarea[name=text]") == "the bank of the river"
+    assert other.input_value("input[name=target]") == "t"
+    assert "layer 2" in other.locator("#attention h3").inner_text()
+    page.go_back()
+    api.expect(page.locator("textarea[name=text]")).to_have_value(TEXT)
+    assert window.selected()["layer"] == "2"
+
+
+def test_what_is_wrong_is_said_where_it_is_and_the_rest_goes_on(window: Window) -> None:
+    page = window.page
+    window.section("ledger")
+    page.fill("input[name=target]", "no such token")
+    page.wait_for_selector("#ledger .error")
+    assert "target" in page.locator("#ledger .error").inner_text()
+    assert page.locator("#tokens .error").count() == 0
+    page.fill("input[name=target]", "t")
+    page.wait_for_selector("#ledger .error", state="detached")
+    assert "'t'" not in page.locator("#ledger .sum").inner_text()  # as code, not as a quoted string
+    script = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
+    page.fill("textarea[name=text]", script)
+    page.wait_for_timeout(1500)
+    assert page.title() != "taken"
+    assert page.locator("main img").count() == 0
+
+
+def test_training_is_seen_while_it_goes_on(browser: Any, runs: dict[str, Any], tmp_path: Any) -> None:
+    run = runs["decoder"].save(tmp_path / "live")
+
+    def record(last: int) -> None:
+        lines = [
+            {"step": step, "loss": 3.0 / step, "lr": 0.1, "grad_norm": 1.0} for step in range(1, last + 1)
+        ]
+        run.folder.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    record(3)
+    window = Window(browser, run)
+    window.section("training")
+    told = window.page.locator("#training .sum")
+    api.expect(told).to_contain_text("step 3")
+    asked = len(window.asked)
+    record(6)
+    api.expect(told).to_contain_text("0.5000")
+    assert len(window.asked) == asked  # nothing was fetched again
+    assert window.complaints == []
+    window.close()
+
+
+def test_what_is_taken_from_a_view_is_what_it_shows(window: Window) -> None:
+    ledger = window.section("ledger")
+    with window.page.expect_download() as download:
+        ledger.get_by_role("button", name="CSV").click()
+    heads, *rows = download.value.path().read_text().splitlines()
+    assert heads == "part,layer,head,value"
+    assert len(rows) == len(lens.ledger(window_run(window), TEXT).parts)
+    with window.page.expect_download() as download:
+        ledger.get_by_role("button", name="PNG").click()
+    assert download.value.path().read_bytes().startswith(b"\x89PNG")
+    ledger.get_by_role("button", name="Table").click()
+    assert ledger.locator(".as-table tbody tr").count() == len(rows)
+    ledger.get_by_role("button", name="Enlarge").click()
+    assert "is-large" in (ledger.get_attribute("class") or "")
+    window.page.keyboard.press("Escape")
+    assert "is-large" not in (ledger.get_attribute("class") or "")
+
+
+def window_run(window: Window) -> Any:
+    """The run that a window shows, by its name."""
+    import clearformer as cf
+
+    return cf.load(window.page.title().removesuffix(" · clearformer"))
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 400)])
+def test_axe_finds_nothing(browser: Any, runs: dict[str, Any], scheme: str, width: int) -> None:
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+    )
+    window = Window(browser, runs["decoder"], color_scheme=scheme)
+    window.page.set_viewport_size({"width": width, "height": 900})
+    for name in window.page.eval_on_selector_all("section.view", "all => all.map(each => each.id)"):
+        window.section(name)
+    assert window.page.evaluate("document.documentElement.scrollWidth") <= width
+    found = axe.Axe().run(window.page).response["violations"]
+    assert [(each["id"], [node["target"] for node in each["nodes"]][:3]) for each in found] == []
+    window.close()

@@ -1,0 +1,172 @@
+"""What the page is answered: the numbers of `clearformer.lens`, to the bit."""
+
+import asyncio
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import websockets
+
+import clearformer as cf
+from clearformer.page import look
+from clearformer.page.selection import Selection
+from clearformer.page.views import VIEWS, views_of
+from clearformer.results import plain
+
+from ..lens.test_embeddings import TEXT, run_of
+from .conftest import Client, entered
+
+
+def card(page: Client) -> dict[str, Any]:
+    status, _, body = page.ask("GET", "/api/runs")
+    assert status == 200
+    return json.loads(body)
+
+
+def same(sent: Any, own: Any) -> None:
+    """Whether what was sent is a result of the lens, field by field."""
+    if is_dataclass(own):
+        assert sent.keys() == {field.name for field in fields(own)}
+        for field in fields(own):
+            same(sent[field.name], getattr(own, field.name))
+    elif isinstance(own, np.ndarray):
+        np.testing.assert_array_equal(sent, own)
+    elif isinstance(own, dict):
+        assert list(sent) == [str(key) for key in own]
+        for key, value in own.items():
+            same(sent[str(key)], value)
+    elif isinstance(own, list | tuple):
+        assert len(sent) == len(own)
+        for one, other in zip(sent, own, strict=True):
+            same(one, other)
+    else:
+        assert sent == plain(own)
+
+
+def test_every_view_is_what_its_python_gives(page: Client) -> None:
+    """The snippet that the page copies is run, and each number that was sent is compared."""
+    told = card(page)
+    first = told["first"]
+    [shown] = told["runs"]
+    assert {"overview", "tokens", "attention", "ledger", "lens", "next"} <= shown["views"].keys()
+    for name in shown["views"]:
+        answer = page.view(name, **first)
+        scope: dict[str, Any] = {}
+        exec(answer["python"], scope)  # noqa: S102  (our own snippet)
+        same(answer["found"], scope["found"])
+        table = scope["found"].table()
+        assert answer["table"]["rows"] == table.rows
+        assert answer["caption"] == scope["found"].caption()
+
+
+def test_every_field_of_a_selection_reaches_its_views(decoder_page: Client) -> None:
+    run = card(decoder_page)["runs"][0]["name"]
+    chosen = {"run": run, "text": TEXT}
+    before = decoder_page.view("ledger", **chosen)
+    after = decoder_page.view("ledger", **chosen, position=2, target="he", foil="t")
+    assert before["found"]["position"] != after["found"]["position"] == 2
+    assert after["found"]["foil"] == "t"
+    warm = decoder_page.view("next", **chosen, temperature=2.0)["found"]
+    assert warm["temperatures"] == [2.0]
+    assert len(warm["tokens"]) == len(decoder_page.view("next", **chosen)["found"]["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"text": ""}, "the text is empty"),
+        ({"text": "the bank " * 99}, "101"),
+        ({"position": 4000}, "position 4000 is beyond the text"),
+        ({"target": "no such token here"}, "target: 'no such token here' is no token"),
+        ({"run": "../secret"}, "this page does not show '../secret'"),
+        ({"checkpoint": "17"}, "17"),
+        ({"checkpoint": "../.."}, "checkpoint"),
+        ({"temperature": 0}, "temperature"),
+        ({"positoin": 1}, "positoin"),
+        ({"position": "first"}, "position"),
+    ],
+)
+def test_what_cannot_be_shown_is_said_in_one_line(
+    decoder_page: Client, changes: dict[str, Any], words: str
+) -> None:
+    run = card(decoder_page)["runs"][0]["name"]
+    line = decoder_page.refusal("ledger", **({"run": run, "text": TEXT} | changes))
+    assert words in line
+    assert "\n" not in line
+
+
+def test_a_character_that_the_vocabulary_lacks_is_named() -> None:
+    made = run_of("decoder", "char")
+    for page in entered(look(cf.Run(made.model, made.tokenizer), text=TEXT, browser=False)):
+        line = page.refusal("tokens", **(card(page)["first"] | {"text": "the 猫"}))
+        assert "猫" in line
+        assert "vocabulary" in line
+
+
+def test_what_is_no_selection_is_refused(decoder_page: Client) -> None:
+    for body in (b"[]", b"{", b"\xff", b"null", b'"text"'):
+        status, _, answer = decoder_page.ask("POST", "/api/view/tokens", body)
+        assert status == 400
+        assert json.loads(answer)["error"]
+    line = decoder_page.refusal("legder", run=card(decoder_page)["runs"][0]["name"])
+    assert "there is no view 'legder', did you mean 'ledger'?" in line
+
+
+def test_pictures_are_the_lens_own(decoder_page: Client) -> None:
+    chosen = {"run": card(decoder_page)["runs"][0]["name"], "text": TEXT}
+    status, headers, svg = decoder_page.ask("POST", "/api/figure/ledger.svg", chosen)
+    assert (status, headers["content-type"]) == (200, "image/svg+xml")
+    assert b"share of the logit" in svg
+    assert decoder_page.ask("POST", "/api/figure/tokens.png", chosen)[2].startswith(b"\x89PNG")
+    status, _, answer = decoder_page.ask("POST", "/api/figure/tokens.pdf", chosen)
+    assert status == 400
+    assert b"svg or png" in answer
+
+
+def test_a_model_kept_nowhere_is_shown_without_its_training(runs: dict[str, Any]) -> None:
+    run = cf.Run(runs["decoder"].model, runs["decoder"].tokenizer)
+    for page in entered(look(run, text=TEXT, browser=False)):
+        views = card(page)["runs"][0]["views"]
+        assert "training" not in views
+        assert len(page.view("tokens", **card(page)["first"])["found"]["tokens"]) > 3
+
+
+def test_a_view_that_a_kind_has_not_is_not_offered(runs: dict[str, Any]) -> None:
+    linear = cf.build(cf.ModelConfig(vocab_size=runs["decoder"].tokenizer.vocab_size, attention="linear"))
+    run = cf.Run(linear, runs["decoder"].tokenizer)
+    assert "attention" not in views_of(run)
+    for page in entered(look(run, text=TEXT, browser=False)):
+        assert "no such view" in page.refusal("attention", **card(page)["first"])
+
+
+def test_metrics_come_from_the_cursor_on(runs: dict[str, Any], tmp_path: Path) -> None:
+    run = runs["encoder"].save(tmp_path / "live")
+    lines = [json.dumps({"step": step, "loss": 1.0 / step}) + "\n" for step in (1, 2, 3)]
+    run.folder.metrics_file.write_text("".join(lines[:2]) + lines[2][:7])
+
+    async def followed(page: Client, cursor: int) -> list[dict[str, Any]]:
+        address = f"ws://{page.host}/api/live?run={card(page)['runs'][0]['name']}&cursor={cursor}"
+        headers = {"Origin": f"http://{page.host}", "Cookie": page.cookie}
+        async with websockets.connect(address, additional_headers=headers, proxy=None) as socket:
+            first = json.loads(await socket.recv())
+            run.folder.metrics_file.write_text("".join(lines))
+            second = json.loads(await socket.recv())
+            run.folder.metrics_file.write_text(lines[0])
+            return [first, second, json.loads(await socket.recv())]
+
+    for page in entered(look(run, text="the", browser=False)):
+        first, second, third = asyncio.run(followed(page, 0))
+    assert [line["step"] for line in first["lines"]] == [1, 2]
+    assert first["cursor"] == len("".join(lines[:2]))
+    assert [line["step"] for line in second["lines"]] == [3]
+    assert third["restarted"]
+    assert [line["step"] for line in third["lines"]] == [1]
+
+
+def test_every_field_of_a_view_is_one_of_the_selection() -> None:
+    for view in VIEWS.values():
+        assert set(view.uses) <= Selection.model_fields.keys()
+        assert callable(getattr(cf.lens, view.function))

@@ -1,0 +1,42 @@
+"""The libraries that the page brings along: named, hashed, and no larger than they may be."""
+
+import hashlib
+import re
+import tomllib
+from pathlib import Path
+
+import clearformer
+
+STATIC = Path(clearformer.__file__).parent / "page" / "static"
+VENDOR = STATIC / "vendor"
+MOST_BYTES = 300_000  # of all that the page loads
+
+
+def test_each_file_is_what_its_source_has_but_for_the_change_that_is_named() -> None:
+    named = tomllib.loads((VENDOR / "VENDOR.toml").read_text())
+    files = {path.name for path in VENDOR.iterdir() if path.suffix in (".js", ".css")}
+    assert named.keys() == files
+    for name, entry in named.items():
+        content = (VENDOR / name).read_text()
+        assert {"package", "version", "source", "licence", "sha256"} <= entry.keys()
+        if "changed_to" in entry:
+            assert content.count(entry["changed_to"]) == 1
+            content = content.replace(entry["changed_to"], entry["changed_from"])
+        assert hashlib.sha256(content.encode()).hexdigest() == entry["sha256"], name
+
+
+def test_the_page_is_small() -> None:
+    assert sum(path.stat().st_size for path in STATIC.rglob("*") if path.is_file()) < MOST_BYTES
+
+
+def test_nothing_is_loaded_from_elsewhere_and_no_text_becomes_markup() -> None:
+    for path in STATIC.rglob("*"):
+        if path.suffix not in (".js", ".html", ".css") or path.parent == VENDOR:
+            continue
+        content = path.read_text()
+        assert not re.search(r"https?://|//cdn|@import|url\(", content), path
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|dangerouslySet|\beval\(|new Function", content
+        ), path
+        for imported in re.findall(r'from "([^"]+)"|import "([^"]+)"', content):
+            assert (path.parent / (imported[0] or imported[1])).is_file(), (path, imported)
