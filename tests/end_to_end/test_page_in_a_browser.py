@@ -19,6 +19,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 MINUS = "\N{MINUS SIGN}"
 FOCUSED = "(at => [at.tagName, at.getAttribute('role') || at.name || ''])(document.activeElement)"
+MOST_TRIES = 100
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"there is no browser here ({', '.join(BROWSERS)})")
 
 
@@ -59,10 +60,13 @@ class Window:
             self.complaints.append(message.text)
 
     def section(self, name: str) -> Any:
-        """A view, once it has come."""
+        """A view, once it has come. Views above it grow as they come, so that it is scrolled to again."""
         found = self.page.locator(f"section#{name}")
-        found.scroll_into_view_if_needed()
-        found.locator(".content > *").first.wait_for()
+        for _ in range(MOST_TRIES):
+            found.scroll_into_view_if_needed()
+            if found.locator(".content > *, .error").count():
+                break
+            self.page.wait_for_timeout(100)
         return found
 
     def selected(self) -> dict[str, str]:
@@ -170,10 +174,12 @@ def test_what_is_wrong_is_said_where_it_is_and_the_rest_goes_on(window: Window) 
     page = window.page
     window.section("ledger")
     page.fill("input[name=target]", "no such token")
+    window.section("ledger")
     page.wait_for_selector("#ledger .error")
     assert "target" in page.locator("#ledger .error").inner_text()
     assert page.locator("#tokens .error").count() == 0
     page.fill("input[name=target]", "t")
+    window.section("ledger")
     page.wait_for_selector("#ledger .error", state="detached")
     assert "'t'" not in page.locator("#ledger .sum").inner_text()  # as code, not as a quoted string
     script = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
