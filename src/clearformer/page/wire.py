@@ -79,7 +79,7 @@ def _portable(array: np.ndarray) -> np.ndarray:
     """The array in one of DTYPES, contiguous and little-endian."""
     if array.dtype == bool:
         array = array.astype(np.uint8)
-    elif np.issubdtype(array.dtype, np.integer):
+    elif np.issubdtype(array.dtype, np.integer) and array.dtype != np.uint8:
         array = array.astype(np.int32)
     elif array.dtype.name not in DTYPES:
         array = array.astype(np.float32)

@@ -103,7 +103,7 @@ def test_a_character_that_the_vocabulary_lacks_is_named() -> None:
     for page in entered(look(cf.Run(made.model, made.tokenizer), text=TEXT, browser=False)):
         line = page.refusal("tokens", **(card(page)["first"] | {"text": "the 猫"}))
         assert "猫" in line
-        assert "vocabulary" in line
+        assert "characters" in line
 
 
 def test_what_is_no_selection_is_refused(decoder_page: Client) -> None:
@@ -112,7 +112,7 @@ def test_what_is_no_selection_is_refused(decoder_page: Client) -> None:
         assert status == 400
         assert json.loads(answer)["error"]
     line = decoder_page.refusal("legder", run=card(decoder_page)["runs"][0]["name"])
-    assert "there is no view 'legder', did you mean 'ledger'?" in line
+    assert "there is no view 'legder'; did you mean 'ledger'?" in line
 
 
 def test_pictures_are_the_lens_own(decoder_page: Client) -> None:
@@ -135,8 +135,8 @@ def test_a_model_kept_nowhere_is_shown_without_its_training(runs: dict[str, Any]
 
 
 def test_a_view_that_a_kind_has_not_is_not_offered(runs: dict[str, Any]) -> None:
-    linear = cf.build(cf.ModelConfig(vocab_size=runs["decoder"].tokenizer.vocab_size, attention="linear"))
-    run = cf.Run(linear, runs["decoder"].tokenizer)
+    bigram = cf.build(cf.ModelConfig(vocab_size=runs["decoder"].tokenizer.vocab_size, attention="last"))
+    run = cf.Run(bigram, runs["decoder"].tokenizer)
     assert "attention" not in views_of(run)
     for page in entered(look(run, text=TEXT, browser=False)):
         assert "no such view" in page.refusal("attention", **card(page)["first"])

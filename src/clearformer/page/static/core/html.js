@@ -23,7 +23,8 @@ export { render, useEffect, useLayoutEffect, useMemo, useRef, useState };
  */
 export function useTrait(model, name) {
   const [, again] = useState(0);
-  useEffect(() => {
+  // Before the browser paints, so that no change falls between the first drawing and the listening.
+  useLayoutEffect(() => {
     const listener = () => again((/** @type {number} */ n) => n + 1);
     model.on(`change:${name}`, listener);
     return () => model.off(`change:${name}`, listener);

@@ -29,7 +29,7 @@ export function Frame({ id, title, about, model, view }) {
     return () => removeEventListener("keydown", close);
   }, [large]);
   return html`<section id=${id} class=${large ? "view is-large" : "view"} aria-labelledby=${`${id}-title`}>
-    <header>
+    <header key="header">
       <h2 id=${`${id}-title`}>${title}</h2>
       <p>${about}</p>
       <nav aria-label=${`${title}: take it with you`}>
@@ -38,9 +38,9 @@ export function Frame({ id, title, about, model, view }) {
         <button type="button" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Close" : "Enlarge"}</button>
       </nav>
     </header>
-    ${error && html`<p class="error" role="alert">${error}</p>`}
-    <p class="state" role="status">${waiting ? "computing" : answer || error ? "" : "waiting for the model"}</p>
-    <div class=${error || asTable ? "content is-hidden" : "content"} ref=${place}></div>
+    <p key="error" class="error" role="alert">${error}</p>
+    <p key="state" class="state" role="status">${waiting ? "computing" : answer || error ? "" : "waiting for the model"}</p>
+    <div key="content" class=${error || asTable ? "content is-hidden" : "content"} ref=${place}></div>
     ${asTable && answer && html`<${AsTable} table=${answer.table} caption=${answer.caption} />`}
     ${!error && answer?.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
   </section>`;
