@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMP := .venv/.installed
+TSC := .venv/node/node_modules/.bin/tsc
 DEV_STAMP := .venv/.installed-dev
 
 SECONDS ?= 60
 SEED ?= 1
 
-.PHONY: demo test fuzz check format gpu lock clean
+.PHONY: demo test fuzz check check-page format gpu lock clean
 
 demo: $(STAMP)  ## Train a small model of English, measure it, sample from it.
 	$(BIN)/clearformer train
@@ -24,6 +25,11 @@ check: $(DEV_STAMP)  ## Style, types, and who may import whom.
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -q tests/contract/test_import_directions.py
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory check-page; \
+	else echo "npm is not here: the types of the page's JavaScript are not checked"; fi
+
+check-page: $(TSC)  ## The types of the page's JavaScript, as its comments say them.
+	$(TSC) -p tools/tsconfig.json
 
 format: $(DEV_STAMP)  ## Rewrite the code in the project's style.
 	$(BIN)/ruff check --fix .
@@ -49,6 +55,9 @@ $(STAMP): requirements.lock requirements-torch.lock pyproject.toml
 	$(PIP) -r requirements-torch.lock
 	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
+
+$(TSC): | $(STAMP)
+	npm install --silent --no-audit --no-fund --prefix .venv/node typescript@5.9.3
 
 $(DEV_STAMP): $(STAMP) requirements-dev.lock
 	$(PIP) --require-hashes -r requirements.lock -r requirements-dev.lock
