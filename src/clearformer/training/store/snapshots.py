@@ -45,7 +45,7 @@ class SnapshotSteps:
     most: int
 
     def after(self, n_steps: int) -> list[int]:
-        """The snapshots that are kept when so many steps are done.
+        """The snapshots that are kept as of so many steps; others go when the next one is written.
 
         Those after one step more are among these, or are the new one.
         """
