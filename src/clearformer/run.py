@@ -19,7 +19,6 @@ from clearformer.model import Transformer
 from clearformer.runs.folders import (
     UNKEPT,
     Loaded,
-    find_kept,
     find_run,
     name_of,
     new_run,
@@ -334,10 +333,7 @@ def replay(
         CheckpointError: what it keeps is damaged, or of another model.
     """
     folder = run.folder if isinstance(run, Run) else find_run(run)
-    is_kept = isinstance(step, int) and find_kept(folder, step) is not None
-    return run_of(
-        read_run(folder.path, step, device) if is_kept else replay_run(folder, step, device, on_step)
-    )
+    return run_of(replay_run(folder, step, device, on_step))
 
 
 def from_hf(folder: str | Path, name: str | None = None) -> Run:

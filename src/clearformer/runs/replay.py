@@ -18,7 +18,7 @@ from torch import Tensor
 from clearformer.device import deterministic_kernels, resolve_device
 from clearformer.errors import CheckpointError, RunError, UserError, shown
 from clearformer.model import build_undrawn
-from clearformer.runs.folders import Loaded, find_kept, kept_steps, verified_weights
+from clearformer.runs.folders import Loaded, find_kept, kept_steps, read_run, verified_weights
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
@@ -51,6 +51,8 @@ def replay_run(
 ) -> Loaded:
     """The run after a step that it took; arguments and errors are those of `run.replay`."""
     check_took(folder, step)
+    if find_kept(folder, step) is not None:
+        return read_run(folder.path, step, device)
     config, tokenizer = folder.read_config(), folder.read_tokenizer()
     where = resolve_device(device, key="device")
     model = build_undrawn(config.model)
