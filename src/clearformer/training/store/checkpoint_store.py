@@ -57,11 +57,16 @@ class CheckpointStore:
     def save_alone(self, state: TrainState, progress: Progress) -> None:
         """Save the state in this process, whatever the others do: where the run ends by an error of this one."""
         self.writer.wait()
-        snapshots_are_written = self.snapshots.when_written() if self.snapshots else None
-        self.writer.submit(partial(self.write, state.checkpoint(progress), snapshots_are_written))
+        wait_for_snapshots = self.snapshots.when_written() if self.snapshots else lambda: None
+        self.writer.submit(partial(self.write_after, wait_for_snapshots, state.checkpoint(progress)))
 
-    def write(self, checkpoint: Checkpoint, snapshots_are_written: Callable[[], None] | None = None) -> None:
-        """Write a checkpoint, the records and snapshots before it, and delete those that are no longer wanted.
+    def write_after(self, wait: Callable[[], None], checkpoint: Checkpoint) -> None:
+        """Write a checkpoint once what it must not be ahead of is written."""
+        wait()
+        self.write(checkpoint)
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, the records before it, and delete those that are no longer wanted.
 
         Raises:
             DiskError: it cannot be written.
@@ -69,8 +74,6 @@ class CheckpointStore:
         progress, checkpoints = checkpoint.progress, self.folder.checkpoints
         for record in self.records:
             record.sync()
-        if snapshots_are_written:
-            snapshots_are_written()
         save_checkpoint(checkpoints, checkpoint)
         link(checkpoints, {"latest": progress.step, "best": progress.best_step})
         prune(checkpoints, self.keep_last, progress)
