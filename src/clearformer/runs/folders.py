@@ -355,9 +355,10 @@ def find_checkpoint(folder: RunFolder, which: str) -> Path:
         if best not in steps:
             raise RunError(f"checkpoint: no checkpoint of {folder.path} was evaluated; take latest")
         return steps[best]
+    snapshots = f"; snapshots of the steps {listed(kept.keys() - steps)}" if len(kept) > len(steps) else ""
     raise RunError(
         f"checkpoint: {folder.path} has no checkpoint {shown(which)}; there are latest, best and the steps "
-        f"{listed(kept)} (cf.replay in Python makes those between again)"
+        f"{listed(steps)}{snapshots}; cf.replay(run, STEP) in Python makes any other again"
     )
 
 

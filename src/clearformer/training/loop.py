@@ -322,9 +322,9 @@ class Training:
         """Keep the first weights; of a run that is resumed, delete the snapshots that it makes anew."""
         budget = self.settings.snapshot_megabytes
         if budget is not None and steps_within(self.model, budget) is None:
+            each = snapshot_bytes(self.model.state_dict()) / 1e6
             self.log.reporter.say(
-                f"keeping no snapshots: fewer than {FEWEST} of {snapshot_bytes(self.model) / 1e6:,.1f} MB fit into "
-                f"train.snapshot_megabytes={budget:g}"
+                f"keeping no snapshots: fewer than {FEWEST} of {each:,.1f} MB fit into train.snapshot_megabytes={budget:g}"
             )
         self.snapshots.go_on_from(self.progress.step)
         if self.progress.step == 0:

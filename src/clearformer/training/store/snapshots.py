@@ -9,9 +9,11 @@ nothing else; so a run that was killed and resumed has those of a run that never
 """
 
 import logging
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -32,6 +34,8 @@ FIRST_SPACING = 64
 """Steps between the even snapshots of a run for which they all fit: small models have short steps."""
 FEWEST, MOST = 8, 128
 """Snapshots of a run: where not even the fewest fit, it keeps none."""
+LEFT_FREE = 8
+"""How many more must find room on the disk: as much is left for two checkpoints with Adam's state and an average."""
 BYTES_BESIDES = 2_000
 """An upper bound of what a snapshot takes besides tensors: state.json, manifest.json, the start of its safetensors."""
 BYTES_PER_TENSOR = 250
@@ -78,21 +82,31 @@ def steps_within(model: nn.Module, megabytes: float | None) -> SnapshotSteps | N
     """The steps of the snapshots of a model that fit; None where too few do, or none are wanted."""
     if megabytes is None:
         return None
-    most = int(min(MOST, megabytes * 1e6 / snapshot_bytes(model)))
+    most = int(min(MOST, megabytes * 1e6 / snapshot_bytes(model.state_dict())))
     return SnapshotSteps(most) if most >= FEWEST else None
 
 
-def snapshot_bytes(model: nn.Module) -> int:
-    """The bytes that a snapshot of a model takes at most."""
-    tensors = model.state_dict().values()
-    return BYTES_BESIDES + sum(BYTES_PER_TENSOR + tensor.nbytes for tensor in tensors)
+def snapshot_bytes(weights: Mapping[str, Tensor]) -> int:
+    """The bytes that a snapshot of a model's weights takes at most."""
+    return BYTES_BESIDES + sum(BYTES_PER_TENSOR + tensor.nbytes for tensor in weights.values())
+
+
+def check_room(place: Path, weights: Mapping[str, Tensor]) -> None:
+    """Raise DiskError where a snapshot would take the room that checkpoints need."""
+    n_bytes = snapshot_bytes(weights)
+    free = shutil.disk_usage(place).free
+    if free < (1 + LEFT_FREE) * n_bytes:
+        raise DiskError(
+            f"{place}: no snapshot of {n_bytes / 1e6:,.1f} MB is written, for {free / 1e6:,.1f} MB are left and "
+            "checkpoints need them"
+        )
 
 
 class SnapshotStore:
     """Keeps the snapshots of a run; the first process writes, and the training goes on meanwhile.
 
-    Inside its `with` block, which ends when all is written. A snapshot that cannot be written does not end the run: it
-    is told once, and no more are kept until the run is resumed.
+    Inside its `with` block, which ends when all is written. A snapshot that cannot be written, or only in the room that
+    checkpoints need, does not end the run: it is told once, and no more are kept until the run is resumed.
     """
 
     def __init__(self, folder: RunFolder, steps: SnapshotSteps | None, processes: Processes) -> None:
@@ -127,6 +141,7 @@ class SnapshotStore:
         kept = set(steps.after(progress.step))
         try:
             with disk_errors(self.place):
+                check_room(self.place.parent, weights)
                 for folder in list_checkpoints(self.place):
                     if step_of(folder) not in kept:
                         discard(folder)

@@ -76,7 +76,7 @@ def test_a_longer_run_keeps_some_of_the_same_and_never_too_many(most: int) -> No
 
 def test_as_many_as_fit_into_the_bytes(configure: Callable[..., RunConfig]) -> None:
     model = model_of(configure).model
-    each = snapshot_bytes(model)
+    each = snapshot_bytes(model.state_dict())
     assert steps_within(model, None) is None
     assert steps_within(model, (FEWEST - 0.5) * each / 1e6) is None
     assert steps_within(model, (FEWEST + 0.5) * each / 1e6) == SnapshotSteps(FEWEST)
@@ -119,7 +119,7 @@ def test_they_stay_within_the_bytes(
 ) -> None:
     monkeypatch.setattr(snapshots, "FIRST_SPACING", 4)
     trained("all", "train.max_steps=40")
-    budget = 8.9 * snapshot_bytes(load("all", device="cpu").model) / 1e6
+    budget = 8.9 * snapshot_bytes(load("all", device="cpu").model.state_dict()) / 1e6
 
     trained("some", "train.max_steps=40", f"train.snapshot_megabytes={budget}")
 
@@ -151,6 +151,7 @@ def test_only_the_first_process_keeps_them(tmp_path: Path, configure: Callable[.
     state = model_of(configure)
     for rank in (0, 1):
         folder = RunFolder(tmp_path / str(rank))
+        folder.path.mkdir()
         with SnapshotStore(folder, SnapshotSteps(MOST), Processes(rank, 2)) as store:
             store.save(state, Progress(step=4))
     assert kept(RunFolder(tmp_path / "0")) == [4]
@@ -278,6 +279,26 @@ def test_where_a_snapshot_cannot_be_written_the_run_goes_on_without(
         assert torch.equal(value, whole.model.state_dict()[name])
     resumed("a", max_steps=17)
     assert kept(run_folder("a")) == [0, 1, 16]
+
+
+def test_they_leave_room_for_checkpoints(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that is nearly full has room for checkpoints alone."""
+
+    class Usage:
+        free = 8 * 4 * 10_000
+
+    monkeypatch.setattr(snapshots.shutil, "disk_usage", lambda path: Usage)
+    trained("b", "model.d_model=12", "model.ffn.d_ff=170")
+    assert kept(run_folder("b")) == []
+    assert list_checkpoints(run_folder("b").checkpoints)
+    [message] = [record.getMessage() for record in caplog.records]
+    assert message.endswith(
+        "for 0.3 MB are left and checkpoints need them; the run goes on without further snapshots"
+    )
+    trained("a")
+    assert kept(run_folder("a")) == [0, 1, 2, 4, 8]
 
 
 def test_a_snapshot_is_whole_or_damage_is_found(trained: Trained, run_folder: Folders) -> None:
