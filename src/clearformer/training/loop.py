@@ -324,7 +324,8 @@ class Training:
         if budget is not None and steps_within(self.model, budget) is None:
             each = snapshot_bytes(self.model.state_dict()) / 1e6
             self.log.reporter.say(
-                f"keeping no snapshots: fewer than {FEWEST} of {each:,.1f} MB fit into train.snapshot_megabytes={budget:g}"
+                f"keeping no snapshots: fewer than {FEWEST} of {each:,.1f} MB fit into "
+                f"train.snapshot_megabytes={budget:g}"
             )
         self.snapshots.go_on_from(self.progress.step)
         if self.progress.step == 0:

@@ -130,8 +130,9 @@ def counterfactual(
     left_out = rows_left_out(opened, without)
     again = train_again(opened, left_out)
     before, after = (loss_of(opened, prediction, model) for model in (run.model, again.model))
-    has_estimate = prediction is not None and opened.kept
-    estimate = estimated_change(opened, prediction, left_out) if has_estimate else None
+    estimate = None
+    if prediction is not None and opened.kept:
+        estimate = estimated_change(opened, prediction, left_out)
     what = "the held-out loss" if prediction is None else f"the loss of {prediction}"
     return Counterfactual(
         what,
