@@ -185,11 +185,15 @@ def begin_at(training: Training, folder: RunFolder, first: int) -> None:
 def begin_anew(training: Training, folder: RunFolder) -> None:
     """Set a training to its run's first weights: those that it keeps, or the same ones drawn again."""
     kept = step_folder(folder.snapshots, 0)
-    if not kept.is_dir():
+    try:
+        weights = verified_weights(kept)
+    except CheckpointError as error:
+        if kept.is_dir():
+            logger.warning("%s; drawing the first weights again", error)
         training.set_first_weights()
         return
     try:
-        training.model.load_state_dict(verified_weights(kept))
+        training.model.load_state_dict(weights)
     except RuntimeError as error:
         raise CheckpointError(f"{kept} does not fit {folder.config_file}: {error}") from None
     training.state.restart_average()

@@ -272,6 +272,7 @@ def test_what_did_not_come_out_the_same_is_not_given_out(train: Callable[..., Ru
         was.rename(path)
     cf.replay("a", 3)
     (folder.snapshots / "step-00000002" / MODEL).write_bytes(b"damaged: not compared")
+    (folder.snapshots / "step-00000000" / MODEL).write_bytes(b"damaged: drawn again")
     cf.replay("a", 3)
 
 

@@ -250,10 +250,10 @@ class LrFactors:
 
 
 def read_lr_factors(path: Path) -> Float64[np.ndarray, " steps"]:
-    """The factors of an lr_factors.f64, NaN where a step's was not recorded; none where there is no such file."""
+    """The factors of an lr_factors.f64, NaN where a step's was not recorded; none where it cannot be read."""
     try:
         content = path.read_bytes()
-    except FileNotFoundError:
+    except OSError:
         return np.empty(0)
     return np.frombuffer(content[: len(content) // 8 * 8], "<f8")
 
