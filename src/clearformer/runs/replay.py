@@ -56,7 +56,7 @@ def replay_run(
     config, tokenizer = folder.read_config(), folder.read_tokenizer()
     where = resolve_device(device, key="device")
     model = build_undrawn(config.model)
-    model.load_state_dict(replayed_weights(folder, config, task_of(folder, tokenizer), step, on_step))
+    model.load_state_dict(replayed_weights(folder, config, trained_task(folder, tokenizer), step, on_step))
     return Loaded(folder, config, model.to(where).eval(), tokenizer, step)
 
 
@@ -121,7 +121,7 @@ def are_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 # --- the training made again ------------------------------------------------------------------------------
 
 
-def task_of(folder: RunFolder, tokenizer: Tokenizer) -> Task:
+def trained_task(folder: RunFolder, tokenizer: Tokenizer) -> Task:
     """The task of a run that was trained in its folder, with the data that it was trained on.
 
     Raises:

@@ -10,7 +10,7 @@ import torch
 from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import CheckpointError, RunError, UserError, shown
-from clearformer.runs.replay import task_of
+from clearformer.runs.replay import trained_task
 from clearformer.training.config import RunConfig
 from clearformer.training.step import lr_factor_after
 from clearformer.training.store.checkpoint import (
@@ -134,11 +134,21 @@ def reopen(run: Run) -> Reopened:
         DataError: its data cannot be read, or have changed.
         UserError: its objective does not tell which window a row of a batch is.
     """
-    check_run(run, "folder")
+    task = task_of(run)
     folder, step = run.folder, run.step  # type: ignore[attr-defined]
-    task = task_of(folder, run.tokenizer)
     task.example_ids(0)  # refuses an objective that does not tell
     return Reopened(folder, task.config, task, step, run.model.embed.weight.device)
+
+
+def task_of(run: Run) -> Task:
+    """The task of a run, with the data that it was trained on.
+
+    Raises:
+        RunError: the run is kept in no folder, or was imported.
+        DataError: its data cannot be read, or have changed.
+    """
+    check_run(run, "folder")
+    return trained_task(run.folder, run.tokenizer)  # type: ignore[attr-defined]
 
 
 def check_steps(opened: Reopened, steps: Sequence[int] | None) -> tuple[int, int]:
