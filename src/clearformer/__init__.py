@@ -4,6 +4,7 @@ import clearformer as cf
 
 run = cf.train("quick", data={"path": "my.txt"}, train={"max_seconds": 60})
 run = cf.load("NAME")                             # run.model, run.tokenizer, run.config
+cf.replay("NAME", 700)                            # the same run after 700 steps
 model = cf.build(cf.ModelConfig(vocab_size=65))   # an nn.Module: model(tokens) -> logits [B T V]
 logits, cache = model.run_with_cache(tokens)      # cache["blocks.0.attn.hook_pattern"]
 samples = cf.generate(run, "KING RICHARD II:\n", max_new_tokens=200, temperature=0.8, seed=1)
@@ -37,6 +38,7 @@ __all__ = [
     "plan",
     "preset",
     "register",
+    "replay",
     "search",
     "stream",
     "to_hf",
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
         load,
         plan,
         preset,
+        replay,
         search,
         stream,
         to_hf,

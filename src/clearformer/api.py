@@ -27,7 +27,7 @@ from clearformer.model import build as build_model
 from clearformer.presets import PRESETS, default_preset, resolve_changes, resolve_settings, resumed_settings
 from clearformer.presets import preset as preset_of_name
 from clearformer.results import Result
-from clearformer.run import Run, from_hf, load
+from clearformer.run import Run, from_hf, load, replay
 from clearformer.runs.folders import find_run, is_run, name_for, name_of, new_run
 from clearformer.runs.scores import evaluate
 from clearformer.runs.training import RunStart, train_run
@@ -53,6 +53,7 @@ __all__ = [
     "load",
     "plan",
     "preset",
+    "replay",
     "search",
     "stream",
     "to_hf",

@@ -16,7 +16,18 @@ from clearformer.interop import from_hf as import_hf
 from clearformer.interop import to_hf
 from clearformer.interop.mapping.matching import ArchitectureMatch
 from clearformer.model import Transformer
-from clearformer.runs.folders import UNKEPT, Loaded, name_of, new_run, read_run, run_config, write_run
+from clearformer.runs.folders import (
+    UNKEPT,
+    Loaded,
+    find_run,
+    name_of,
+    new_run,
+    read_run,
+    run_config,
+    write_run,
+)
+from clearformer.runs.folders import kept_steps as steps_kept_in
+from clearformer.runs.replay import OnStep, replay_run
 from clearformer.runs.scores import evaluate
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
@@ -83,6 +94,17 @@ class Run:
     translate = translate
     classify = classify
     evaluate = evaluate
+
+    def kept_steps(self) -> list[int]:
+        """The steps at which `load` opens this run at once, the earliest first; `replay` opens those between.
+
+        They are those of its checkpoints and of its snapshots (`train.snapshot_megabytes`). A run that still trains
+        comes to keep others.
+
+        Raises:
+            RunError: it is kept nowhere.
+        """
+        return steps_kept_in(self.folder)
 
     def export(self, target: str | Path) -> ArchitectureMatch:
         """Write the model as a folder that transformers loads, or as one file for llama.cpp (`NAME.gguf`).
@@ -273,7 +295,8 @@ def load(
 
     Args:
         name_or_path: A name under the runs' folder, or a path to a run's folder.
-        checkpoint: `latest` (the newest), `best` (the lowest held-out loss) or a step's number.
+        checkpoint: `latest` (the newest), `best` (the lowest held-out loss) or a step's number, one of
+            `Run.kept_steps`.
         device: `auto`, `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
         average: How many checkpoints' weights to take the mean of: that one and those before it.
 
@@ -285,6 +308,32 @@ def load(
     run = run_of(read_run(name_or_path, checkpoint, device, average))
     run._has_own_weights = average == 1
     return run
+
+
+def replay(
+    run: Run | str | Path, step: int, device: str | torch.device = "auto", on_step: OnStep = lambda *_: None
+) -> Run:
+    """Open a run as it was after any of its steps, to the bit.
+
+        cf.replay("NAME", 700)
+
+    Where the run keeps no weights of that step, its training is made again in memory: from the nearest checkpoint
+    before, or from the first weights, and on to the next step that it keeps, with which the outcome is compared.
+
+    Args:
+        run: One that was trained in its folder, whose data are where they were; by its name, its folder, or opened.
+        step: How many steps had been taken.
+        device: Where the model is put; the steps are taken on the run's own `train.device`.
+        on_step: Called after each step with how many are taken, and how many there are to take.
+
+    Raises:
+        UserError: the run has not taken that many steps.
+        RunError: the run cannot be made again, or does not come out the same: this is another machine.
+        DataError: its data cannot be read, or have changed.
+        CheckpointError: what it keeps is damaged, or of another model.
+    """
+    folder = run.folder if isinstance(run, Run) else find_run(run)
+    return run_of(replay_run(folder, step, device, on_step))
 
 
 def from_hf(folder: str | Path, name: str | None = None) -> Run:

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from clearformer.training.store.checkpoint import MODEL, STATE, verify
+
 from ..forks import Fork, ForkServer
 
 KILLS, AMID_SAVING = 14, 6  # the second is how many of the first wait for a checkpoint being written
@@ -83,6 +85,34 @@ from clearformer.training.tasks import next_token, translation
 from clearformer.cli import main
 next_token.SAMPLE_TOKENS = translation.N_EXAMPLES = 1
 sys.exit(main(sys.argv[1:]))
+"""
+# The same for the writing of a step's snapshot.
+HOLD_SNAPSHOT = """
+import os, sys, time
+from pathlib import Path
+from clearformer.training.store import checkpoint as module, snapshots
+from clearformer.cli import main
+
+place, step, *arguments = sys.argv[1:]
+save = snapshots.save_snapshot
+
+def hold():
+    Path("held").touch()
+    time.sleep(300)
+    os._exit(1)
+
+def save_until_there(folder, progress, weights):
+    if progress.step == int(step):
+        if place == "half a file":
+            module.write_tensors = lambda tensors, path: (path.write_bytes(b"half"), hold())
+        elif place == "before":
+            hold()
+    save(folder, progress, weights)
+    if progress.step == int(step):
+        hold()
+
+snapshots.save_snapshot = save_until_there
+sys.exit(main(arguments))
 """
 Begins = Callable[..., Fork]
 
@@ -267,6 +297,28 @@ def test_killed_while_a_checkpoint_is_being_written_it_ends_as_if_it_never_was(
         assert_same(run, arena / "runs" / "whole", STEPS)
 
 
+def test_killed_while_a_snapshot_is_being_written_it_ends_as_if_it_never_was(
+    begin: Begins, live_to_the_end: Callable[..., None], arena: Path
+) -> None:
+    """Training goes on meanwhile up to the next one, and no checkpoint is written that would be ahead of it."""
+    command = ("train", "translate", *SMALL, *OF_TASK["translate"])
+    live_to_the_end(*command, "--run", "whole")
+    assert snapshots(arena / "runs" / "whole").keys() == {f"step-{step:08d}" for step in (0, 1, 2, 4, 8, 16)}
+    for number, place in enumerate(("before", "half a file", "after")):
+        run = arena / "runs" / f"killed-{number}"
+        (arena / "held").unlink(missing_ok=True)
+
+        life = begin(place, "8", *command, "--run", run.name, script=HOLD_SNAPSHOT)
+        wait_until(life, lambda: n_lines(run) >= 15 and (arena / "held").exists())  # noqa: B023
+        kill(life)
+        assert bool(list((run / "snapshots").glob(".unfinished-*"))) == (place == "half a file")
+        assert not (run / "checkpoints" / "step-00000014").exists()
+        live_to_the_end("train", "--resume", "--run", run.name)
+
+        assert "going on from step 7\n" in (arena / "log.txt").read_text(), place
+        assert_same(run, arena / "runs" / "whole", STEPS)
+
+
 # --- comparing --------------------------------------------------------------------------------------------
 
 
@@ -280,6 +332,21 @@ def assert_same(run: Path, whole: Path, n_steps: int) -> None:
     assert [path.name for path in sorted((run / "checkpoints").iterdir())] == [
         path.name for path in sorted((whole / "checkpoints").iterdir())
     ]
+    assert snapshots(run) == snapshots(whole)
+    assert len(snapshots(run)) > 5
+    assert not list((run / "snapshots").glob(".unfinished-*"))
+    factors = (run / "lr_factors.f64").read_bytes()
+    assert factors == (whole / "lr_factors.f64").read_bytes()
+    assert len(factors) == 8 * n_steps
+
+
+def snapshots(run: Path) -> dict[str, tuple[bytes, dict[str, Any]]]:
+    """The weights and the state of each, once its checksums are right."""
+    found = {}
+    for path in (run / "snapshots").glob("step-*"):
+        verify(path, MODEL, STATE)
+        found[path.name] = ((path / MODEL).read_bytes(), state(path))
+    return found
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -52,6 +52,7 @@ UNKEPT = "model"
 """The name of a run that is kept in no folder."""
 STEPS = 1000  # of training a model further, where nothing else is said
 TIMES_LISTED = 20  # checkpoints, while training deletes them
+STEPS_LISTED = 16  # in a message
 
 
 def name_for(preset: str, config: RunConfig) -> str:
@@ -244,8 +245,24 @@ def run_config(
     return config.replace(tokenizer=known[tokenizer]()) if tokenizer in known else config
 
 
+def kept_steps(folder: RunFolder) -> list[int]:
+    """The steps whose weights a run keeps, in checkpoints or in snapshots, the earliest first."""
+    return sorted(kept_folders(folder))
+
+
+def kept_folders(folder: RunFolder) -> dict[int, Path]:
+    """Where the weights that a run keeps are, by their steps; of a checkpoint and a snapshot the checkpoint."""
+    paths = [*list_checkpoints(folder.snapshots), *list_checkpoints(folder.checkpoints)]
+    return {step_of(path): path for path in paths}
+
+
+def find_kept(folder: RunFolder, step: int) -> Path | None:
+    """The checkpoint or the snapshot of a step; None where the run keeps neither."""
+    return kept_folders(folder).get(step)
+
+
 def find_weights(folder: RunFolder, checkpoint: str, average: int) -> tuple[Path, dict[str, Tensor]]:
-    """A checkpoint's folder and its weights, or the mean of them and of those before; see `load`.
+    """The folder of a checkpoint or a snapshot and its weights, or the mean of several checkpoints'; see `load`.
 
     A run under way deletes old checkpoints: where one is gone before it is read, they are listed anew.
     """
@@ -268,13 +285,13 @@ def mean_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
     Raises:
         CheckpointError: one of them is damaged, or they are not of one model.
     """
-    first = _verified_weights(checkpoints[0])
+    first = verified_weights(checkpoints[0])
     if len(checkpoints) == 1:
         return first
     shapes = {name: weight.shape for name, weight in first.items()}
     sums = {name: weight.double() for name, weight in first.items()}
     for path in checkpoints[1:]:
-        weights = _verified_weights(path)
+        weights = verified_weights(path)
         if {name: weight.shape for name, weight in weights.items()} != shapes:
             raise CheckpointError(f"{path / MODEL}: its weights are not those of {checkpoints[0] / MODEL}")
         for name, weight in weights.items():
@@ -282,7 +299,12 @@ def mean_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
     return {name: (total / len(checkpoints)).to(first[name].dtype) for name, total in sums.items()}
 
 
-def _verified_weights(checkpoint: Path) -> dict[str, Tensor]:
+def verified_weights(checkpoint: Path) -> dict[str, Tensor]:
+    """The weights in a checkpoint or a snapshot.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
     verify(checkpoint, MODEL, STATE)
     try:
         return load_file(checkpoint / MODEL)
@@ -299,6 +321,10 @@ def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
     if n < 1:
         raise RunError(f"average: at least 1 checkpoint; got {n}")
     paths = [path for path in list_checkpoints(folder.checkpoints) if step_of(path) <= step]
+    if step not in map(step_of, paths):
+        raise RunError(
+            f"average: the mean is of checkpoints, and of step {step} {folder.path} keeps a snapshot; leave it out"
+        )
     if len(paths) < n:
         raise RunError(
             f"average: {folder.path} has {len(paths)} checkpoint{'s' * (len(paths) != 1)} up to step {step}, and "
@@ -308,15 +334,20 @@ def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
 
 
 def find_checkpoint(folder: RunFolder, which: str) -> Path:
-    """The folder of a checkpoint: `latest`, `best`, or a step's number.
+    """The folder of a checkpoint: `latest`, `best`, or a step's number; of a step there may be a snapshot alone.
 
     Raises:
         RunError: the run has no such checkpoint.
         CheckpointError: which one is the best stands in a damaged one.
     """
+    kept = kept_folders(folder)
+    by_number = {str(step): path for step, path in kept.items()}
+    if which in by_number:
+        return by_number[which]
     steps = {step_of(path): path for path in list_checkpoints(folder.checkpoints)}
     if not steps:
-        raise RunError(f"{folder.path} has no checkpoint yet; train it with --resume")
+        meanwhile = f", or open one of its snapshots: {listed(kept)}" if kept else ""
+        raise RunError(f"{folder.path} has no checkpoint yet; train it with --resume{meanwhile}")
     if which == "latest":
         return steps[max(steps)]
     if which == "best":
@@ -324,12 +355,18 @@ def find_checkpoint(folder: RunFolder, which: str) -> Path:
         if best not in steps:
             raise RunError(f"checkpoint: no checkpoint of {folder.path} was evaluated; take latest")
         return steps[best]
-    by_number = {str(step): path for step, path in steps.items()}
-    if which in by_number:
-        return by_number[which]
+    snapshots = f"; snapshots of the steps {listed(kept.keys() - steps)}" if len(kept) > len(steps) else ""
     raise RunError(
         f"checkpoint: {folder.path} has no checkpoint {shown(which)}; there are latest, best and the steps "
-        f"{', '.join(str(step) for step in sorted(steps))}"
+        f"{listed(steps)}{snapshots}; cf.replay(run, STEP) in Python makes any other again"
+    )
+
+
+def listed(steps: Iterable[int]) -> str:
+    """Steps for a message: all, or the first ones and the last where they are many."""
+    numbers = [str(step) for step in sorted(steps)]
+    return ", ".join(
+        numbers if len(numbers) <= STEPS_LISTED else [*numbers[: STEPS_LISTED - 1], "...", numbers[-1]]
     )
 
 

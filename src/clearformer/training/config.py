@@ -59,6 +59,9 @@ class TrainConfig(Spec):
             reads all of it always.
         checkpoint_every: Steps between checkpoints; `none` writes only the last.
         keep_last: How many checkpoints stay; the best one and the last stay besides.
+        snapshot_megabytes: What the snapshots may take together: the weights alone after 0, 1, 2, 4, 8 ... steps and
+            evenly from then on, fewer and further apart as the run gets longer. `none` keeps none, and so does a model
+            of which only a few would fit.
         sample_every: Steps between samples printed on the way; `none` prints none.
         device: `auto` (the best there is), `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
         dtype: Of the matrix products; weights stay float32. `auto` takes bfloat16 where it is faster.
@@ -84,6 +87,7 @@ class TrainConfig(Spec):
     log_every: PositiveInt = 10
     checkpoint_every: PositiveInt | None = 1000
     keep_last: PositiveInt = 2
+    snapshot_megabytes: PositiveFloat | None = 150.0
     sample_every: PositiveInt | None = None
     sample_prompt: str = "\n"
     sample_tokens: PositiveInt = 200
@@ -189,6 +193,7 @@ TRAIN_MAY_CHANGE = frozenset(
         "log_every",
         "checkpoint_every",
         "keep_last",
+        "snapshot_megabytes",
         "sample_every",
         "sample_prompt",
         "sample_tokens",

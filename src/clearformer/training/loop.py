@@ -33,6 +33,7 @@ from clearformer.training.store.checkpoint_store import CheckpointStore
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.store.lock import one_writer
 from clearformer.training.store.pretrained import load_pretrained, pretrained_tokenizer
+from clearformer.training.store.snapshots import FEWEST, SnapshotStore, snapshot_bytes, steps_within
 from clearformer.training.store.state import TrainState
 from clearformer.training.tasks import EvaluationResult, Task, make_task
 from clearformer.training.tasks.reports import TrainingReport
@@ -135,6 +136,9 @@ class Training:
         self.train_step = TrainStep(config, task, self.state, device, processes)
         self.evaluator = Evaluator(config.train, task)
         self.store = CheckpointStore(folder, config.train.keep_last, processes)
+        steps = steps_within(self.model, config.train.snapshot_megabytes)
+        self.snapshots = SnapshotStore(folder, steps, processes)
+        self.store.snapshots = self.snapshots
         self.progress = Progress()
         self.evaluation: EvaluationResult | None = None
         self.interrupts = Interrupts()
@@ -190,9 +194,10 @@ class Training:
         """
         self.interrupts = interrupts
         kernels = deterministic_kernels(self.device) if self.settings.deterministic else nullcontext()
-        with self.store, kernels:
+        with self.store, self.snapshots, kernels:
             if self.processes.is_main:
-                self.store.metrics = self.log.open(self.config, self.folder, self.progress)
+                self.store.records = self.log.open(self.config, self.folder, self.progress)
+            self.begin_snapshots()
             self.prepare_steps()
             with self.log.reporting(self.config, self.progress):
                 while not self.finished():
@@ -200,11 +205,13 @@ class Training:
                     line = self.due_line(result)
                     if check_hold:
                         check_hold()
+                    self.log.took(result)
                     if self.is_due(self.settings.eval_every) or self.is_due(self.settings.checkpoint_every):
                         line = line or self.log.describe(self.progress, result)
                         with self.saved_if_it_fails(line):
                             line |= self.evaluate()
                     self.log.step(self.progress, line)
+                    self.snapshots.save(self.state, self.progress)
                     self.sample()
                     stop = self.signal_to_end()
                     if stop or self.is_due(self.settings.checkpoint_every):
@@ -310,6 +317,19 @@ class Training:
         self.check_update()
         self.progress = self.evaluator.with_best(self.progress)
         self.store.save(self.state, self.progress)
+
+    def begin_snapshots(self) -> None:
+        """Keep the first weights; of a run that is resumed, delete the snapshots that it makes anew."""
+        budget = self.settings.snapshot_megabytes
+        if budget is not None and steps_within(self.model, budget) is None:
+            each = snapshot_bytes(self.model.state_dict()) / 1e6
+            self.log.reporter.say(
+                f"keeping no snapshots: fewer than {FEWEST} of {each:,.1f} MB fit into "
+                f"train.snapshot_megabytes={budget:g}"
+            )
+        self.snapshots.go_on_from(self.progress.step)
+        if self.progress.step == 0:
+            self.snapshots.save(self.state, self.progress)
 
     def save_alone(self) -> None:
         """Save this state in the process that writes, whatever the others do; then wait until it is written."""

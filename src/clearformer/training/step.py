@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearformer.device import autocast, keep_freed_memory, seed_kernels
@@ -27,10 +28,20 @@ from clearformer.training.tasks import Task
 
 
 class StepResult(NamedTuple):
-    """The loss of a step's batch in nats, the norm of its gradient before clipping, and the learning rate."""
+    """The result of a step.
+
+    Attributes:
+        loss: Of its batch, in nats.
+        grad_norm: The norm of the gradient before clipping.
+        parameter_norms: The norm of each parameter's gradient before clipping, by the parameter's name.
+        lr_factor: The factor of the learning rates.
+        lr: The scheduled `train.lr`.
+    """
 
     loss: float
     grad_norm: float
+    parameter_norms: dict[str, float]
+    lr_factor: float
     lr: float
 
 
@@ -56,8 +67,12 @@ class TrainStep:
         self.device, self.processes = device, processes
         self.n_parts = processes.count * config.train.grad_accum_steps
         self.model = state.model  # an attribute of its own: the compiler follows it, and not the whole state
-        self.parameters = list(state.model.parameters())  # once: the walk through the modules takes time
-        self.read_batch = task.batch  # another function, where the run is made again without some rows
+        self.parameters = dict(
+            state.model.named_parameters()
+        )  # once: the walk through the modules takes time
+        # Other functions, where the run is made again: without some rows, at the rates of then.
+        self.read_batch = task.batch
+        self.lr_factor: Callable[[Progress], float] = partial(lr_factor_after, config.train)
         self.compute_loss: Callable[..., Tensor] = self.loss_of_batch
 
     def prepare(self, reporter: Reporter, compiled: bool) -> None:
@@ -92,19 +107,23 @@ class TrainStep:
         """
         step = progress.step
         loss_of_batch = self.gradients(step)
-        norm_of_gradients = self.gradient_norm()
-        # The one transfer from the device in a step: whether the update may be applied is decided by both.
-        loss, norm = torch.stack([loss_of_batch, norm_of_gradients]).tolist()
+        names, norms = self.parameter_norms()
+        norm_of_gradients = torch.linalg.vector_norm(norms)
+        # The one transfer from the device in a step: whether the update may be applied is decided by the first two.
+        loss, norm, *each = torch.cat([torch.stack([loss_of_batch, norm_of_gradients]), norms]).tolist()
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise NonFiniteValueError("gradient" if math.isfinite(loss) else "loss")
         if self.settings.grad_clip_norm is not None and norm > self.settings.grad_clip_norm:
             self.clip_gradients(norm_of_gradients, self.settings.grad_clip_norm)
-        lr = self.set_learning_rates(progress)
+        lr_factor = self.lr_factor(progress)
+        self.set_learning_rates(lr_factor)
         for optimizer in self.state.optimizers:
             optimizer.step()
             optimizer.zero_grad()
         self.update_average(step)
-        return StepResult(loss, norm, lr)
+        return StepResult(
+            loss, norm, dict(zip(names, each, strict=True)), lr_factor, self.settings.lr * lr_factor
+        )
 
     def gradients(self, step: int) -> Tensor:
         """Leave the batch's gradients in the parameters; returns its loss."""
@@ -114,7 +133,8 @@ class TrainStep:
             loss = self.compute_loss(*self.micro_batch(step, part)) / self.settings.grad_accum_steps
             loss.backward()
             total += loss.detach()
-        self.processes.all_reduce_mean([p.grad for p in self.parameters if p.grad is not None] + [total])
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        self.processes.all_reduce_mean([*gradients, total])
         return total
 
     def dropout_seed(self, step: int) -> int:
@@ -132,21 +152,22 @@ class TrainStep:
         with autocast(self.device, self.settings.dtype):
             return self.task.loss(self.model, *batch)
 
-    def gradient_norm(self) -> Tensor:
-        """The global norm of the gradients."""
-        return nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+    def parameter_norms(self) -> tuple[list[str], Float[Tensor, " N"]]:
+        """The names of the parameters that have a gradient, and its norm in each; their norm is the global one."""
+        gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
+        # In a few kernels for all, as in torch's `get_total_norm`, which does not hand them out.
+        norms = torch._foreach_norm(list(gradients.values()))  # pyright: ignore[reportPrivateImportUsage]
+        return list(gradients), torch.stack(norms)
 
     def clip_gradients(self, norm: Tensor, largest: float) -> None:
         """Scale all gradients down together from their norm to the largest that is allowed."""
-        nn.utils.clip_grads_with_norm_(self.parameters, largest, norm)
+        nn.utils.clip_grads_with_norm_(self.parameters.values(), largest, norm)
 
-    def set_learning_rates(self, progress: Progress) -> float:
-        """Set the learning rates for the step after `progress`; returns the scheduled `train.lr`."""
-        factor = lr_factor_after(self.settings, progress)
+    def set_learning_rates(self, factor: float) -> None:
+        """Set the learning rates to so much of their peaks."""
         for optimizer in self.state.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak_lr"] * factor
-        return self.settings.lr * factor
 
     def update_average(self, step: int) -> None:
         """Move the average towards the weights; faster in the first steps, so that the initial weights fade."""

@@ -461,13 +461,16 @@ def test_data_that_have_changed_are_refused(run: Any, home: Path) -> None:
 
 
 def test_rates_that_no_second_run_can_have_are_refused(run: Any, home: Path) -> None:
+    """Of a run of before its rates were recorded."""
     folder = copy_of(home, "by-the-clock")
+    (folder / "lr_factors.f64").unlink()
     config = (folder / "config.toml").read_text()
     (folder / "config.toml").write_text(config.replace('max_seconds = "none"', "max_seconds = 5.0"))
     with pytest.raises(RunError, match=r"followed the clock \(train.max_seconds=5\)"):
         lens.counterfactual(cf.load("by-the-clock"), PROMPT, without=[])
     assert lens.tracin(cf.load("by-the-clock"), PROMPT, sample=2).windows
     folder = copy_of(home, "longer")
+    (folder / "lr_factors.f64").unlink()
     (folder / "config.toml").write_text(config.replace("max_steps = 12", "max_steps = 24"))
     with pytest.raises(RunError, match="it was resumed with another length"):
         lens.counterfactual(cf.load("longer"), PROMPT, without=[])

@@ -44,7 +44,7 @@ class Transfers(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_loss_and_norm_are_fetched_together(
+def test_loss_and_norms_are_fetched_together(
     made: Callable[..., TrainStep], monkeypatch: pytest.MonkeyPatch, optimizer: str
 ) -> None:
     """In one transfer a step, and no other value with it: each would hold a GPU up."""
@@ -61,9 +61,36 @@ def test_loss_and_norm_are_fetched_together(
     with Transfers() as transfers:
         result = step.take(Progress())
 
-    assert [tensor.shape for tensor in fetched] == [(2,)]
+    assert [tensor.shape for tensor in fetched] == [(2 + len(step.parameters),)]
     assert transfers.scalars == 0
-    assert (result.loss, result.grad_norm) == tuple(tolist(fetched[0]))
+    assert [result.loss, result.grad_norm, *result.parameter_norms.values()] == tolist(fetched[0])
+
+
+def test_the_norm_is_torchs_and_that_of_the_parameters_norms(made: Callable[..., TrainStep]) -> None:
+    """To the bit: the whole norm decides how far gradients are clipped."""
+    step, other = made("model.dropout=0.1"), made("model.dropout=0.1")
+    other.gradients(0)
+    parameters = dict(other.model.named_parameters())
+
+    result = step.take(Progress())
+
+    assert result.parameter_norms.keys() == parameters.keys()
+    for name, norm in result.parameter_norms.items():
+        gradient = parameters[name].grad
+        assert gradient is not None
+        assert norm == pytest.approx(gradient.double().norm().item(), rel=1e-6)
+    assert result.grad_norm == torch.nn.utils.get_total_norm([p.grad for p in parameters.values()]).item()  # type: ignore[misc]
+
+
+def test_the_rates_of_a_step_may_be_given(made: Callable[..., TrainStep]) -> None:
+    step = made("train.optimizer=muon", "train.lr=0.25", "train.max_seconds=9")
+    step.lr_factor = lambda progress: 0.5 + progress.step
+
+    result = step.take(Progress(seconds=8.9))
+
+    assert (result.lr_factor, result.lr) == (0.5, 0.125)
+    muon, adamw = step.state.optimizers
+    assert (muon.param_groups[0]["lr"], adamw.param_groups[0]["lr"]) == (0.125, 0.5 * 3e-3)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -96,7 +123,7 @@ def test_a_norm_within_the_limit_leaves_the_gradients_as_they_are(made: Callable
     """To the bit: also a norm just below it, where the general formula would scale."""
     free, clipped = made("train.grad_clip_norm=none"), made("train.grad_clip_norm=1000.0")
     free.gradients(0)
-    norm = float(free.gradient_norm())
+    norm = float(torch.linalg.vector_norm(free.parameter_norms()[1]))
     near = made(f"train.grad_clip_norm={norm * (1 + 1e-7):.12f}")
     for step in (free, clipped, near):
         step.state.model.zero_grad()

@@ -8,17 +8,13 @@ row is read all the same, so that the rest of the batch, its dropout included, i
 else of the run is what it was: it starts from the nearest checkpoint before the first such row, or from the first
 weights. The run's own folder is only read.
 
-That the rest is the same to the bit holds on the machine and the number of threads that trained the run. A run whose
-learning rate followed the clock (`train.max_seconds`) cannot be made again and is refused, as is one that was resumed
-with another length: its rates in metrics.jsonl are compared on the way.
+The learning rates are those of then, also where they followed the clock. That the rest is the same to the bit holds on
+the machine and the number of threads that trained the run.
 """
 
 import hashlib
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,20 +22,14 @@ from safetensors.torch import save
 
 from clearformer.decoding import Text
 from clearformer.decoding.text.samples import Run
-from clearformer.device import deterministic_kernels, resolve_device
-from clearformer.errors import RunError, UserError, count, shown
+from clearformer.errors import UserError, count, shown
 from clearformer.lens.inputs import Inputs
 from clearformer.lens.learning.prediction import Prediction, prediction_of
 from clearformer.lens.learning.reopening import Reopened, Seen, reopen
 from clearformer.lens.learning.tracin import TrainingWindow, direction, products
 from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
-from clearformer.training.loop import Training
-from clearformer.training.optim.schedules import lr_factor
-from clearformer.training.processes.distributed import Processes
-from clearformer.training.reporting.report import Reporter
-from clearformer.training.store.checkpoint import MODEL, describe, load_checkpoint
-from clearformer.training.store.folder import RunFolder, read_metrics
+from clearformer.runs.replay import made_again
 from clearformer.training.store.state import weights_of
 from clearformer.training.tasks.rows import WithoutRows
 
@@ -60,7 +50,7 @@ class Counterfactual(Shown):
         after: The loss without those rows.
         change: after - before: positive where the rows had lowered the loss.
         estimate: TracIn's estimate of the change: each row counted at the checkpoint nearest to its step, at that
-            step's rate. None where the loss is of no single prediction.
+            step's rate. None where the loss is of no single prediction, or no checkpoint has the optimiser's state.
         same_weights: Whether both are equal to the bit.
         sha256: Of the weights made again, as a checkpoint would hold them.
         model: Those weights.
@@ -137,11 +127,12 @@ def counterfactual(
         else prediction_of(run, text, output, target=target, position=position, masked=masked)
     )
     opened = reopen(run)
-    check_repeatable(opened)
     left_out = rows_left_out(opened, without)
     again = train_again(opened, left_out)
     before, after = (loss_of(opened, prediction, model) for model in (run.model, again.model))
-    estimate = None if prediction is None else estimated_change(opened, prediction, left_out)
+    estimate = None
+    if prediction is not None and opened.kept:
+        estimate = estimated_change(opened, prediction, left_out)
     what = "the held-out loss" if prediction is None else f"the loss of {prediction}"
     return Counterfactual(
         what,
@@ -152,7 +143,7 @@ def counterfactual(
         after,
         after - before,
         estimate,
-        again.sha256 == describe(opened.checkpoint_folder(opened.step) / MODEL)["sha256"],
+        again.sha256 == sha256_of(run.model),
         again.sha256,
         again.model,
     )
@@ -236,37 +227,21 @@ def train_again(opened: Reopened, left_out: Sequence[Seen]) -> Again:
     """Take the steps of a run again, without some rows: in memory, by the training's own steps.
 
     Raises:
-        RunError: its learning rates are not those of then.
+        RunError: its learning rates of then are not known.
     """
-    rates = {line["step"]: line["lr"] for line in read_metrics(opened.folder.metrics_file) if "lr" in line}
-    device = resolve_device(opened.config.train.device)
-    with tempfile.TemporaryDirectory() as scratch, torch.random.fork_rng():
-        training = Training(
-            opened.config, RunFolder(Path(scratch)), opened.task, device, Processes(), Reporter()
-        )
-        start = begin_at(training, opened, left_out)
-        training.train_step.read_batch = WithoutRows(opened.task, by_step(left_out))
-        deterministic = opened.config.train.deterministic
-        with deterministic_kernels(device) if deterministic else nullcontext():
-            training.prepare_steps()
-            while training.progress.step < opened.step:
-                rate = training.step().lr
-                check_rate(training.progress.step, rate, rates)
-    model = training.weights_to_use.to(opened.device).eval()
-    return Again(model, hashlib.sha256(save(weights_of(model))).hexdigest(), start)
-
-
-def begin_at(training: Training, opened: Reopened, left_out: Sequence[Seen]) -> int:
-    """Set a training to the nearest checkpoint before what is left out, or to the first weights; returns its step."""
     first = left_out[0][0] if left_out else 0
-    before = [step for step in opened.kept if step <= first]
-    if not before:
-        training.set_first_weights()
-        return 0
-    checkpoint = load_checkpoint(opened.checkpoint_folder(before[-1]))
-    training.state.load(checkpoint)
-    training.progress = checkpoint.progress
-    return before[-1]
+    with made_again(opened.folder, opened.config, opened.task, first, opened.step) as training:
+        start = training.progress.step
+        training.train_step.read_batch = WithoutRows(opened.task, by_step(left_out))
+        while training.progress.step < opened.step:
+            training.step()
+    model = training.weights_to_use.to(opened.device).eval()
+    return Again(model, sha256_of(model), start)
+
+
+def sha256_of(model: Transformer) -> str:
+    """The SHA-256 of a model's weights, as a checkpoint would hold them."""
+    return hashlib.sha256(save(weights_of(model))).hexdigest()
 
 
 def by_step(left_out: Iterable[Seen]) -> Mapping[int, list[int]]:
@@ -275,29 +250,6 @@ def by_step(left_out: Iterable[Seen]) -> Mapping[int, list[int]]:
     for step, row in left_out:
         rows.setdefault(step, []).append(row)
     return rows
-
-
-def check_repeatable(opened: Reopened) -> None:
-    """Raise RunError where a run's learning rate followed the clock."""
-    train = opened.config.train
-    follows_progress = lr_factor(train.schedule, train.warmup_steps, train.warmup_steps, 0.0) != lr_factor(
-        train.schedule, train.warmup_steps, train.warmup_steps, 1.0
-    )
-    if train.max_seconds is not None and follows_progress:
-        raise RunError(
-            f"{opened.folder.path}: its learning rate followed the clock (train.max_seconds={train.max_seconds:g}), so "
-            f"it cannot be made again to the bit; train it with train.max_seconds=none train.max_steps={opened.step}"
-        )
-
-
-def check_rate(step: int, rate: float, rates: Mapping[int, float]) -> None:
-    """Raise RunError where a step's learning rate is another than the run's was."""
-    was = rates.get(step, rate)
-    if abs(was - rate) > 1e-9 * abs(was):
-        raise RunError(
-            f"step {step}: the run's learning rate was {was:g}, and by its settings it is {rate:g}: it was resumed "
-            "with another length, so it cannot be made again; train it in one go"
-        )
 
 
 # --- the estimate -----------------------------------------------------------------------------------------

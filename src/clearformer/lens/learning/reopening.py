@@ -10,6 +10,7 @@ import torch
 from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import CheckpointError, RunError, UserError, shown
+from clearformer.runs.replay import trained_task
 from clearformer.training.config import RunConfig
 from clearformer.training.step import lr_factor_after
 from clearformer.training.store.checkpoint import (
@@ -21,7 +22,7 @@ from clearformer.training.store.checkpoint import (
 )
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.store.state import TrainState
-from clearformer.training.tasks import Task, make_task
+from clearformer.training.tasks import Task
 
 Seen = tuple[int, int]
 """A step, from 0, and a row of its batch."""
@@ -129,17 +130,14 @@ def reopen(run: Run) -> Reopened:
     """Open a run's training again.
 
     Raises:
-        RunError: the run is kept in no folder, was imported, or has no checkpoint.
+        RunError: the run is kept in no folder, or was imported.
         DataError: its data cannot be read, or have changed.
         UserError: its objective does not tell which window a row of a batch is.
     """
     task = task_of(run)
     folder, step = run.folder, run.step  # type: ignore[attr-defined]
     task.example_ids(0)  # refuses an objective that does not tell
-    opened = Reopened(folder, task.config, task, step, run.model.embed.weight.device)
-    if not opened.kept:
-        raise RunError(f"{folder.path}: keeps no checkpoint up to step {step}; open the run anew")
-    return opened
+    return Reopened(folder, task.config, task, step, run.model.embed.weight.device)
 
 
 def task_of(run: Run) -> Task:
@@ -150,22 +148,7 @@ def task_of(run: Run) -> Task:
         DataError: its data cannot be read, or have changed.
     """
     check_run(run, "folder")
-    folder: RunFolder = run.folder  # type: ignore[attr-defined]
-    check_was_trained(folder)
-    task = make_task(folder.read_config(), run.tokenizer, lambda *_: None)
-    folder.check_same_data(task.data_sha256)
-    return task
-
-
-def check_was_trained(folder: RunFolder) -> None:
-    """Raise RunError where a run was not trained in its folder."""
-    try:
-        folder.trained_on()
-    except RunError:
-        raise RunError(
-            f"{folder.path}: it was imported or saved from Python, and what it learned from is not known; open a run "
-            "that was trained here"
-        ) from None
+    return trained_task(run.folder, run.tokenizer)  # type: ignore[attr-defined]
 
 
 def check_steps(opened: Reopened, steps: Sequence[int] | None) -> tuple[int, int]:
@@ -191,6 +174,11 @@ def check_checkpoints(opened: Reopened, steps: Iterable[int] | None) -> list[int
         RunError: one of them is not kept.
     """
     kept = opened.kept
+    if not kept:
+        raise RunError(
+            f"checkpoints: {opened.folder.path} keeps none with its optimiser's state up to step {opened.step}; open "
+            "it at a later step"
+        )
     wanted = kept if steps is None else sorted(set(steps))
     if absent := [step for step in wanted if step not in kept] or ([] if wanted else ["none"]):
         raise RunError(

@@ -1,6 +1,7 @@
-"""The log of a run under way: the lines of metrics.jsonl, and the reporter that shows them."""
+"""The log of a run under way: the lines of metrics.jsonl, the learning rates, and the reporter that shows them."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,29 +10,36 @@ from clearformer.training.reporting.loggers import LoggingReporter, TensorBoard
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.step import StepResult
 from clearformer.training.store.checkpoint import Progress
-from clearformer.training.store.folder import Metrics, RunFolder
+from clearformer.training.store.folder import LrFactors, Metrics, RunFolder
 
 
 class RunLog:
-    """Writes the metrics of a run, and passes them on to its reporter.
+    """Writes the metrics and the learning rates of a run, and passes the metrics on to its reporter.
 
     Attributes:
         reporter: Of the run.
         metrics: metrics.jsonl; None before `open`, and in processes that do not write.
+        lr_factors: lr_factors.f64; likewise.
     """
 
     def __init__(self, reporter: Reporter) -> None:
         self.reporter = reporter
         self.metrics: Metrics | None = None
+        self.lr_factors: LrFactors | None = None
         self.last = Progress()  # at the last line that was due
 
-    def open(self, config: RunConfig, folder: RunFolder, progress: Progress) -> Metrics:
-        """Open metrics.jsonl, and TensorBoard where the run asks for it, to go on from `progress`."""
+    def open(self, config: RunConfig, folder: RunFolder, progress: Progress) -> list[Metrics | LrFactors]:
+        """Open the run's records, and TensorBoard where the run asks for it, to go on from `progress`.
+
+        Returns:
+            The records that a checkpoint must not be ahead of.
+        """
         self.metrics = Metrics(folder.metrics_file, progress.step)
+        self.lr_factors = LrFactors(folder.lr_factors_file, progress.step)
         if config.train.tensorboard:
             board = TensorBoard(folder.path / "tensorboard", purge_step=progress.step + 1)
             self.reporter = LoggingReporter(self.reporter, [board])
-        return self.metrics
+        return [self.metrics, self.lr_factors]
 
     @contextmanager
     def reporting(self, config: RunConfig, progress: Progress) -> Iterator[None]:
@@ -55,7 +63,13 @@ class RunLog:
             "lr": result.lr,
             "grad_norm": result.grad_norm,
             "tokens_per_second": round(tokens / max(seconds, 1e-9), 1),
+            **{f"grad_norm/{layer}": norm for layer, norm in layer_norms(result.parameter_norms).items()},
         }
+
+    def took(self, result: StepResult) -> None:
+        """Record a step's learning rate, if this process writes."""
+        if self.lr_factors:
+            self.lr_factors.append(result.lr_factor)
 
     def write(self, line: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl, if it is not empty and this process writes."""
@@ -66,3 +80,16 @@ class RunLog:
         """Write the line of a step, and report the step."""
         self.write(line)
         self.reporter.stepped(progress, line)
+
+
+def layer_norms(parameter_norms: Mapping[str, float]) -> dict[str, float]:
+    """The gradient's norm in each layer, from that of each parameter; their squares sum to the square of the whole.
+
+    A layer is a block (`blocks.0`, `decoder_blocks.3`) or another part of the model by its name (`embed`, `head`).
+    """
+    squares: dict[str, float] = {}
+    for name, norm in parameter_norms.items():
+        module, _, rest = name.partition(".")
+        layer = f"{module}.{rest.partition('.')[0]}" if module.endswith("blocks") else module
+        squares[layer] = squares.get(layer, 0.0) + norm**2
+    return {layer: math.sqrt(total) for layer, total in squares.items()}

@@ -27,6 +27,11 @@ class CheckpointWriter:
         self._thread = Thread(target=self._run, args=(write,), name="checkpoints", daemon=True)
         self._thread.start()
 
+    def when_written(self) -> Callable[[], None]:
+        """Waits, in whatever thread it is called, until what was submitted so far is written, well or not."""
+        thread = self._thread
+        return thread.join if thread else lambda: None
+
     def check(self) -> None:
         """Raise the error of what was submitted, if it has failed by now."""
         if self._thread is not None and not self._thread.is_alive():

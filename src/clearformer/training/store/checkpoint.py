@@ -7,7 +7,8 @@
         manifest.json           size and SHA-256 of the three
     checkpoints/latest, best    links to two of them, for people; resuming looks at the manifests
 
-A checkpoint is written into a folder beside, synced, and renamed.
+A snapshot is the same without the optimisers' state, in `snapshots/`. Each is written into a folder beside, synced, and
+renamed.
 """
 
 import contextlib
@@ -81,20 +82,34 @@ def save_checkpoint(checkpoints: Path, checkpoint: Checkpoint) -> Path:
     Raises:
         DiskError: the disk is full or may not be written; earlier checkpoints are untouched.
     """
-    final = step_folder(checkpoints, checkpoint.progress.step)
+    tensors = {MODEL: checkpoint.model, OPTIMIZER: checkpoint.optimizer}
+    return _save(checkpoints, checkpoint.progress, tensors)
+
+
+def save_snapshot(snapshots: Path, progress: Progress, weights: dict[str, Tensor]) -> Path:
+    """Write the weights alone; where those of that step are there already and whole, they stay.
+
+    Raises:
+        DiskError: the disk is full or may not be written; earlier snapshots are untouched.
+    """
+    return _save(snapshots, progress, {MODEL: weights})
+
+
+def _save(place: Path, progress: Progress, tensors: Mapping[str, dict[str, Tensor]]) -> Path:
+    final, names = step_folder(place, progress.step), (*tensors, STATE)
     if final.exists():
         with contextlib.suppress(CheckpointError):
-            verify(final)
+            verify(final, *names)
             return final
     with disk_errors(final):
         if final.exists():
             discard(final)
-        remove_abandoned(checkpoints, after_seconds=0)  # a run writes its checkpoints alone
+        remove_abandoned(place, after_seconds=0)  # a run writes its checkpoints alone
     with folder_made_whole(final, MANIFEST, shared=True) as folder:
-        write_tensors(checkpoint.model, folder / MODEL)
-        write_tensors(checkpoint.optimizer, folder / OPTIMIZER)
-        (folder / STATE).write_text(json.dumps(asdict(checkpoint.progress), indent=1) + "\n")
-        manifest = {name: describe(folder / name) for name in (MODEL, OPTIMIZER, STATE)}
+        for name, each in tensors.items():
+            write_tensors(each, folder / name)
+        (folder / STATE).write_text(json.dumps(asdict(progress), indent=1) + "\n")
+        manifest = {name: describe(folder / name) for name in names}
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
         for path in folder.iterdir():
             with path.open("r+b") as file:
@@ -125,15 +140,17 @@ def describe(path: Path) -> dict[str, int | str]:
 def verify(folder: Path, *names: str) -> None:
     """Compare a checkpoint's files with its manifest: all of them, or those that are named and read.
 
+    A snapshot has no optimisers' state: of it the others are named.
+
     Raises:
         CheckpointError: a file is missing or is not what was written; the message names it.
     """
     try:
         manifest = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
-        expected = {name: dict(manifest[name]) for name in (MODEL, OPTIMIZER, STATE)}
+        expected = {name: dict(manifest[name]) for name in names or (MODEL, OPTIMIZER, STATE)}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder}: damaged: {MANIFEST} is missing or no manifest ({error})") from None
-    for name in names or expected:
+    for name in expected:
         try:
             actual = describe(folder / name)
         except OSError as error:
@@ -177,7 +194,7 @@ def read_progress(folder: Path) -> Progress:
 
 
 def list_checkpoints(checkpoints: Path) -> list[Path]:
-    """The checkpoint folders, newest first; whole or not."""
+    """The folders of checkpoints or snapshots, newest first; whole or not."""
     return sorted(
         (path for path in checkpoints.glob("step-*") if path.name.removeprefix("step-").isdecimal()),
         key=step_of,

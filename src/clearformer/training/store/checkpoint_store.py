@@ -1,8 +1,9 @@
 """The checkpoints of a run under way: saved beside the training, restored, pruned."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from clearformer.errors import CheckpointError
 from clearformer.training.processes.distributed import Processes
@@ -17,8 +18,16 @@ from clearformer.training.store.checkpoint import (
     save_checkpoint,
     step_of,
 )
-from clearformer.training.store.folder import Metrics, RunFolder
+from clearformer.training.store.folder import RunFolder
+from clearformer.training.store.snapshots import SnapshotStore
 from clearformer.training.store.state import TrainState
+
+
+class Record(Protocol):
+    """A file that grows as the run goes on."""
+
+    def sync(self) -> None:
+        """Wait until all of it is on the disk."""
 
 
 class CheckpointStore:
@@ -29,7 +38,8 @@ class CheckpointStore:
 
     def __init__(self, folder: RunFolder, keep_last: int, processes: Processes) -> None:
         self.folder, self.keep_last, self.processes = folder, keep_last, processes
-        self.metrics: Metrics | None = None  # whose lines must be on the disk before a checkpoint is
+        self.records: Sequence[Record] = ()  # which must be on the disk before a checkpoint is
+        self.snapshots: SnapshotStore | None = None  # likewise
         self.writer = CheckpointWriter()
 
     def save(self, state: TrainState, progress: Progress) -> None:
@@ -47,17 +57,23 @@ class CheckpointStore:
     def save_alone(self, state: TrainState, progress: Progress) -> None:
         """Save the state in this process, whatever the others do: where the run ends by an error of this one."""
         self.writer.wait()
-        self.writer.submit(partial(self.write, state.checkpoint(progress)))
+        wait_for_snapshots = self.snapshots.when_written() if self.snapshots else lambda: None
+        self.writer.submit(partial(self.write_after, wait_for_snapshots, state.checkpoint(progress)))
+
+    def write_after(self, wait: Callable[[], None], checkpoint: Checkpoint) -> None:
+        """Write a checkpoint once what it must not be ahead of is written."""
+        wait()
+        self.write(checkpoint)
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, the metrics before it, and delete those that are no longer wanted.
+        """Write a checkpoint, the records before it, and delete those that are no longer wanted.
 
         Raises:
             DiskError: it cannot be written.
         """
         progress, checkpoints = checkpoint.progress, self.folder.checkpoints
-        if self.metrics:
-            self.metrics.sync()
+        for record in self.records:
+            record.sync()
         save_checkpoint(checkpoints, checkpoint)
         link(checkpoints, {"latest": progress.step, "best": progress.best_step})
         prune(checkpoints, self.keep_last, progress)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import struct
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,7 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float64
 
 from clearformer.config import read_toml, resolve, to_toml
 from clearformer.errors import ConfigError, DataError, RunError
@@ -32,7 +35,9 @@ class RunFolder:
         self.tokenizer_file = path / "tokenizer.json"
         self.env_file = path / "env.json"
         self.metrics_file = path / "metrics.jsonl"
+        self.lr_factors_file = path / "lr_factors.f64"
         self.checkpoints = path / "checkpoints"
+        self.snapshots = path / "snapshots"
 
     def create(
         self, config: RunConfig, tokenizer: Tokenizer, text_sha256: str, preset: str | None = None
@@ -212,6 +217,45 @@ class Metrics:
         """Wait until all lines are on the disk: they must outlast a power cut as a later checkpoint does."""
         with disk_errors(self._path), self._path.open("ab") as file:
             sync(file.fileno())
+
+
+class LrFactors:
+    """lr_factors.f64: the factor of the learning rates in each step, from the first, as little-endian float64.
+
+    A factor that followed the clock cannot be computed anew, and by these the steps can be taken again to the bit. NaN
+    stands for a factor that was not recorded.
+    """
+
+    def __init__(self, path: Path, n_steps: int) -> None:
+        """Open for appending, with the factors of the first `n_steps` (a run that resumes makes later ones again)."""
+        self._path = path
+        factors = np.full(n_steps, np.nan)
+        recorded = read_lr_factors(path)[:n_steps]
+        factors[: len(recorded)] = recorded
+        write_file(path, factors.astype("<f8").tobytes())
+
+    def append(self, factor: float) -> None:
+        """Add the factor of the next step.
+
+        Raises:
+            DiskError: it cannot be written.
+        """
+        with disk_errors(self._path), self._path.open("ab") as file:
+            file.write(struct.pack("<d", factor))
+
+    def sync(self) -> None:
+        """Wait until all factors are on the disk, as `Metrics.sync` does."""
+        with disk_errors(self._path), self._path.open("ab") as file:
+            sync(file.fileno())
+
+
+def read_lr_factors(path: Path) -> Float64[np.ndarray, " steps"]:
+    """The factors of an lr_factors.f64, NaN where a step's was not recorded; none where it cannot be read."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return np.empty(0)
+    return np.frombuffer(content[: len(content) // 8 * 8], "<f8")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

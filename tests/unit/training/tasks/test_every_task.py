@@ -1,5 +1,6 @@
 """What holds for every task: parts make the whole, resuming is exact, looking changes nothing."""
 
+import math
 import os
 import signal
 import time
@@ -189,7 +190,10 @@ def test_the_lines_say_what_an_evaluation_found(trained: Trained, run_folder: Fo
     lines = read_metrics(run_folder("a").metrics_file)
     for line in lines:
         evaluated = line["step"] in (4, 8, 9)
-        assert line.keys() == LINE | (SAID_OF_AN_EVALUATION[task] if evaluated else set())
+        layers = {name: norm for name, norm in line.items() if name.startswith("grad_norm/")}
+        assert any("blocks.0" in name for name in layers)
+        assert math.hypot(*layers.values()) == pytest.approx(line["grad_norm"], rel=1e-6)
+        assert line.keys() - layers == LINE | (SAID_OF_AN_EVALUATION[task] if evaluated else set())
         assert all(0 <= line[name] <= 1 for name in ("val_accuracy", "val_macro_f1") if name in line)
         assert not evaluated or (line["val_share"] == 1) == (line["step"] == 9)
     assert lines[-1]["val_loss"] == outcome.progress.val_loss

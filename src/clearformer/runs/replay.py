@@ -1,0 +1,252 @@
+"""A run's training made again, to the bit: its weights after any step that it took.
+
+The steps are taken once more from the nearest checkpoint before, or from the first weights, by the training's own code
+and at the learning rates of then (lr_factors.f64), which may have followed the clock. The run's folder is only read.
+That the weights are the same to the bit holds on the machine and with the number of threads that trained the run.
+"""
+
+import logging
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from clearformer.device import deterministic_kernels, resolve_device
+from clearformer.errors import CheckpointError, RunError, UserError, shown
+from clearformer.model import build_undrawn
+from clearformer.runs.folders import Loaded, find_kept, kept_steps, read_run, verified_weights
+from clearformer.text import Tokenizer
+from clearformer.training.config import RunConfig
+from clearformer.training.loop import Training
+from clearformer.training.optim.schedules import lr_factor
+from clearformer.training.processes.distributed import Processes
+from clearformer.training.reporting.report import Reporter
+from clearformer.training.step import lr_factor_after
+from clearformer.training.store.checkpoint import (
+    Progress,
+    list_checkpoints,
+    load_checkpoint,
+    step_folder,
+    step_of,
+)
+from clearformer.training.store.folder import RunFolder, read_lr_factors, read_metrics
+from clearformer.training.store.state import weights_of
+from clearformer.training.tasks import Task, make_task
+
+OnStep = Callable[[int, int], None]
+"""Receives how many steps are taken, and how many there are to take."""
+
+logger = logging.getLogger(__name__)
+
+
+# --- the weights after a step -----------------------------------------------------------------------------
+
+
+def replay_run(
+    folder: RunFolder, step: int, device: str | torch.device = "auto", on_step: OnStep = lambda *_: None
+) -> Loaded:
+    """The run after a step that it took; arguments and errors are those of `run.replay`."""
+    check_took(folder, step)
+    if find_kept(folder, step) is not None:
+        return read_run(folder.path, step, device)
+    config, tokenizer = folder.read_config(), folder.read_tokenizer()
+    where = resolve_device(device, key="device")
+    model = build_undrawn(config.model)
+    model.load_state_dict(replayed_weights(folder, config, trained_task(folder, tokenizer), step, on_step))
+    return Loaded(folder, config, model.to(where).eval(), tokenizer, step)
+
+
+def replayed_weights(
+    folder: RunFolder, config: RunConfig, task: Task, step: int, on_step: OnStep
+) -> dict[str, Tensor]:
+    """The weights after a step, from the steps taken again: up to it, and on to the next one that the run keeps.
+
+    Raises:
+        RunError: the weights of a step that the run keeps did not come out the same.
+    """
+    kept = kept_steps(folder)
+    last = next((each for each in kept if each >= step), step)
+    with made_again(folder, config, task, step, last) as training:
+        start = training.progress.step
+        weights = weights_of(training.weights_to_use, copy=True)
+        while (now := training.progress.step) < last:
+            training.step()
+            now += 1
+            if now in kept:
+                check_same(folder, now, training, start)
+            if now == step:
+                weights = weights_of(training.weights_to_use, copy=True)
+            on_step(now - start, last - start)
+    return weights
+
+
+def check_took(folder: RunFolder, step: int) -> None:
+    """Raise UserError where a run has not taken a step."""
+    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+        raise UserError(f"step takes a whole number of 0 or more; got {shown(step)}")
+    lines = read_metrics(folder.metrics_file)
+    taken = max(
+        [0, len(read_lr_factors(folder.lr_factors_file)), *kept_steps(folder)]
+        + [line["step"] for line in lines]
+    )
+    if step > taken:
+        raise UserError(f"step: {folder.path} has taken {taken} steps so far; got {step}")
+
+
+def check_same(folder: RunFolder, step: int, training: Training, start: int) -> None:
+    """Raise RunError where the weights made again are not those that the run kept; unless these are gone or damaged."""
+    kept = find_kept(folder, step)
+    try:
+        theirs = None if kept is None else verified_weights(kept)
+    except CheckpointError as error:
+        theirs = None  # which a run under way deletes while it is read
+        if kept is not None and kept.is_dir():
+            logger.warning("%s; nothing is compared with it", error)
+    if theirs is not None and not are_equal(theirs, weights_of(training.weights_to_use)):
+        raise RunError(
+            f"{folder.path}: trained again from step {start}, its weights after step {step} are not those that it "
+            "keeps; replay it on the machine that trained it, with as many threads and processes (see env.json)"
+        )
+
+
+def are_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two models' weights are equal to the bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# --- the training made again ------------------------------------------------------------------------------
+
+
+def trained_task(folder: RunFolder, tokenizer: Tokenizer) -> Task:
+    """The task of a run that was trained in its folder, with the data that it was trained on.
+
+    Raises:
+        RunError: the run was imported or saved from Python.
+        DataError: its data cannot be read, or have changed.
+    """
+    try:
+        folder.trained_on()
+    except RunError:
+        raise RunError(
+            f"{folder.path}: it was imported or saved from Python, and what it learned from is not known; open a run "
+            "that was trained here"
+        ) from None
+    task = make_task(folder.read_config(), tokenizer, lambda *_: None)
+    folder.check_same_data(task.data_sha256)
+    return task
+
+
+@contextmanager
+def made_again(folder: RunFolder, config: RunConfig, task: Task, first: int, last: int) -> Iterator[Training]:
+    """A run's training at its nearest checkpoint up to step `first`, or at its first weights, about to go on.
+
+    Its steps, up to `last`, have the learning rates of then. The caller's random state stays as it is.
+
+    Raises:
+        RunError: the learning rates of then are not known.
+        CheckpointError: a checkpoint is of another model.
+    """
+    device = resolve_device(config.train.device)
+    deterministic = deterministic_kernels(device) if config.train.deterministic else nullcontext()
+    with tempfile.TemporaryDirectory() as scratch, torch.random.fork_rng(), deterministic:
+        training = Training(config, RunFolder(Path(scratch)), task, device, Processes(), Reporter())
+        begin_at(training, folder, first)
+        rates = RatesOfThen(folder, config)
+        rates.check_known(training.progress.step, last)
+        training.train_step.lr_factor = rates.factor
+        training.train_step.prepare(Reporter(), config.train.compile is True)
+        yield training
+
+
+def begin_at(training: Training, folder: RunFolder, first: int) -> None:
+    """Set a training to its run's nearest whole checkpoint up to a step, or to its first weights."""
+    for path in list_checkpoints(folder.checkpoints):
+        if step_of(path) > first:
+            continue
+        try:
+            checkpoint = load_checkpoint(path)
+        except CheckpointError as error:
+            if path.is_dir():  # a run under way deletes old ones
+                logger.warning("%s; looking for an earlier one", error)
+            continue
+        try:
+            training.state.load(checkpoint)
+        except (KeyError, RuntimeError) as error:
+            raise CheckpointError(f"{path} does not fit {folder.config_file}: {error}") from None
+        training.progress = checkpoint.progress
+        return
+    begin_anew(training, folder)
+
+
+def begin_anew(training: Training, folder: RunFolder) -> None:
+    """Set a training to its run's first weights: those that it keeps, or the same ones drawn again."""
+    kept = step_folder(folder.snapshots, 0)
+    try:
+        weights = verified_weights(kept)
+    except CheckpointError as error:
+        if kept.is_dir():
+            logger.warning("%s; drawing the first weights again", error)
+        training.set_first_weights()
+        return
+    try:
+        training.model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise CheckpointError(f"{kept} does not fit {folder.config_file}: {error}") from None
+    training.state.restart_average()
+
+
+class RatesOfThen:
+    """The learning rates of a run as they were.
+
+    Each step's factor was recorded. Of a run that began before factors were, they follow from its settings, unless they
+    followed the clock or the run was resumed with another length.
+    """
+
+    def __init__(self, folder: RunFolder, config: RunConfig) -> None:
+        self.folder, self.train = folder, config.train
+        self.recorded = read_lr_factors(folder.lr_factors_file)
+        lines = read_metrics(folder.metrics_file)
+        self.logged = {line["step"]: line["lr"] for line in lines if "lr" in line}
+
+    def factor(self, progress: Progress) -> float:
+        """The factor of the step after `progress`.
+
+        Raises:
+            RunError: it is not what metrics.jsonl says.
+        """
+        step = progress.step
+        is_recorded = self.is_recorded(step)
+        factor = float(self.recorded[step]) if is_recorded else lr_factor_after(self.train, progress)
+        rate = self.train.lr * factor
+        was = self.logged.get(step + 1, rate)
+        if abs(was - rate) <= 1e-9 * abs(was):
+            return factor
+        if is_recorded:
+            raise RunError(
+                f"{self.folder.lr_factors_file}: damaged: it says that the learning rate of step {step + 1} was "
+                f"{rate:g}, and {self.folder.metrics_file.name} says {was:g}"
+            )
+        raise RunError(
+            f"step {step + 1}: the run's learning rate was {was:g}, and by its settings it is {rate:g}: it was resumed "
+            "with another length, so it cannot be made again; train it in one go"
+        )
+
+    def is_recorded(self, step: int) -> bool:
+        """Whether the factor of a step, counted from 0, is on record."""
+        return step < len(self.recorded) and math.isfinite(self.recorded[step])
+
+    def check_known(self, first: int, last: int) -> None:
+        """Raise RunError where rates from step `first` up to `last` followed the clock and are not on record."""
+        warmup, limit = self.train.warmup_steps, self.train.max_seconds
+        begin, end = (lr_factor(self.train.schedule, warmup, warmup, done) for done in (0.0, 1.0))
+        if limit is None or begin == end or all(map(self.is_recorded, range(first, last))):
+            return
+        raise RunError(
+            f"{self.folder.path}: its learning rate followed the clock (train.max_seconds={limit:g}), and "
+            f"{self.folder.lr_factors_file.name} does not tell it for all steps, so it cannot be made again to the "
+            f"bit; train it with train.max_seconds=none train.max_steps={last}"
+        )
