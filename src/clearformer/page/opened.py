@@ -7,7 +7,7 @@ from threading import RLock
 
 from clearformer.errors import RunError, UserError, did_you_mean
 from clearformer.run import Run, load
-from clearformer.training.store.checkpoint import list_checkpoints, step_of
+from clearformer.runs.folders import kept_steps
 
 MOST_BYTES = 400 * 2**20  # of further checkpoints' weights
 
@@ -18,7 +18,7 @@ class Shelf:
 
     Attributes:
         run: As it was given.
-        steps: Those that are kept, the earliest first; none of a run that is kept in no folder.
+        steps: Those that are kept, weights alone or with all else, the earliest first; none of a run that is kept in no folder.
     """
 
     run: Run
@@ -26,10 +26,9 @@ class Shelf:
     @property
     def steps(self) -> list[int]:
         try:
-            folder = self.run.folder
+            return kept_steps(self.run.folder)
         except RunError:
             return []
-        return sorted(map(step_of, list_checkpoints(folder.checkpoints)))
 
 
 class OpenedRuns:
