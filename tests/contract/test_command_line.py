@@ -16,6 +16,7 @@ NAMES = (
         "translate",
         "classify",
         "lens",
+        "look",
         "tokenizer",
         "data",
         "plan",
