@@ -49,7 +49,11 @@ __all__ = [
 
 # Where a public name lives, if not in `api`; all are imported at their first use, so that `import clearformer` costs
 # nothing.
-_ELSEWHERE = {"ClearformerError": "clearformer.errors", "look": "clearformer.page", "register": "clearformer.registry"}
+_ELSEWHERE = {
+    "ClearformerError": "clearformer.errors",
+    "look": "clearformer.page",
+    "register": "clearformer.registry",
+}
 _PACKAGES = ("lens",)
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ NAMES = {
     "ln2": "norm",
     "mlp": "feed-forward",
 }
-"""What the parts of a model and of a block are called, in the order in which a text runs through them."""
+"""The names of the parts of a model and of a block, in the order in which a text runs through them."""
 BEFORE_BLOCKS = ("embed", "token_types", "position", "ln_embed")
 KIND_OF = {"position": "position", "attn": "attention", "cross_attn": "attention", "mlp": "ffn"}
 NORMS = ("ln_embed", "ln_final", "ln1", "ln_cross", "ln2")

@@ -1,4 +1,4 @@
-"""What the page shows before anything is chosen: the beginning of the text that the run was not trained on."""
+"""The selection before anything is chosen: the beginning of the text that the run was not trained on."""
 
 from clearformer.data.labelled.preparing import LabelledSplit
 from clearformer.data.pairs.files import PairSplit

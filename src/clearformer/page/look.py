@@ -5,7 +5,6 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
@@ -17,7 +16,6 @@ STARTING_SECONDS = 10.0
 ENDING_SECONDS = 0.5
 
 
-@dataclass(repr=False)
 class Looking:
     """A page that is open; `close()` ends it.
 
@@ -25,9 +23,8 @@ class Looking:
         address: Where a browser finds it. It works once: the browser that opens it keeps a cookie.
     """
 
-    address: str
-    _server: Any = field(repr=False)
-    _thread: threading.Thread = field(repr=False)
+    def __init__(self, address: str, server: Any, thread: threading.Thread) -> None:
+        self.address, self._server, self._thread = address, server, thread
 
     def close(self) -> None:
         """End the page's server."""

@@ -8,7 +8,6 @@ opens a WebSocket must come from the page itself.
 import hmac
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.requests import cookie_parser
@@ -31,14 +30,13 @@ STRANGER = "This page belongs to whoever started it. Open the address that `clea
 USED = "This address was opened already, and works once. Go on in that window, or run `clearformer look` again.\n"
 
 
-@dataclass
 class Gate:
     """The token of one server and the cookie that it is exchanged for."""
 
-    port: int
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    is_used: bool = False
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.token, self.session = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        self.is_used = False
 
     @property
     def cookie(self) -> str:

@@ -33,7 +33,7 @@ BAD_REQUEST = 400
 
 
 class PageServer:
-    """What the page asks for, of the runs that it shows."""
+    """The answers to what the page asks for."""
 
     def __init__(self, opened: OpenedRuns, first: Selection) -> None:
         self.opened, self.first = opened, first
@@ -61,7 +61,7 @@ class PageServer:
         )
 
     def card(self, name: str) -> dict[str, Any]:
-        """What the page must know of a run before it asks for a view."""
+        """A run as the page must know it before it asks for a view."""
         shelf = self.opened.shelves[name]
         config = shelf.run.config.model
         views = views_of(shelf.run)

@@ -157,8 +157,11 @@ def test_metrics_come_from_the_cursor_on(runs: dict[str, Any], tmp_path: Path) -
             run.folder.metrics_file.write_text(lines[0])
             return [first, second, json.loads(await socket.recv())]
 
-    for page in entered(look(run, text="the", browser=False)):
-        first, second, third = asyncio.run(followed(page, 0))
+    looking = look(run, text="the", browser=False)
+    page = Client(looking)
+    page.enter()
+    first, second, third = asyncio.run(followed(page, 0))
+    looking.close()
     assert [line["step"] for line in first["lines"]] == [1, 2]
     assert first["cursor"] == len("".join(lines[:2]))
     assert [line["step"] for line in second["lines"]] == [3]
