@@ -3,9 +3,9 @@
     python benchmarks/page.py [--interactions 1000] [--json FILE]
 
 For a model of 12M parameters with 256 tokens, the same with 1,024, and GPT-2's 124M with 256 (random weights: times do
-not depend on them): seconds from the address to the answer of the first view; of random interactions (another
-position or temperature, and with it every view that uses it) the median and the 95th percentile of milliseconds; and how much the
-process has grown beyond the model after them. Each in a process of its own, asked over HTTP as the browser asks;
+not depend on them): seconds from the address to the answer of the first view; of random interactions (another position
+or temperature, and with it every view that uses it) the median and the 95th percentile of milliseconds; and how much
+the process has grown beyond the model after them. Each in a process of its own, asked over HTTP as the browser asks;
 drawing is not counted. Prints one JSON object.
 """
 

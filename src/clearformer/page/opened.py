@@ -18,7 +18,8 @@ class Shelf:
 
     Attributes:
         run: As it was given.
-        steps: Those that are kept, weights alone or with all else, the earliest first; none of a run that is kept in no folder.
+        steps: Those that are kept, weights alone or with all else, the earliest first; none of a run without a
+            folder.
     """
 
     run: Run
