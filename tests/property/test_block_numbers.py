@@ -141,7 +141,7 @@ def test_what_a_cell_sums_is_the_model_own_product() -> None:
     cell = lens.cell(model, tokens, layer=1, head=1, name="blocks.1.attn.hook_q", row=3, column=2)
     x, matrix = cache["blocks.1.ln1.hook_normalized"][0, 3], model.blocks[1].attn.W_Q.requires_grad_(False)
     products = x * matrix.weight[6]
-    assert cell.value == float(cache["blocks.1.attn.hook_q"][0, 3, 1, 2])
+    assert cell.value == pytest.approx(float(cache["blocks.1.attn.hook_q"][0, 3, 1, 2]), abs=EXACT)
     assert cell.terms[0].value in (
         pytest.approx(float(products[products.abs().argmax()])),
         pytest.approx(float(matrix.bias[6])),

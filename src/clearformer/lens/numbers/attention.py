@@ -86,11 +86,14 @@ def attention_steps(way: Way, head: Head) -> None:
         code: Code = (LastModule.forward, "return self.hook_z")
         way.add(z, "weighted sum", f"z = {head.reads.symbol}", "last", code, Sum((head.reads,)))
         return
+    sides = None if isinstance(module, MeanModule) else queries_and_keys(way, head)
     v = values_of(way, head)
+    sides = sides and rotated_both(way, head, *sides)
     if isinstance(module, LinearModule):
-        pattern = linear_pattern_of(way, head, *queries_and_keys(way, head))
+        assert sides is not None
+        pattern = linear_pattern_of(way, head, *sides)
     else:
-        pattern = softmax_pattern_of(way, head)
+        pattern = softmax_pattern_of(way, head, sides)
     z = way.activation(f"{head.path}.hook_z", "z", head.number)
     code = (Attention.formula, "return dropout(pattern")
     if isinstance(module, LinearModule):
@@ -103,12 +106,15 @@ def attention_steps(way: Way, head: Head) -> None:
 
 
 def queries_and_keys(way: Way, head: Head) -> tuple[Source, Source]:
+    """Both, before positions turn them."""
+    return projected(way, head, "q", head.reads), projected(way, head, "k", head.memory or head.reads)
+
+
+def rotated_both(way: Way, head: Head, q: Source, k: Source) -> tuple[Source, Source]:
     """Both, turned by their positions where these turn them."""
-    q = projected(way, head, "q", head.reads)
-    k = projected(way, head, "k", head.memory or head.reads)
-    if isinstance(head.positions, RotaryPositions):
-        q, k = rotated(way, head, "q", q), rotated(way, head, "k", k)
-    return q, k
+    if not isinstance(head.positions, RotaryPositions):
+        return q, k
+    return rotated(way, head, "q", q), rotated(way, head, "k", k)
 
 
 def projected(way: Way, head: Head, side: str, x: Source) -> Source:
@@ -192,18 +198,18 @@ def rotated(way: Way, head: Head, side: str, x: Source) -> Source:
 # --- scores and patterns ----------------------------------------------------------------------------------
 
 
-def softmax_pattern_of(way: Way, head: Head) -> Source:
-    """The pattern of an attention that takes a softmax of its scores."""
+def softmax_pattern_of(way: Way, head: Head, sides: tuple[Source, Source] | None) -> Source:
+    """The pattern of an attention that takes a softmax of its scores; without queries and keys these are 0."""
     module, path = head.module, head.path
     assert isinstance(module, Attention)
     bias = position_bias(way, head)
-    if isinstance(module, MeanModule):
+    if sides is None:
         n = len(head.reads.values), len((head.memory or head.reads).values)
         zeros = computed("zero", "0", head.reads.values.new_zeros(n), f"torch.zeros({n})")
         parts, equation, section = (zeros,), "scores = 0", "mean"
         values, python, rule = zeros.values, zeros.python, Sum((*parts, bias) if bias else parts)
     else:
-        q, k = queries_and_keys(way, head)
+        q, k = sides
         factor = way.number("scale", "1 / sqrt(d_head)", module.scale) if module.scale != 1 else None
         values, python = (
             q.values @ k.values.T * module.scale,

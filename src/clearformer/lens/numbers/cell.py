@@ -119,9 +119,9 @@ def cell(
     layer: int = 0,
     head: int = 0,
     part: str = "attn",
-    name: str,
-    row: int,
-    column: int,
+    name: str | None = None,
+    row: int = -1,
+    column: int = 0,
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> Cell:
@@ -134,7 +134,7 @@ def cell(
         layer: The block; negative ones count from the last.
         head: Of the attention.
         part: `attn`; of an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
-        name: Of a matrix of `block`: `blocks.0.attn.hook_q`.
+        name: Of a matrix of `block`: `blocks.0.attn.hook_q`; the residual stream behind the block, where not given.
         row: A position; negative ones count from the end.
         column: A dimension, a position that is read, or the id of an output; negative ones count from the end.
         tokenizer: That of a model by itself.
@@ -147,7 +147,8 @@ def cell(
     position = row if name in ("logits", "uncapped") and inputs.model.config.n_classes is None else -1
     with quiet(inputs.model):
         walk = Walk(inputs, layer, head, part, row_of(inputs, part, position))
-    return cell_of(walk, beginning(subject, text, output, masked), name, row, column)
+    wanted = f"{walk.path}.hook_resid_post" if name is None else name
+    return cell_of(walk, beginning(subject, text, output, masked), wanted, row, column)
 
 
 def cell_of(walk: Walk, lines: Sequence[str], name: str, row: int, column: int) -> Cell:

@@ -16,6 +16,9 @@
  * @property {string | null} foil
  * @property {number} temperature
  * @property {number} seed
+ * @property {string} name
+ * @property {number} row
+ * @property {number} column
  */
 
 /**
