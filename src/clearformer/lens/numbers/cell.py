@@ -180,7 +180,8 @@ def _cell(
     lines: str,
 ) -> Cell:
     terms = [] if found is None else sorted(found.terms, key=lambda term: -abs(term.value))
-    rest = terms[MOST_TERMS:]
+    largest = [term for term in terms[:MOST_TERMS] if term.value]  # what is masked adds nothing
+    rest = terms[len(largest) :]
     return Cell(
         name=step.source.name,
         symbol=step.source.symbol,
@@ -192,7 +193,7 @@ def _cell(
         value=value,
         formula=step.rule if found is None else found.formula,  # type: ignore[arg-type]
         operands=[] if found is None else found.operands,
-        terms=terms[:MOST_TERMS],
+        terms=largest,
         n_rest=len(rest),
         rest=summed(rest),
         sum=summed(terms),

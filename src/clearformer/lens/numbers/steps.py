@@ -156,20 +156,18 @@ class Way:
             return self.add(made, title, f"{symbol} = norm({x.symbol})", "own", None, why, rows)
         centred = isinstance(norm, LayerNormModule)
         kind = section or ("layernorm" if centred else "rmsnorm")
-        said = f"{x.symbol} - mean" if centred else x.symbol
+        said = f"({x.symbol} - mean)" if centred else x.symbol
         scale = self.add(
             self.activation(f"{path}.hook_scale", f"{symbol}_scale", head),
             f"scale of {title}",
-            f"{symbol}_scale = sqrt(mean(({said})^2) + eps)",
+            f"{symbol}_scale = sqrt(mean({said}^2) + eps)",
             kind,
             (type(norm).forward, "scale = ("),
             NormScale(x, float(norm.eps or 0.0), centred),
             rows,
         )
         weight, bias = self.parameter(f"{path}.weight", "w"), self.parameter(f"{path}.bias", "b")
-        equation = (
-            f"{symbol} = ({said}) / {symbol}_scale" if centred else f"{symbol} = {said} / {symbol}_scale"
-        )
+        equation = f"{symbol} = {said} / {symbol}_scale"
         return self.add(
             self.activation(name or f"{path}.hook_normalized", symbol, head),
             title,

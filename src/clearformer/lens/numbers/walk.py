@@ -146,15 +146,11 @@ class Walk:
         equation = " + ".join(each.symbol for each in parts)
         if not isinstance(self.stack.ln_embed, nn.Identity):
             norm = f"{prefix}ln_embed"
-            total = self.added(parts, f"{norm}.input", "embed_sum")
-            way.add(
-                total,
-                "embeddings and positions",
-                f"embed_sum = {equation}",
-                "embedding",
-                code,
-                Sum(tuple(parts)),
-            )
+            total = parts[0]
+            if len(parts) > 1:
+                total = self.added(parts, f"{norm}.input", "embed_sum")
+                title = "embeddings and positions"
+                way.add(total, title, f"embed_sum = {equation}", "embedding", code, Sum(tuple(parts)))
             parts = [way.normalized(self.stack.ln_embed, norm, total, "norm0", "embeddings, normalised")]
             equation, code = "norm0", (Stack.run, "self.ln_embed(")
         return way.add(

@@ -4,8 +4,8 @@ import { visible } from "../core/words.js";
 import { HeatMap } from "../parts/heatmap.js";
 import { Inspector } from "../parts/inspector.js";
 
-const HIGHEST = 240; // pixels of a matrix
-const WIDEST = 320;
+const HIGHEST = 160; // pixels of a matrix
+const WIDEST = 256;
 const MASKED = 1e30; // in size: what lies beyond is the mask's lowest number
 const HUES = { q: "query", q_rot: "query", phi_q: "query", k: "key", k_rot: "key", phi_k: "key", v: "value", logits: "loss", uncapped: "loss" };
 const STAGES = { embedding: "Embeddings", attention: "Attention", "cross-attention": "Cross-attention", "feed-forward": "Feed-forward network", output: "Output" };
@@ -18,8 +18,8 @@ function Block({ model, found, selection }) {
   /** @type {NamedArray[]} */
   const arrays = found.arrays;
   const stages = [...new Set(arrays.map((array) => array.stage))];
-  const name = selection.name.replace(/blocks\.\d+/, `blocks.${found.layer}`); // the same place in the layer that is looked at now
-  const inspected = arrays.some((array) => array.name === name) ? { ...selection, name } : null;
+  const shown = inLayer(selection.name, found.layer);
+  const inspected = arrays.some((array) => array.name === shown) ? { ...selection, name: inLayer(selection.name, selection.layer) } : null;
   const open = (/** @type {string} */ name, /** @type {number} */ row, /** @type {number} */ column) => select(model, { name, row, column });
   return html`<div class=${inspected ? "by-numbers is-inspected" : "by-numbers"}>
     <div class="way">
@@ -31,6 +31,11 @@ function Block({ model, found, selection }) {
     </div>
     ${inspected && html`<${Inspector} model=${model} selection=${inspected} arrays=${arrays} open=${open} />`}
   </div>`;
+}
+
+/** The same place in another layer. @param {string} name @param {number} layer */
+function inLayer(name, layer) {
+  return name.replace(/blocks\.\d+/, `blocks.${layer}`);
 }
 
 /** @param {string} stage @param {any} found */
@@ -51,7 +56,7 @@ function Matrix({ array, found, inspected, open }) {
   const [moved, setMoved] = useState(/** @type {[number, number] | null} */ (null));
   const values = useMemo(() => readable(array.values), [array.values]);
   const texts = useMemo(() => (array.column_labels.length ? [array.column_labels.map(visible)] : undefined), [array]);
-  const own = inspected?.name === name ? inInspected(array, inspected) : null;
+  const own = inspected && inLayer(inspected.name, found.layer) === name ? inInspected(array, inspected) : null;
   const chosen = moved ?? own ?? [Math.max(0, band), 0];
   const words = (/** @type {number} */ r, /** @type {number} */ c) => `${symbol}[${at(rows[r], array.row_axis, found)}, ${array.column_labels.length ? columns[c] : at(columns[c], array.column_axis, found)}]`;
   const opened = (/** @type {number} */ r, /** @type {number} */ c) => {
@@ -90,7 +95,7 @@ function readable({ data, shape }) {
 /** @param {number} index @param {string} axis @param {any} found */
 function at(index, axis, found) {
   const tokens = axis === "tokens" ? found.tokens : axis === "source" ? found.source : null;
-  return tokens ? `${index} ${visible(tokens[index])}` : String(index);
+  return tokens ? `${index} “${visible(tokens[index])}”` : String(index);
 }
 
 /** @param {string} symbol */
