@@ -11,13 +11,15 @@ from clearformer.errors import UserError
 from clearformer.page.selection import Selection, read_selection
 from clearformer.page.views import VIEWS, View
 from clearformer.page.wire import decode, encode
+from clearformer.run import Run
 
-from ..lens.test_embeddings import TEXT, Run, run_of
+from ..lens.test_embeddings import TEXT, run_of
 
 
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Run]:
-    return {family: run_of(family, "bpe") for family in ("decoder", "encoder-decoder")}
+    made = {family: run_of(family, "bpe") for family in ("decoder", "encoder-decoder")}
+    return {family: Run(run.model, run.tokenizer) for family, run in made.items()}
 
 
 def copied(view: View, run: Run, selection: Selection, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -63,5 +65,5 @@ def test_both_travel_whole(runs: dict[str, Run]) -> None:
 
 def test_a_number_of_another_layer_is_refused_in_one_line(runs: dict[str, Run]) -> None:
     selection = Selection(text=TEXT, layer=0, name="blocks.1.attn.hook_q")
-    with pytest.raises(UserError, match="has no 'blocks.1.attn.hook_q'"):
+    with pytest.raises(UserError, match=r"has no 'blocks\.1\.attn\.hook_q'"):
         VIEWS["cell"].call(runs["decoder"], selection)

@@ -26,6 +26,7 @@ from clearformer.lens.numbers.sources import as_array
 from clearformer.lens.numbers.steps import Step
 from clearformer.lens.numbers.walk import Walk
 from clearformer.lens.showing import Shown, Table, heat_map
+from clearformer.results import Result
 from clearformer.text import Tokenizer
 
 MOST_ROWS = 256
@@ -33,8 +34,8 @@ MOST_OUTPUTS = 64  # logits, the largest first
 PICTURES_A_LINE = 4
 
 
-@dataclass(frozen=True, eq=False)
-class NamedArray:
+@dataclass(frozen=True, repr=False, eq=False)
+class NamedArray(Result):
     """One matrix on the way.
 
     Attributes:

@@ -219,11 +219,11 @@ def snippet(lines: Sequence[str], found: Explained) -> str:
 
 
 def beginning(subject: Any, text: Any, output: Any, masked: Sequence[int]) -> list[str]:
-    """Lines that read the text and keep its activations; of a model by itself, for one that is called `model`."""
+    """Lines that read the text and keep its activations; of what no folder keeps, for a `run` or a `model` at hand."""
     plain = [each if isinstance(each, str) else ids_of(each) for each in (text, output) if each is not None]
     arguments = [repr(each) for each in plain] + ([f"masked={list(masked)!r}"] if len(masked) else [])
     is_run = hasattr(subject, "tokenizer")
-    opened = [f"run = cf.load({subject.name!r}{of_step(subject)})", "model = run.model"] if is_run else []
+    opened = [*loaded(subject), "model = run.model"] if is_run else []
     call = ", ".join(["run" if is_run else "model", *arguments])
     return [
         "import clearformer as cf",
@@ -234,12 +234,13 @@ def beginning(subject: Any, text: Any, output: Any, masked: Sequence[int]) -> li
     ]
 
 
-def of_step(run: Any) -> str:
-    """Which checkpoint a run was opened at."""
+def loaded(run: Any) -> list[str]:
+    """The line that opens a run; none, where it is kept in no folder."""
     try:
-        return f", checkpoint={run.step}" if run.folder is not None and run.step else ""
-    except RunError:
-        return ""
+        run.folder  # noqa: B018  (raises, where there is none)
+    except (RunError, AttributeError):
+        return []
+    return [f"run = cf.load({run.name!r}{f', checkpoint={run.step}' if run.step else ''})"]
 
 
 def ids_of(given: Any) -> list[int]:

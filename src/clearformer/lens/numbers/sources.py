@@ -11,9 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clearformer.results import Result
 
-@dataclass(frozen=True, eq=False)
-class Operand:
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Operand(Result):
     """Numbers that a number is computed of: one, or a vector.
 
     Attributes:
