@@ -29,7 +29,7 @@ class Selection(Spec):
         foil: Another, whose logit is taken away.
         temperature: What logits are divided by before tokens are drawn.
         seed: Of the draws.
-        name: The matrix whose number is inspected, as `lens.block` names it; none, where empty.
+        matrix: The matrix whose number is inspected, as `lens.block` names it; none, where empty.
         row: Of that number, in its matrix.
         column: Likewise.
     """
@@ -48,7 +48,7 @@ class Selection(Spec):
     foil: str | None = Field(None, max_length=200)
     temperature: float = Field(1.0, gt=0, le=100)
     seed: int = Field(1, ge=0)
-    name: str = Field("", max_length=200)
+    matrix: str = Field("", max_length=200)
     row: int = 0
     column: int = 0
 

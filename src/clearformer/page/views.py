@@ -18,7 +18,7 @@ from clearformer.run import Run
 
 TEXT = ("text", "output", "masked")
 CHOSEN = ("position", "target", "foil")
-OPTIONAL = ("output", "masked", "target", "foil", "name")  # left out of a call where nothing is selected
+OPTIONAL = ("output", "masked", "target", "foil", "matrix")  # left out of a call where nothing is selected
 
 Fits = Callable[[Run], bool]
 
@@ -125,7 +125,8 @@ VIEWS = {
         "One number",
         "A number of the block, by what it is computed of.",
         "cell",
-        (*TEXT, "layer", "head", "part", "name", "row", "column"),
+        (*TEXT, "layer", "head", "part", "matrix", "row", "column"),
+        renamed=(("matrix", "name"),),
     ),
     "attention": View(
         "Attention",

@@ -37,7 +37,7 @@ def test_a_block_and_its_number_are_those_of_the_copied_python(
     run = runs[family]
     prefix = "decoder_" if part == "cross_attn" else ""
     name = f"{prefix}blocks.1.{part}.hook_q"
-    chosen = {"text": TEXT, "layer": 1, "head": 1, "part": part, "name": name, "row": 1, "column": 3}
+    chosen = {"text": TEXT, "layer": 1, "head": 1, "part": part, "matrix": name, "row": 1, "column": 3}
     selection = read_selection(chosen)
     found = VIEWS["block"].call(run, selection)
     assert isinstance(found, lens.BlockNumbers)
@@ -64,6 +64,6 @@ def test_both_travel_whole(runs: dict[str, Run]) -> None:
 
 
 def test_a_number_of_another_layer_is_refused_in_one_line(runs: dict[str, Run]) -> None:
-    selection = Selection(text=TEXT, layer=0, name="blocks.1.attn.hook_q")
+    selection = Selection(text=TEXT, layer=0, matrix="blocks.1.attn.hook_q")
     with pytest.raises(UserError, match=r"has no 'blocks\.1\.attn\.hook_q'"):
         VIEWS["cell"].call(runs["decoder"], selection)

@@ -16,7 +16,7 @@
  * @property {string | null} foil
  * @property {number} temperature
  * @property {number} seed
- * @property {string} name
+ * @property {string} matrix
  * @property {number} row
  * @property {number} column
  */

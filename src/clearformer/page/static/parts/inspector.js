@@ -5,7 +5,7 @@ import { number, signed, visible } from "../core/words.js";
 import { Bars } from "./bars.js";
 import { HeatMap } from "./heatmap.js";
 
-const USES = ["run", "checkpoint", "text", "output", "masked", "layer", "head", "part", "name", "row", "column"];
+const USES = ["run", "checkpoint", "text", "output", "masked", "layer", "head", "part", "matrix", "row", "column"];
 const WIDTH = 336; // pixels of an operand
 const LOWEST = 1e30;
 
@@ -19,7 +19,7 @@ export function Inspector({ model, selection, arrays, open }) {
   const busy = useTrait(cell, "busy");
   useEffect(() => cell.ask(selection), [keyOf(selection, USES)]);
   return html`<aside class="inspector" aria-label="number inspector">
-    <header><h3>Number inspector</h3><button type="button" aria-label="close the number inspector" onClick=${() => select(model, { name: "" })}>Close</button></header>
+    <header><h3>Number inspector</h3><button type="button" aria-label="close the number inspector" onClick=${() => select(model, { matrix: "" })}>Close</button></header>
     ${error && html`<p class="error" role="alert">${error}</p>`}
     ${!found && !error && html`<p class="state" role="status">computing</p>`}
     ${found && !error && html`<div class=${busy ? "is-busy" : ""}><${Explained} found=${found} arrays=${arrays} open=${open} /></div>`}

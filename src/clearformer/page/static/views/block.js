@@ -18,9 +18,9 @@ function Block({ model, found, selection }) {
   /** @type {NamedArray[]} */
   const arrays = found.arrays;
   const stages = [...new Set(arrays.map((array) => array.stage))];
-  const shown = inLayer(selection.name, found.layer);
-  const inspected = arrays.some((array) => array.name === shown) ? { ...selection, name: inLayer(selection.name, selection.layer) } : null;
-  const open = (/** @type {string} */ name, /** @type {number} */ row, /** @type {number} */ column) => select(model, { name, row, column });
+  const shown = inLayer(selection.matrix, found.layer);
+  const inspected = arrays.some((array) => array.name === shown) ? { ...selection, matrix: inLayer(selection.matrix, selection.layer) } : null;
+  const open = (/** @type {string} */ name, /** @type {number} */ row, /** @type {number} */ column) => select(model, { matrix: name, row, column });
   return html`<div class=${inspected ? "by-numbers is-inspected" : "by-numbers"}>
     <div class="way">
       ${found.source.length > 0 && html`<${Parts} model=${model} chosen=${found.part} />`}
@@ -56,7 +56,7 @@ function Matrix({ array, found, inspected, open }) {
   const [moved, setMoved] = useState(/** @type {[number, number] | null} */ (null));
   const values = useMemo(() => readable(array.values), [array.values]);
   const texts = useMemo(() => (array.column_labels.length ? [array.column_labels.map(visible)] : undefined), [array]);
-  const own = inspected && inLayer(inspected.name, found.layer) === name ? inInspected(array, inspected) : null;
+  const own = inspected && inLayer(inspected.matrix, found.layer) === name ? inInspected(array, inspected) : null;
   const chosen = moved ?? own ?? [Math.max(0, band), 0];
   const words = (/** @type {number} */ r, /** @type {number} */ c) => `${symbol}[${at(rows[r], array.row_axis, found)}, ${array.column_labels.length ? columns[c] : at(columns[c], array.column_axis, found)}]`;
   const opened = (/** @type {number} */ r, /** @type {number} */ c) => {
