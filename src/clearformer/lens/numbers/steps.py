@@ -62,7 +62,8 @@ class Way:
     """
 
     def __init__(self, inputs: Inputs, cache: ActivationCache, rows: Axis = "tokens") -> None:
-        self.inputs, self.cache, self.rows = inputs, cache, rows
+        self.inputs, self.cache = inputs, cache
+        self.rows: Axis = rows
         self.model, self.weights = inputs.model, inputs.model.state_dict()
         self.steps: dict[str, Step] = {}
         self.stage: Stage = "embedding"

@@ -26,6 +26,7 @@ from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE
 from ....seeding import seed
 
 V, D, T, S = 13, 12, 7, 5
+DEFAULTS: dict[str, Any] = {"row": 0, "column": 0}
 
 
 def model_of(**changes: Any) -> Any:
@@ -246,7 +247,7 @@ def test_of_a_kind_of_ones_own_one_line_is_said() -> None:
 )
 def test_a_number_that_is_not_there_is_said(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        lens.cell(model_of(), ids(), **({"row": 0, "column": 0} | arguments))
+        lens.cell(model_of(), ids(), **(DEFAULTS | arguments))
 
 
 def test_a_cell_is_a_table_a_figure_and_json(tmp_path: Path) -> None:
