@@ -72,7 +72,7 @@ class Head:
 
     @property
     def key_rows(self) -> Axis | None:
-        """What the keys are, where they are not what reads."""
+        """The axis of the keys, where they are not what reads."""
         return None if self.memory is None else "source"
 
 
@@ -403,7 +403,7 @@ def written_by_head(way: Way, head: Head, z: Source) -> None:
 
 
 def attention_out(way: Way, path: str, out: str, module: nn.Module, symbol: str) -> Source:
-    """What all heads write together."""
+    """The step to the output of all heads together."""
     made = way.activation(out, symbol)
     if not isinstance(module, KNOWN):
         why = (

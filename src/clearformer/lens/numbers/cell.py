@@ -264,7 +264,7 @@ def index_of(what: str, index: Any, n: int) -> int:
 
 
 def label_of(inputs: Inputs, axis: str, index: int) -> str:
-    """What stands at a row or column, in words; nothing of a dimension."""
+    """The token or output at a row or column; nothing of a dimension."""
     if axis == "tokens":
         return visible(inputs.labels[index])
     if axis == "source":

@@ -180,7 +180,7 @@ class Walk:
         return way.add(made, "position vectors", "pos_embed = positions", "own", None, why)
 
     def from_before(self) -> Source:
-        """What the block before left."""
+        """The residual stream that the block before left."""
         way = self.way
         before = way.activation(f"{self.prefix}blocks.{self.layer - 1}.hook_resid_post", "resid_post_before")
         way.stage = "attention"
@@ -233,7 +233,7 @@ class Walk:
         return not (isinstance(self.model, Encoder) or self.reads_source)
 
     def memory(self) -> Source:
-        """What cross-attention reads."""
+        """The vectors that cross-attention reads."""
         way = self.way
         made = way.activation(self.memory_name, "memory")
         why = "what the encoder made of the source: its own last block explains it (part encoder)"
@@ -295,7 +295,7 @@ class Walk:
         return self.add_back(block, norm, f"{self.path}.ln2", x, out, f"{self.path}.hook_resid_post", "norm2")
 
     def hidden(self, mlp: FeedForward | GatedFeedForward, path: str, x: Source) -> Source:
-        """What stands between the network's matrices."""
+        """The numbers between the network's matrices."""
         way, ffn = self.way, self.model.config.ffn
         gated = isinstance(mlp, GatedFeedForward)
         section, code = ("gated" if gated else "feed-forward"), (type(mlp).forward, "self.hook_pre(")
@@ -394,7 +394,7 @@ class Walk:
         )
 
     def masked_head(self, model: Transformer, final: Source) -> Source:
-        """What stands between an encoder and its logits, if anything does."""
+        """The vectors behind an encoder's masked head, if it has one."""
         if not isinstance(model, Encoder) or not isinstance(head := model.masked_head, MaskedHead):
             return final
         way, path = self.way, "masked_head"

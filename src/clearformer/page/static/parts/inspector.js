@@ -53,9 +53,9 @@ function Operands({ operands, arrays, open }) {
 function Operand({ operand, place, open }) {
   const { symbol, name, index, values } = operand;
   const [chosen, setChosen] = useState(0);
-  const n = values.shape.length ? values.shape[0] : 0;
+  const n = values.data.length;
   const line = html`<code>${symbol}</code> <span>${name}${index}</span>`;
-  if (!n) {
+  if (n === 1) {
     const column = place?.[1];
     const opens = place && column !== null && column !== undefined ? () => open(name, place[0], column) : null;
     return html`<li>${opens ? html`<button type="button" title="inspect this number" onClick=${opens}>${line}</button>` : html`<div>${line}</div>`}<b>${plain(values.data[0])}</b></li>`;
