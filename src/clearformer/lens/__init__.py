@@ -6,6 +6,8 @@
     lens.sources(run, text)                               a logit, by source token
     lens.logit_lens(run, text)                            the prediction of every layer
     lens.attention(run, text), lens.alignment(run, text)  who reads whom
+    lens.block(run, text, layer=0, head=2)                every matrix on the way through a block
+    lens.cell(run, text, name="blocks.0.attn.hook_q", row=3, column=5)    one number, by what it is computed of
     lens.next_tokens(run, text), lens.positions(run), lens.tokens(run, text)
     lens.architecture(run)                                its parts, their parameters and FLOPs
     lens.metrics(run)                                     its loss by step
@@ -99,6 +101,7 @@ from clearformer.lens.learning import (
 )
 from clearformer.lens.ledgers import Ledger, Part, Score, Sources, ledger, score, sources
 from clearformer.lens.metrics import Metrics, metrics
+from clearformer.lens.numbers import BlockNumbers, Cell, CodeLine, NamedArray, Operand, Term, block, cell
 from clearformer.lens.patterns import Alignment, AttentionPatterns, alignment, attention
 from clearformer.lens.positions import PositionTable, positions
 from clearformer.lens.predictions import (
@@ -118,6 +121,9 @@ __all__ = [
     "Alignment",
     "Architecture",
     "AttentionPatterns",
+    "BlockNumbers",
+    "Cell",
+    "CodeLine",
     "Compared",
     "Component",
     "Counterfactual",
@@ -143,7 +149,9 @@ __all__ = [
     "MatrixGradient",
     "MeanLoss",
     "Metrics",
+    "NamedArray",
     "NextTokens",
+    "Operand",
     "Part",
     "PatchEffects",
     "PathEffect",
@@ -153,6 +161,7 @@ __all__ = [
     "Site",
     "Sources",
     "Table",
+    "Term",
     "TokenLoss",
     "TokenTable",
     "TrainingWindow",
@@ -164,6 +173,8 @@ __all__ = [
     "alignment",
     "architecture",
     "attention",
+    "block",
+    "cell",
     "change",
     "check_tracin",
     "copy_without_heads",

@@ -29,6 +29,9 @@ class Selection(Spec):
         foil: Another, whose logit is taken away.
         temperature: What logits are divided by before tokens are drawn.
         seed: Of the draws.
+        matrix: The matrix whose number is inspected, as `lens.block` names it; none, where empty.
+        row: Of that number, in its matrix.
+        column: Likewise.
     """
 
     run: str = ""
@@ -45,6 +48,9 @@ class Selection(Spec):
     foil: str | None = Field(None, max_length=200)
     temperature: float = Field(1.0, gt=0, le=100)
     seed: int = Field(1, ge=0)
+    matrix: str = Field("", max_length=200)
+    row: int = 0
+    column: int = 0
 
     whole_text: ClassVar[tuple[str, ...]] = ("run", "checkpoint", "text", "output", "masked")
 

@@ -18,7 +18,7 @@ from clearformer.run import Run
 
 TEXT = ("text", "output", "masked")
 CHOSEN = ("position", "target", "foil")
-OPTIONAL = ("output", "masked", "target", "foil")  # left out of a call where nothing is selected
+OPTIONAL = ("output", "masked", "target", "foil", "matrix")  # left out of a call where nothing is selected
 
 Fits = Callable[[Run], bool]
 
@@ -88,6 +88,8 @@ def takes(run: Run, field: str) -> bool:
     """Whether a field of the selection means anything for a run's family."""
     if field == "output":
         return isinstance(run.model, EncoderDecoder)
+    if field == "part":
+        return isinstance(run.model, EncoderDecoder)
     if field == "masked":
         return isinstance(run.model, Encoder) and run.model.config.n_classes is None
     if field == "position":
@@ -112,6 +114,19 @@ VIEWS = {
     "overview": View("Overview", "The model as its configuration describes it.", "architecture", ()),
     "tokens": View(
         "Tokens", "The text as the model reads it, and how much each token surprised it.", "tokens"
+    ),
+    "block": View(
+        "One block by its numbers",
+        "Every matrix on the way through one block, for one head. Any cell opens what made its number.",
+        "block",
+        (*TEXT, "layer", "head", "part", "position"),
+    ),
+    "cell": View(
+        "One number",
+        "A number of the block, by what it is computed of.",
+        "cell",
+        (*TEXT, "layer", "head", "part", "matrix", "row", "column"),
+        renamed=(("matrix", "name"),),
     ),
     "attention": View(
         "Attention",

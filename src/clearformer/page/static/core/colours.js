@@ -30,8 +30,10 @@ export function isDark() {
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
+const NOTHING = { light: [226, 228, 226], dark: [44, 50, 58] };
+
 /**
- * The colour of a number: of its place between two limits.
+ * The colour of a number: of its place between two limits; grey of what is no number.
  * @param {number} value
  * @param {number} low
  * @param {number} high
@@ -39,6 +41,7 @@ export function isDark() {
  * @returns {[number, number, number]}
  */
 export function colour(value, low, high, signed) {
+  if (Number.isNaN(value)) return /** @type {[number, number, number]} */ (NOTHING[isDark() ? "dark" : "light"]);
   const colours = signed ? TABLES[isDark() ? "dark" : "light"] : TABLES.amount;
   const part = high > low ? (value - low) / (high - low) : 0;
   const i = 3 * Math.round(255 * Math.min(1, Math.max(0, Number.isFinite(part) ? part : 0)));

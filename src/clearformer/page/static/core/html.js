@@ -14,6 +14,7 @@ export { render, useEffect, useLayoutEffect, useMemo, useRef, useState };
  * @property {() => void} save_changes
  * @property {(event: string, listener: () => void) => void} on
  * @property {(event: string, listener: () => void) => void} off
+ * @property {(view: string) => any} beside
  */
 
 /**

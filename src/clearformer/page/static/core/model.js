@@ -18,6 +18,11 @@ export class PageModel {
     this.asking = null;
   }
 
+  /** The model of another view of the same selection, for what is opened beside this one. @param {string} name */
+  beside(name) {
+    return new PageModel(name, this.onSelect);
+  }
+
   /** @param {string} name */
   get(name) {
     return this.values[name];

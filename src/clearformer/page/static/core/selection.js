@@ -16,6 +16,9 @@
  * @property {string | null} foil
  * @property {number} temperature
  * @property {number} seed
+ * @property {string} matrix
+ * @property {number} row
+ * @property {number} column
  */
 
 /**

@@ -21,7 +21,9 @@ const FONT = "11px ui-monospace, monospace";
  * @param {boolean} [props.signed] whether they are centred at zero
  * @param {[number, number]} [props.chosen] the row and column of the chosen cell
  * @param {(row: number, column: number) => void} [props.onChoose]
- * @param {(row: number, column: number) => void} [props.onOpen]
+ * @param {(row: number, column: number) => void} [props.onOpen] by Enter, or twice a click
+ * @param {(row: number, column: number) => void} [props.onClick] where a click does more than choose
+ * @param {number} [props.band] a row that is marked across
  * @param {(row: number, column: number) => string} [props.say] a cell in words, without its value
  * @param {string[][]} [props.texts] what stands in the cells
  * @param {number} [props.cell] pixels of a cell's height
@@ -68,7 +70,7 @@ export function HeatMap(props) {
   /** @param {MouseEvent} event */
   const choose = (event) => {
     const [r, c] = under(event);
-    onChoose?.(r, c);
+    (props.onClick ?? onChoose)?.(r, c);
   };
   /** @param {MouseEvent} event */
   const open = (event) => {
@@ -97,6 +99,7 @@ export function HeatMap(props) {
           onClick=${choose}
           onDblClick=${open}>
           <canvas ref=${canvas} style=${{ width: `${nColumns * width}px`, height: `${nRows * height}px` }}></canvas>
+          ${props.band !== undefined && html`<i class="band" style=${{ top: `${(100 * props.band) / nRows}%`, height: `${100 / nRows}%` }}></i>`}
           <div role="row" aria-rowindex=${row + 1}>
             <span class="chosen" role="gridcell" tabindex="0" ref=${cell} aria-colindex=${column + 1} style=${place}
               aria-label=${say(row, column)} onKeyDown=${move}></span>

@@ -1,0 +1,9 @@
+"""The numbers of one block: every matrix on the way through it, and of any number of them what it was computed of."""
+
+from clearformer.lens.numbers.block import BlockNumbers, NamedArray, block
+from clearformer.lens.numbers.cell import Cell, cell
+from clearformer.lens.numbers.code import CodeLine
+from clearformer.lens.numbers.rules import Term
+from clearformer.lens.numbers.sources import Operand
+
+__all__ = ["BlockNumbers", "Cell", "CodeLine", "NamedArray", "Operand", "Term", "block", "cell"]

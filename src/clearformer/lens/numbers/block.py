@@ -1,0 +1,220 @@
+"""One block by its numbers: every matrix on the way through it, for one head of its attention.
+
+    found = lens.block(run, "First Citizen:", layer=0, head=2)
+    found["blocks.0.attn.hook_q"].values        [T Dh]
+    found["blocks.0.attn.scores"].equation      scores = scale q_rot k_rot^T
+    lens.cell(run, "First Citizen:", layer=0, head=2, name="blocks.0.attn.hook_q", row=3, column=5)
+
+Names are those of the hook points; a matrix without one (scores before the mask, one head's output) has no `hook_` in
+its name. What a kind does not have is not there. The first block's way begins at the embeddings; the last one's ends
+at the logits of the position.
+
+Shapes: R rows, C columns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from clearformer.decoding import Text
+from clearformer.errors import UserError, did_you_mean, shown
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.numbers.sources import as_array
+from clearformer.lens.numbers.steps import Step
+from clearformer.lens.numbers.walk import Walk
+from clearformer.lens.showing import Shown, Table, heat_map
+from clearformer.results import Result
+from clearformer.text import Tokenizer
+
+MOST_ROWS = 256
+MOST_OUTPUTS = 64  # logits, the largest first
+PICTURES_A_LINE = 4
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class NamedArray(Result):
+    """One matrix on the way.
+
+    Attributes:
+        name: Its hook point.
+        symbol: What the equations call it.
+        title: It in words.
+        equation: How it is made of earlier ones.
+        stage: embedding, attention, cross-attention, feed-forward or output.
+        rows: The numbers of its rows: positions.
+        columns: Those of its columns: dimensions, positions that are read, or ids of outputs.
+        row_axis: What the rows are: tokens, the source's, or the text as a whole.
+        column_axis: What the columns are: dimensions, tokens, source, vocabulary or classes.
+        column_labels: Of outputs; none elsewhere.
+        values: The numbers.
+    """
+
+    name: str
+    symbol: str
+    title: str
+    equation: str
+    stage: str
+    rows: list[int]
+    columns: list[int]
+    row_axis: str
+    column_axis: str
+    column_labels: list[str]
+    values: Float[np.ndarray, "R C"]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class BlockNumbers(Shown):
+    """The matrices of a block, in the order of computation.
+
+    Attributes:
+        layer: The block, from 0.
+        head: Whose queries, keys, values and scores are shown.
+        part: `attn`, `cross_attn`, or `encoder`.
+        position: Looked at, from 0: of the rows.
+        tokens: Those of the text; of an encoder-decoder those of its output.
+        source: Those of an encoder-decoder's source.
+        arrays: The matrices. Of a long text some rows around the position; of logits the largest.
+    """
+
+    layer: int
+    head: int
+    part: str
+    position: int
+    tokens: list[str]
+    source: list[str]
+    arrays: list[NamedArray]
+
+    def __getitem__(self, name: str) -> NamedArray:
+        """The matrix of a hook point.
+
+        Raises:
+            UserError: there is none of that name on the way.
+        """
+        names = [array.name for array in self.arrays]
+        check_name(name, names)
+        return self.arrays[names.index(name)]
+
+    def caption(self) -> str:
+        return f"block {self.layer}, head {self.head} of its {PART_WORDS[self.part]}: every matrix on the way"
+
+    def table(self) -> Table:
+        rows = [
+            [array.symbol, array.name, f"{len(array.rows)} x {len(array.columns)}", array.equation]
+            for array in self.arrays
+        ]
+        return Table(["symbol", "name", "size", "equation"], rows, n_left=4)
+
+    def inches(self) -> tuple[float, float]:
+        lines = -(-len(self.arrays) // PICTURES_A_LINE)
+        return 3.2 * PICTURES_A_LINE, 1.9 * lines + 0.6
+
+    def draw(self, figure: Any) -> None:
+        lines = -(-len(self.arrays) // PICTURES_A_LINE)
+        grid = figure.subplots(lines, PICTURES_A_LINE, squeeze=False).ravel()
+        for axes in grid[len(self.arrays) :]:
+            axes.set_axis_off()
+        for axes, array in zip(grid, self.arrays, strict=False):
+            finite = np.where(np.abs(array.values) < LOWEST, array.values, np.nan)
+            heat_map(axes, finite, [], [], signed=True, limits=limits_of(finite))
+            axes.set_title(f"{array.equation}\n{len(array.rows)} x {len(array.columns)}", fontsize=6, pad=2)
+        figure.suptitle(self.caption(), fontsize=10)
+
+
+LOWEST = 1e30  # in size: what lies beyond is a mask
+PART_WORDS = {"attn": "attention", "cross_attn": "cross-attention", "encoder": "encoder's attention"}
+
+
+def block(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    layer: int = 0,
+    head: int = 0,
+    part: str = "attn",
+    position: int = -1,
+    tokenizer: Tokenizer | None = None,
+    masked: Sequence[int] = (),
+) -> BlockNumbers:
+    """Every matrix on the way through one block.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        output: What an encoder-decoder writes.
+        layer: The block; negative ones count from the last.
+        head: Of the attention: whose queries, keys, values and scores are shown.
+        part: `attn`; of an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
+        position: Looked at; of a long text some rows around it are shown, and the logits are its own.
+        tokenizer: That of a model by itself.
+        masked: Positions at which an encoder reads [MASK].
+
+    Raises:
+        UserError: there is no such layer, head, part or position.
+    """
+    inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
+    at = row_of(inputs, part, position)
+    with quiet(inputs.model):
+        walk = Walk(inputs, layer, head, part, at)
+    return BlockNumbers(
+        layer=walk.layer,
+        head=walk.head,
+        part=part,
+        position=at,
+        tokens=inputs.labels,
+        source=inputs.source_labels,
+        arrays=[named_array(inputs, step, at) for step in walk.way.steps.values()],
+    )
+
+
+def row_of(inputs: Inputs, part: str, position: int) -> int:
+    """The row of a position, from 0; a classifier's, which has no position that predicts, may be any."""
+    return inputs.position(position, of_source=part == "encoder")
+
+
+def named_array(inputs: Inputs, step: Step, at: int) -> NamedArray:
+    """A step's matrix as it is shown."""
+    source = step.source
+    rows = range(source.first_row, source.first_row + len(source.values))
+    columns = list(range(source.values.shape[1]))
+    values = as_array(source.values)
+    if len(rows) > MOST_ROWS:
+        # Keys and values of another text, whose rows the position does not name, begin at the first.
+        centre = at if at in rows else 0
+        first = min(max(0, centre - MOST_ROWS // 2), len(rows) - MOST_ROWS)
+        rows, values = rows[first : first + MOST_ROWS], values[first : first + MOST_ROWS]
+    labels = []
+    if step.columns in ("vocabulary", "classes"):
+        columns = np.argsort(-values[0], kind="stable")[:MOST_OUTPUTS].tolist()
+        values, labels = values[:, columns], [inputs.output_label(column) for column in columns]
+    return NamedArray(
+        source.name,
+        source.symbol,
+        step.title,
+        step.equation,
+        step.stage,
+        list(rows),
+        columns,
+        step.rows,
+        step.columns,
+        labels,
+        values,
+    )
+
+
+def limits_of(values: Float[np.ndarray, "R C"]) -> tuple[float, float]:
+    """Limits of the colours, centred at zero."""
+    largest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
+    return -largest, largest
+
+
+def check_name(name: Any, names: Sequence[str]) -> None:
+    """Raise UserError where a way has no matrix of that name."""
+    if name not in names:
+        hint = did_you_mean(name, names) if isinstance(name, str) else ""
+        raise UserError(
+            f"name: the way through this block has no {shown(name)}{hint or '; it has ' + ', '.join(names)}"
+        )

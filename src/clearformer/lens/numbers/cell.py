@@ -1,0 +1,277 @@
+"""One number of a block explained: its formula, the operands, the terms of its sum, and the line that computes it.
+
+    found = lens.cell(run, text, layer=0, head=2, name="blocks.0.attn.hook_q", row=3, column=5)
+    found.formula           q[3,5] = sum_d norm1[3,d] W_Q[d,5]
+    found.terms[0]          the largest product
+    found.error             how far the sum is from the model's own number
+    print(found.snippet)    the same as Python
+
+Shapes: N numbers of an operand.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clearformer.decoding import Text
+from clearformer.errors import RunError, UserError, shown
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.numbers.block import check_name, row_of
+from clearformer.lens.numbers.code import CodeLine
+from clearformer.lens.numbers.rules import Explained, Term, summed
+from clearformer.lens.numbers.sources import Operand
+from clearformer.lens.numbers.steps import Step
+from clearformer.lens.numbers.walk import Walk
+from clearformer.lens.showing import Shown, Table, bars, number, visible
+from clearformer.text import Tokenizer
+
+MOST_TERMS = 24
+IMPORTS = {
+    "torch.": "import torch",
+    "positive(": "from clearformer.model.linear_attention import positive",
+}
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Cell(Shown):
+    """One number, and what made it.
+
+    Attributes:
+        name: The matrix that it stands in.
+        symbol: What the formula calls that.
+        title: It in words.
+        row: Counted from 0: a position.
+        column: Counted from 0: a dimension, a position that is read, or the id of an output.
+        row_label: The token at the row.
+        column_label: What stands at the column, where that is no dimension.
+        value: The model's own number.
+        formula: With this number's indices; of a kind of one's own, why there is none.
+        operands: What it is computed of.
+        terms: Of the sum in the formula: the largest in size first.
+        n_rest: How many terms are not among them.
+        rest: Their sum.
+        sum: That of all terms.
+        recomputed: The number, of the displayed operands alone; None without a formula.
+        error: How far that is from the model's own.
+        section: The lecture's section.
+        code: The line of code that computes it; None, where its source is not at hand.
+        snippet: Python lines that compute it.
+    """
+
+    name: str
+    symbol: str
+    title: str
+    row: int
+    column: int
+    row_label: str
+    column_label: str
+    value: float
+    formula: str
+    operands: list[Operand]
+    terms: list[Term]
+    n_rest: int
+    rest: float
+    sum: float
+    recomputed: float | None
+    error: float | None
+    section: str
+    code: CodeLine | None
+    snippet: str
+
+    def caption(self) -> str:
+        return f"{self.symbol}[{self.row},{self.column}] = {number(self.value)}: {self.title}"
+
+    def table(self) -> Table:
+        rows = [
+            [term.label, factor(term.left), factor(term.right), number(term.value)] for term in self.terms
+        ]
+        if self.n_rest:
+            rows.append([f"{self.n_rest} others", "", "", number(self.rest)])
+        return Table(["term", "left", "right", "value"], rows)
+
+    def notes(self) -> list[str]:
+        said = [self.formula]
+        if self.error is not None and self.recomputed is not None:
+            said.append(
+                f"recomputed {self.recomputed:+.6f}, the model's own {self.value:+.6f}, error {self.error:.1e}"
+            )
+        if self.code is not None:
+            said.append(f"{self.code.file}:{self.code.line}: {self.code.text}")
+        return [*said, self.section]
+
+    def inches(self) -> tuple[float, float]:
+        return 6.4, 1.2 + 0.2 * (len(self.terms) + 1)
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        names, values = [term.label for term in self.terms], [term.value for term in self.terms]
+        if self.n_rest:
+            names, values = [*names, f"{self.n_rest} others"], [*values, self.rest]
+        bars(axes, names, values)
+        axes.set_title(f"{self.formula}\n= {number(self.value)}", fontsize=9)
+
+
+def cell(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    layer: int = 0,
+    head: int = 0,
+    part: str = "attn",
+    name: str | None = None,
+    row: int = -1,
+    column: int = 0,
+    tokenizer: Tokenizer | None = None,
+    masked: Sequence[int] = (),
+) -> Cell:
+    """One number of a block: what it was computed of, and where.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        output: What an encoder-decoder writes.
+        layer: The block; negative ones count from the last.
+        head: Of the attention.
+        part: `attn`; of an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
+        name: Of a matrix of `block`: `blocks.0.attn.hook_q`; the residual stream behind the block, where not given.
+        row: A position; negative ones count from the end.
+        column: A dimension, a position that is read, or the id of an output; negative ones count from the end.
+        tokenizer: That of a model by itself.
+        masked: Positions at which an encoder reads [MASK].
+
+    Raises:
+        UserError: there is no such layer, head, part, matrix, row or column.
+    """
+    inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
+    position = row if name in ("logits", "uncapped") and inputs.model.config.n_classes is None else -1
+    with quiet(inputs.model):
+        walk = Walk(inputs, layer, head, part, row_of(inputs, part, position))
+    wanted = f"{walk.path}.hook_resid_post" if name is None else name
+    return cell_of(walk, beginning(subject, text, output, masked), wanted, row, column)
+
+
+def cell_of(walk: Walk, lines: Sequence[str], name: str, row: int, column: int) -> Cell:
+    """One number of a way that was walked; `lines` are those that its snippet begins with."""
+    inputs, steps = walk.inputs, walk.way.steps
+    check_name(name, list(steps))
+    step = steps[name]
+    source = step.source
+    if source.first_row:
+        row = row_of(inputs, walk.part, row)
+    else:
+        row = index_of("row", row, len(source.values))
+    column = index_of("column", column, source.values.shape[1])
+    value = float(source.values[row - source.first_row, column])
+    labels = label_of(inputs, step.rows, row), label_of(inputs, step.columns, column)
+    if isinstance(step.rule, str):
+        return _cell(step, row, column, labels, value, None, "")
+    found = step.rule.at(source.symbol, row, column)
+    return _cell(step, row, column, labels, value, found, snippet(lines, found))
+
+
+def _cell(
+    step: Step,
+    row: int,
+    column: int,
+    labels: tuple[str, str],
+    value: float,
+    found: Explained | None,
+    lines: str,
+) -> Cell:
+    terms = [] if found is None else sorted(found.terms, key=lambda term: -abs(term.value))
+    largest = [term for term in terms[:MOST_TERMS] if term.value]  # what is masked adds nothing
+    rest = terms[len(largest) :]
+    return Cell(
+        name=step.source.name,
+        symbol=step.source.symbol,
+        title=step.title,
+        row=row,
+        column=column,
+        row_label=labels[0],
+        column_label=labels[1],
+        value=value,
+        formula=step.rule if found is None else found.formula,  # type: ignore[arg-type]
+        operands=[] if found is None else found.operands,
+        terms=largest,
+        n_rest=len(rest),
+        rest=summed(rest),
+        sum=summed(terms),
+        recomputed=None if found is None else found.value,
+        error=None if found is None else abs(found.value - value),
+        section=step.section,
+        code=step.code_line,
+        snippet=lines,
+    )
+
+
+# --- as Python --------------------------------------------------------------------------------------------
+
+
+def snippet(lines: Sequence[str], found: Explained) -> str:
+    """Lines that compute the number, behind those that open what it is computed of."""
+    assigned = [f"{operand.symbol} = {operand.python}" for operand in found.operands]
+    content = "\n".join([*assigned, found.expression])
+    imports = [line for sign, line in IMPORTS.items() if sign in content]
+    return (
+        "\n".join([*imports, *lines, *assigned, f"value = {found.expression}", "print(float(value))"]) + "\n"
+    )
+
+
+def beginning(subject: Any, text: Any, output: Any, masked: Sequence[int]) -> list[str]:
+    """Lines that read the text and keep its activations; of what no folder keeps, for a `run` or a `model` at hand."""
+    plain = [each if isinstance(each, str) else ids_of(each) for each in (text, output) if each is not None]
+    arguments = [repr(each) for each in plain] + ([f"masked={list(masked)!r}"] if len(masked) else [])
+    is_run = hasattr(subject, "tokenizer")
+    opened = [*loaded(subject), "model = run.model"] if is_run else []
+    call = ", ".join(["run" if is_run else "model", *arguments])
+    return [
+        "import clearformer as cf",
+        "",
+        *opened,
+        f"logits, cache = cf.lens.run_with_cache({call})",
+        "weights = model.state_dict()",
+    ]
+
+
+def loaded(run: Any) -> list[str]:
+    """The line that opens a run; none, where it is kept in no folder."""
+    try:
+        run.folder  # noqa: B018  (raises, where there is none)
+    except (RunError, AttributeError):
+        return []
+    return [f"run = cf.load({run.name!r}{f', checkpoint={run.step}' if run.step else ''})"]
+
+
+def ids_of(given: Any) -> list[int]:
+    """Ids as a list."""
+    plain = given.tolist() if hasattr(given, "tolist") else list(given)
+    return plain[0] if plain and isinstance(plain[0], list) else plain
+
+
+# --- what there is ----------------------------------------------------------------------------------------
+
+
+def index_of(what: str, index: Any, n: int) -> int:
+    """The number of a row or column from 0.
+
+    Raises:
+        UserError: there are not so many.
+    """
+    if not isinstance(index, int) or isinstance(index, bool) or not -n <= index < n:
+        raise UserError(f"{what} {shown(index)}: the matrix has {n:,}; give 0 to {n - 1}")
+    return index % n
+
+
+def label_of(inputs: Inputs, axis: str, index: int) -> str:
+    """The token or output at a row or column; nothing of a dimension."""
+    if axis == "tokens":
+        return visible(inputs.labels[index])
+    if axis == "source":
+        return visible(inputs.source_labels[index])
+    return visible(inputs.output_label(index)) if axis in ("vocabulary", "classes") else ""
+
+
+def factor(value: float | None) -> str:
+    """A factor in a table; nothing, where the term is no product."""
+    return "" if value is None else number(value)

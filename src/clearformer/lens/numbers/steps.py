@@ -1,0 +1,191 @@
+"""A step of the way through a model: a matrix, and how each number of it is computed of others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from clearformer.hooks import ActivationCache
+from clearformer.lens.inputs import Inputs
+from clearformer.lens.numbers.code import CodeLine, find_line
+from clearformer.lens.numbers.lectures import SECTIONS
+from clearformer.lens.numbers.rules import Normalized, NormScale, Rule
+from clearformer.lens.numbers.sources import Operand, Source, constant
+from clearformer.model.norms import LayerNormModule, RMSNormModule
+
+Stage = Literal["embedding", "attention", "cross-attention", "feed-forward", "output"]
+Axis = Literal["tokens", "source", "text", "dimensions", "vocabulary", "classes"]
+Code = tuple[Callable[..., Any], str]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One matrix on the way.
+
+    Attributes:
+        source: The matrix, its name and its symbol.
+        title: In words.
+        equation: How the matrix is made of earlier ones, in their symbols.
+        stage: Which part of the way it belongs to.
+        section: The lecture's section.
+        code: The function that computes it, and what its line can be found by.
+        rule: How one number is computed; of a kind of one's own, why that is not known.
+        rows: What its rows are.
+        columns: What its columns are.
+    """
+
+    source: Source
+    title: str
+    equation: str
+    stage: Stage
+    section: str
+    code: Code | None
+    rule: Rule | str
+    rows: Axis = "tokens"
+    columns: Axis = "dimensions"
+
+    @property
+    def code_line(self) -> CodeLine | None:
+        """The line that computes it."""
+        return None if self.code is None else find_line(*self.code)
+
+
+class Way:
+    """The steps of one text through a part of a model, in the order of computation.
+
+    Args:
+        inputs: The text.
+        cache: Its activations.
+        rows: What the rows are: tokens, or those of an encoder-decoder's source.
+    """
+
+    def __init__(self, inputs: Inputs, cache: ActivationCache, rows: Axis = "tokens") -> None:
+        self.inputs, self.cache = inputs, cache
+        self.rows: Axis = rows
+        self.model, self.weights = inputs.model, inputs.model.state_dict()
+        self.steps: dict[str, Step] = {}
+        self.stage: Stage = "embedding"
+
+    # --- matrices ---------------------------------------------------------------------------------------
+
+    def activation(self, name: str, symbol: str, head: int | None = None) -> Source:
+        """An activation of the text as a matrix; of queries, keys, values and scores one head's."""
+        values, python = self.cache[name][0], f'cache["{name}"][0]'
+        if values.dim() == 3 and name.endswith(("scores", "pattern")):
+            values, python = values[head], f"{python}[{head}]"
+        elif values.dim() == 3:
+            values, python = values[:, head], f"{python}[:, {head}]"
+        return Source(symbol, name, values, python)
+
+    def parameter(self, name: str, symbol: str) -> Source | None:
+        """A parameter, if there is one of that name."""
+        if name not in self.weights:
+            return None
+        return Source(symbol, name, self.weights[name], f'weights["{name}"]')
+
+    def matrix(self, name: str, symbol: str) -> Source:
+        """A parameter that is there."""
+        found = self.parameter(name, symbol)
+        assert found is not None, name
+        return found
+
+    def number(self, symbol: str, what: str, value: float) -> Operand:
+        """A constant of the model."""
+        return constant(symbol, what, value, repr(value))
+
+    # --- steps ------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        source: Source,
+        title: str,
+        equation: str,
+        section: str,
+        code: Code | None,
+        rule: Rule | str,
+        rows: Axis | None = None,
+        columns: Axis = "dimensions",
+    ) -> Source:
+        """One step more; returns its matrix, for those that are computed of it."""
+        self.steps[source.name] = Step(
+            source,
+            title,
+            equation,
+            self.stage,
+            SECTIONS[section],
+            code,
+            rule,
+            rows or self.rows,
+            columns,
+        )
+        return source
+
+    def normalized(
+        self,
+        norm: nn.Module,
+        path: str,
+        x: Source,
+        symbol: str,
+        title: str,
+        rows: Axis | None = None,
+        head: int | None = None,
+        section: str | None = None,
+        name: str | None = None,
+    ) -> Source:
+        """A norm's scale and result; what it is given, where there is no norm.
+
+        Args:
+            norm: The module.
+            path: Its name.
+            x: What it is given.
+            symbol: Of the result.
+            title: Of the result.
+            rows: Where they are not those of the way.
+            head: Whose, of a norm of queries or keys.
+            section: Where it is not that of the norm's kind.
+            name: Of the result, where another hook point has it too.
+        """
+        if isinstance(norm, nn.Identity):
+            return x
+        if not isinstance(norm, LayerNormModule | RMSNormModule):
+            why = f"{path} is a {type(norm).__name__}, a kind of one's own: how it computes a number is not known"
+            with torch.no_grad():
+                values = norm(x.values)
+            made = Source(symbol, name or path, values, f"model.{as_code(path)}({x.python})")
+            return self.add(made, title, f"{symbol} = norm({x.symbol})", "own", None, why, rows)
+        centred = isinstance(norm, LayerNormModule)
+        kind = section or ("layernorm" if centred else "rmsnorm")
+        said = f"({x.symbol} - mean)" if centred else x.symbol
+        scale = self.add(
+            self.activation(f"{path}.hook_scale", f"{symbol}_scale", head),
+            f"scale of {title}",
+            f"{symbol}_scale = sqrt(mean({said}^2) + eps)",
+            kind,
+            (type(norm).forward, "scale = ("),
+            NormScale(x, float(norm.eps or 0.0), centred),
+            rows,
+        )
+        weight, bias = self.parameter(f"{path}.weight", "w"), self.parameter(f"{path}.bias", "b")
+        equation = f"{symbol} = {said} / {symbol}_scale"
+        return self.add(
+            self.activation(name or f"{path}.hook_normalized", symbol, head),
+            title,
+            equation + (" * w" if weight else "") + (" + b" if bias else ""),
+            kind,
+            (type(norm).forward, "y = "),
+            Normalized(x, scale, weight, bias, centred),
+            rows,
+        )
+
+
+def as_code(path: str) -> str:
+    """A module's path as Python reads it: `blocks.0.mlp` as `blocks[0].mlp`."""
+    first, *rest = path.split(".")
+    return first + "".join(f"[{each}]" if each.isdigit() else f".{each}" for each in rest)
+
+
+def computed(symbol: str, name: str, values: Tensor, python: str) -> Source:
+    """A matrix that no hook point has."""
+    return Source(symbol, name, values, python)

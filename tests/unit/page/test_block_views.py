@@ -1,0 +1,69 @@
+"""The page's block and its number inspector: what is selected gives what the same Python gives."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clearformer as cf
+from clearformer import lens
+from clearformer.errors import UserError
+from clearformer.page.selection import Selection, read_selection
+from clearformer.page.views import VIEWS, View
+from clearformer.page.wire import decode, encode
+from clearformer.run import Run
+
+from ..lens.test_embeddings import TEXT, run_of
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[str, Run]:
+    made = {family: run_of(family, "bpe") for family in ("decoder", "encoder-decoder")}
+    return {family: Run(run.model, run.tokenizer) for family, run in made.items()}
+
+
+def copied(view: View, run: Run, selection: Selection, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What "copy as Python" gives."""
+    monkeypatch.setattr(cf, "load", lambda *_, **__: run)
+    names: dict[str, Any] = {}
+    exec(compile(view.as_python(run, selection), "copied", "exec"), names)  # noqa: S102  (lines that we wrote)
+    return names["found"]
+
+
+@pytest.mark.parametrize(("family", "part"), [("decoder", "attn"), ("encoder-decoder", "cross_attn")])
+def test_a_block_and_its_number_are_those_of_the_copied_python(
+    runs: dict[str, Run], family: str, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runs[family]
+    prefix = "decoder_" if part == "cross_attn" else ""
+    name = f"{prefix}blocks.1.{part}.hook_q"
+    chosen = {"text": TEXT, "layer": 1, "head": 1, "part": part, "matrix": name, "row": 1, "column": 3}
+    selection = read_selection(chosen)
+    found = VIEWS["block"].call(run, selection)
+    assert isinstance(found, lens.BlockNumbers)
+    assert found == copied(VIEWS["block"], run, selection, monkeypatch)
+    cell = VIEWS["cell"].call(run, selection)
+    assert isinstance(cell, lens.Cell)
+    assert (cell.name, cell.row, cell.column) == (name, 1, 3)
+    assert cell.value == pytest.approx(float(found[name].values[1, 3]))
+    assert cell.value == copied(VIEWS["cell"], run, selection, monkeypatch).value
+
+
+def test_both_travel_whole(runs: dict[str, Run]) -> None:
+    run, selection = runs["decoder"], Selection(text=TEXT, layer=0)
+    found = VIEWS["block"].call(run, selection)
+    assert isinstance(found, lens.BlockNumbers)
+    sent = decode(encode(found))
+    for array, other in zip(found.arrays, sent["arrays"], strict=True):
+        assert other["name"] == array.name
+        np.testing.assert_array_equal(other["values"], array.values)
+    cell = VIEWS["cell"].call(run, selection)
+    assert isinstance(cell, lens.Cell)
+    assert decode(encode(cell))["formula"] == cell.formula
+    assert [each["value"] for each in decode(encode(cell))["terms"]] == [term.value for term in cell.terms]
+
+
+def test_a_number_of_another_layer_is_refused_in_one_line(runs: dict[str, Run]) -> None:
+    selection = Selection(text=TEXT, layer=0, matrix="blocks.1.attn.hook_q")
+    with pytest.raises(UserError, match=r"has no 'blocks\.1\.attn\.hook_q'"):
+        VIEWS["cell"].call(runs["decoder"], selection)
