@@ -10,6 +10,8 @@
     lens.cell(run, text, name="blocks.0.attn.hook_q", row=3, column=5)    one number, by what it is computed of
     lens.next_tokens(run, text), lens.positions(run), lens.tokens(run, text)
     lens.architecture(run)                                its parts, their parameters and FLOPs
+    lens.next_draw(run, text, top_k=40, seed=1)           the whole vocabulary, what cuts it, and the draw
+    lens.continuations(run, text, num=3), lens.beam_tree(run, text)
     lens.metrics(run)                                     its loss by step
     lens.embed(run, text), lens.word_similarity(run, word, texts)
     lens.intervene(run, text, lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)))
@@ -112,6 +114,19 @@ from clearformer.lens.predictions import (
     next_tokens,
     tune,
 )
+from clearformer.lens.sampling import (
+    BeamNode,
+    BeamTree,
+    Continuations,
+    Continued,
+    Cut,
+    DrawnToken,
+    Found,
+    NextDraw,
+    beam_tree,
+    continuations,
+    next_draw,
+)
 from clearformer.lens.showing import Shown, Table
 from clearformer.lens.tokens import TokenTable, tokens
 from clearformer.lens.words import WordSimilarity, word_similarity
@@ -121,17 +136,24 @@ __all__ = [
     "Alignment",
     "Architecture",
     "AttentionPatterns",
+    "BeamNode",
+    "BeamTree",
     "BlockNumbers",
     "Cell",
     "CodeLine",
     "Compared",
     "Component",
+    "Continuations",
+    "Continued",
     "Counterfactual",
+    "Cut",
     "Differences",
     "Distance",
+    "DrawnToken",
     "Edit",
     "Effect",
     "Embedded",
+    "Found",
     "Gradient",
     "HeadHistory",
     "HeadMatch",
@@ -150,6 +172,7 @@ __all__ = [
     "MeanLoss",
     "Metrics",
     "NamedArray",
+    "NextDraw",
     "NextTokens",
     "Operand",
     "Part",
@@ -173,10 +196,12 @@ __all__ = [
     "alignment",
     "architecture",
     "attention",
+    "beam_tree",
     "block",
     "cell",
     "change",
     "check_tracin",
+    "continuations",
     "copy_without_heads",
     "counterfactual",
     "differences",
@@ -198,6 +223,7 @@ __all__ = [
     "mean",
     "metrics",
     "networks_of",
+    "next_draw",
     "next_token_loss",
     "next_tokens",
     "occlusion",
