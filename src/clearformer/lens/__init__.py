@@ -15,6 +15,7 @@
     lens.metrics(run)                                     its loss by step
     lens.embed(run, text), lens.word_similarity(run, word, texts)
     lens.intervene(run, text, lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)))
+    lens.with_edits(run, text, ["zero blocks.0.attn.hook_z:2"])    predictions and losses beside those without
     lens.patch_every(run, text, donor, "heads"), lens.patch_paths(run, text, donor, senders, receivers)
     lens.gradient_x_input(run, text), lens.integrated_gradients(run, text), lens.occlusion(run, text)
     lens.weight_gradients(run, text)                      dW of each matrix, position by position
@@ -40,7 +41,9 @@ from clearformer.lens.causal import (
     MeanLoss,
     PatchEffects,
     PathEffect,
+    Predicted,
     Site,
+    WithEdits,
     add,
     change,
     copy_without_heads,
@@ -57,6 +60,7 @@ from clearformer.lens.causal import (
     patch_paths,
     replace,
     resample,
+    with_edits,
     zero,
 )
 from clearformer.lens.comparison import (
@@ -179,6 +183,7 @@ __all__ = [
     "PatchEffects",
     "PathEffect",
     "PositionTable",
+    "Predicted",
     "Score",
     "Shown",
     "Site",
@@ -191,6 +196,7 @@ __all__ = [
     "Transplant",
     "TunedLens",
     "WeightGradients",
+    "WithEdits",
     "WordSimilarity",
     "add",
     "alignment",
@@ -243,6 +249,7 @@ __all__ = [
     "transplant",
     "tune",
     "weight_gradients",
+    "with_edits",
     "word_similarity",
     "zero",
 ]
