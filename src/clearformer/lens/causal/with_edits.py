@@ -9,6 +9,7 @@ Edits are lines of words; see `named_edits`. Without edits both sides are the sa
 Shapes: T positions of the text, V vocabulary.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,9 +32,9 @@ from clearformer.lens.causal.interventions import (
     output_with,
 )
 from clearformer.lens.causal.metrics import metric_of, name_of
-from clearformer.lens.causal.named_edits import NamedEdit, edits_of, within
+from clearformer.lens.causal.named_edits import NamedEdit, edits_of, parse_edit, within
 from clearformer.lens.causal.patching import read_both
-from clearformer.lens.causal.sites import heads_of, networks_of
+from clearformer.lens.causal.sites import heads_of, networks_of, residuals_of
 from clearformer.lens.inputs import Inputs, Subject, read
 from clearformer.lens.sampling.beginnings import Beginning
 from clearformer.lens.sampling.continuations import Continued, continued
@@ -87,6 +88,9 @@ class WithEdits(Shown):
         targets: The token that each position predicts; empty where the text does not tell it.
         losses_before: -ln of each target's probability in nats, without; not a number, where there is no target.
         losses_after: With.
+        loss_changes: With less without.
+        loss_before: The mean of those without; not a number, where the text has no loss.
+        loss_after: The mean of those with.
         held_out_before: The mean loss of some held-out data of the run's own; None where it has none, or an edit
             belongs to this text alone.
         held_out_after: With.
@@ -95,6 +99,7 @@ class WithEdits(Shown):
         continued_after: The same by the model with the edits.
         heads: Every head that can be switched off, as sites of edits.
         networks: Every feed-forward network.
+        residuals: The residual stream before each block.
     """
 
     edits: list[str]
@@ -109,6 +114,9 @@ class WithEdits(Shown):
     targets: list[str]
     losses_before: Float[np.ndarray, " T"]
     losses_after: Float[np.ndarray, " T"]
+    loss_changes: Float[np.ndarray, " T"]
+    loss_before: float
+    loss_after: float
     held_out_before: float | None
     held_out_after: float | None
     held_out_note: str
@@ -116,6 +124,7 @@ class WithEdits(Shown):
     continued_after: Continued | None
     heads: list[str]
     networks: list[str]
+    residuals: list[str]
 
     @property
     def effect(self) -> float:
@@ -145,9 +154,10 @@ class WithEdits(Shown):
 
     def notes(self) -> list[str]:
         notes = [f"KL(without || with) of the prediction: {self.kl:.4f} nats"]
-        if np.isfinite(self.losses_before).any():
-            means = (float(np.nanmean(losses)) for losses in (self.losses_before, self.losses_after))
-            notes.append("mean loss of the text: {:.4f} nats without, {:.4f} with".format(*means))
+        if np.isfinite(self.loss_before):
+            notes.append(
+                f"mean loss of the text: {self.loss_before:.4f} nats without, {self.loss_after:.4f} with"
+            )
         if self.held_out_before is not None and self.held_out_after is not None:
             notes.append(f"held-out loss: {self.held_out_before:.4f} without, {self.held_out_after:.4f} with")
         return [*notes, self.held_out_note] if self.held_out_note else notes
@@ -195,7 +205,7 @@ def with_edits(
         text: What is read.
         edits: Lines such as `zero blocks.0.attn.hook_z:3`, `scale SITE 0.5`, `mean SITE`, `patch SITE`.
         output: What an encoder-decoder writes; its own translation, where not given.
-        donor: The text that `patch` takes from, of as many tokens.
+        donor: The text that `patch` takes from, of as many tokens; read where an edit patches.
         target: A token or class whose logit is measured; the likeliest without edits, where not given.
         foil: Another, whose logit is taken away.
         position: Where it is predicted; the continuation begins behind it.
@@ -218,11 +228,13 @@ def with_edits(
     _check(edits, held_out=held_out, max_new_tokens=max_new_tokens)
     sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
     inputs = read(subject, text, output, masked=masked)
-    given = None if donor is None else read_both(subject, inputs, donor, output)[1]
+    patches = any(parse_edit(each).verb == "patch" for each in edits)
+    given = None if donor is None or not patches else read_both(subject, inputs, donor, output)[1]
     named = edits_of(edits, inputs, given)
     measure = metric_of(inputs, target, foil, position)
     sides = ([], [edit for _, edit in named])
     outputs = [output_with(inputs.model, inputs.arguments, each) for each in sides]
+    losses = [losses_from(inputs, each[0]) for each in outputs]
     at = inputs.predicting(position)
     logits = [each[0] if inputs.class_names else each[0, at] for each in outputs]
     return WithEdits(
@@ -235,11 +247,14 @@ def with_edits(
         float(divergence(*(each.double() for each in logits))),
         inputs.labels,
         inputs.predicted_labels,
-        *(losses_from(inputs, each[0]) for each in outputs),
+        *losses,
+        losses[1] - losses[0],
+        *map(_mean, losses),
         *_held_out(subject, named, held_out),
         *_continued(Beginning(inputs, at, []), named, sampling, max_new_tokens, seed),
         [each.label for each in heads_of(inputs.model)],
         [each.label for each in networks_of(inputs.model)],
+        [each.label for each in residuals_of(inputs.model)],
     )
 
 
@@ -270,6 +285,11 @@ def _continued(
     with model.hooked(hooks_of(edit for _, edit in made)):
         after = continued(begun, sampling, max_new_tokens, 1, seed, use_cache)
     return before[0], after[0]
+
+
+def _mean(losses: Float[np.ndarray, " T"]) -> float:
+    known = losses[np.isfinite(losses)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def _predicted(inputs: Inputs, before: Float[Tensor, " V"], after: Float[Tensor, " V"]) -> list[Predicted]:

@@ -66,6 +66,8 @@ class NextDraw(Shown):
         kept: Those that are drawn from; 0 where a filter removed the token.
         repeated: Whether the penalty changed the token, as it stands in the text so far.
         cuts: Of the filters that are given, in their order.
+        n_left: How many tokens are drawn from.
+        left: Their probability before any filter: with the masses that the cuts remove it sums to 1.
         penalised: The probability that the penalty takes from the tokens of the text so far; None without one.
         entropy_before: Of the model's own distribution, in nats.
         entropy_after: Of the one that is drawn from.
@@ -73,6 +75,8 @@ class NextDraw(Shown):
         drawn: The place of the token that is drawn; None of a classifier, which draws nothing.
         number: The random number on [0, 1) that draws it; None where none is needed.
         interval: The tokens in the order of their ids take up [0, 1); from where to where the drawn one does.
+        family: The model's: a decoder goes on with its text, an encoder-decoder with its output.
+        text: The text so far, without special tokens; of an encoder-decoder its output.
         n_before: How many tokens were drawn before this one.
         ended: Whether those have ended the text, so that nothing more is drawn of it by `generate`.
     """
@@ -86,6 +90,8 @@ class NextDraw(Shown):
     kept: Float[np.ndarray, " V"]
     repeated: np.ndarray
     cuts: list[Cut]
+    n_left: int
+    left: float
     penalised: float | None
     entropy_before: float
     entropy_after: float
@@ -93,6 +99,8 @@ class NextDraw(Shown):
     drawn: int | None
     number: float | None
     interval: tuple[float, float] | None
+    family: str
+    text: str
     n_before: int
     ended: bool
 
@@ -111,10 +119,10 @@ class NextDraw(Shown):
         return Table(["token", "id", "removed by", "model's own", "before filters", "drawn from"], rows, 3)
 
     def notes(self) -> list[str]:
-        notes = [
-            f"{cut.name} = {cut.setting:g} keeps {cut.place:,} tokens and removes {cut.mass:.4f} of the probability"
-            for cut in self.cuts
-        ]
+        notes = [f"{cut.name} {cut.setting:g} removes {cut.mass:.4f} of the probability" for cut in self.cuts]
+        if self.cuts:
+            error = sum(cut.mass for cut in self.cuts) + self.left - 1
+            notes[-1] += f"; {self.left:.4f} is left (the sum less 1: {error:.0e})"
         if self.penalised is not None:
             notes.append(
                 f"the repetition penalty takes {self.penalised:.4f} of the probability from its tokens"
@@ -210,17 +218,19 @@ def _draw_of(begun: Beginning, sampling: Sampling, logits: Float[Tensor, "1 V"],
         if not sampling.greedy:
             number, token = drawn_by(last, seed, len(begun.drawn))
             interval = _interval(last, int(token))
-    own = probabilities_of(logits)
+    own, whole = probabilities_of(logits), probabilities_of(before)
     return NextDraw(
         begun.last_label,
         begun.position + len(begun.drawn),
         [begun.inputs.output_label(each) for each in order.tolist()],
         order.numpy(),
         own[order].numpy(),
-        probabilities_of(before)[order].numpy(),
+        whole[order].numpy(),
         kept[order].numpy(),
         _repeated(begun, sampling, len(order))[order].numpy(),
         cuts_of(sampling, before, stages),
+        int((kept > 0).sum()),
+        float(whole[kept > 0].sum()),
         _penalised(begun, sampling, logits, before),
         entropy_of(own),
         entropy_of(kept),
@@ -228,6 +238,8 @@ def _draw_of(begun: Beginning, sampling: Sampling, logits: Float[Tensor, "1 V"],
         None if token is None else int(places[token]),
         number,
         interval,
+        begun.inputs.model.config.family,
+        begun.text(begun.tokens),
         len(begun.drawn),
         begun.has_ended,
     )

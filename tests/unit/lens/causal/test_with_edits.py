@@ -81,6 +81,8 @@ def test_what_is_shown_before_is_what_other_lenses_say(runs: dict[str, Run]) -> 
     table = lens.tokens(run, TEXT)
     np.testing.assert_allclose(found.losses_before, table.losses, atol=1e-5)
     assert found.targets == table.predicted
+    np.testing.assert_array_equal(found.loss_changes, found.losses_after - found.losses_before)
+    assert found.loss_after == pytest.approx(np.nanmean(found.losses_after))
     likeliest = lens.next_tokens(run, TEXT, position=4, temperatures=[1.0], top=10)
     before = sorted(found.predicted, key=lambda each: -each.before)[:10]
     assert [each.id for each in before] == likeliest.ids

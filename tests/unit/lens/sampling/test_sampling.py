@@ -89,6 +89,7 @@ def test_drawing_on_and_on_is_generating(decoder: Run) -> None:
             found = lens.next_draw(decoder, TEXT, drawn=drawn, seed=seed, **settings)
             assert found.n_before == len(drawn)
             assert found.ids[found.drawn] == token
+            assert found.text == TEXT + decoder.tokenizer.decode(drawn)
             drawn.append(token)
 
 
@@ -107,7 +108,9 @@ def test_what_is_cut_and_what_is_left_sum_to_1(decoder: Run, settings: dict[str,
     found = lens.next_draw(decoder, TEXT, **settings)
     left = found.kept > 0
     removed = sum(cut.mass for cut in found.cuts)
-    assert removed + found.probabilities[left].sum() == pytest.approx(1, abs=1e-12)
+    assert removed + found.left == pytest.approx(1, abs=1e-12)
+    assert found.left == pytest.approx(found.probabilities[left].sum())
+    assert found.n_left == left.sum()
     assert [cut.name for cut in found.cuts] == [n for n in ("top_k", "top_p", "min_p") if n in settings]
     assert sum(cut.removed for cut in found.cuts) == (~left).sum()
     np.testing.assert_allclose(
