@@ -105,7 +105,7 @@ function Predictions({ found, onTarget }) {
   return html`<div><h3>${found.token ? html`after <code>${visible(found.token)}</code> at ${found.position}` : "the text's class"}</h3>
     <ul class="sides" aria-label="the likeliest tokens, untouched and with the edits">
       <li aria-hidden="true"><div><small></small><small>untouched</small><small></small><small>with the edits</small><small></small><small class="bar-value">logit</small></div></li>
-      ${found.predicted.map((/** @type {any} */ each) => html`<li key=${each.id}><button type="button" onClick=${() => onTarget(each.token)}>
+      ${found.predicted.map((/** @type {any} */ each) => html`<li key=${each.id}><button type="button" title=${`logit ${number(each.logit_before)} untouched, ${number(each.logit_after)} with the edits`} onClick=${() => onTarget(each.token)}>
         <span class="bar-name">${visible(each.token)}</span>${bar(each.before, "is-whole")}<span class="bar-value">${number(each.before)}</span>${bar(each.after, "is-kept")}<span class="bar-value">${number(each.after)}</span>
         <span class="bar-value">${number(each.logit_before, 2)} → ${number(each.logit_after, 2)}</span></button></li>`)}
     </ul></div>`;
