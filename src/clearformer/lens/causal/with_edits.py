@@ -36,7 +36,7 @@ from clearformer.lens.causal.named_edits import NamedEdit, edits_of, parse_edit,
 from clearformer.lens.causal.patching import read_both
 from clearformer.lens.causal.sites import heads_of, networks_of, residuals_of
 from clearformer.lens.inputs import Inputs, Subject, read
-from clearformer.lens.sampling.beginnings import Beginning
+from clearformer.lens.sampling.beginnings import Beginning, nothing_written
 from clearformer.lens.sampling.continuations import Continued, continued
 from clearformer.lens.showing import Shown, Table, number, quoted, visible
 from clearformer.lens.tokens import losses_from
@@ -208,7 +208,9 @@ def with_edits(
         donor: The text that `patch` takes from, of as many tokens; read where an edit patches.
         target: A token or class whose logit is measured; the likeliest without edits, where not given.
         foil: Another, whose logit is taken away.
-        position: Where it is predicted; the continuation begins behind it.
+        position: Where it is predicted; the continuation begins behind it, and edits at later positions have no part in
+            that. Of an encoder-decoder of which neither an output nor a position is given, it begins with nothing
+            written.
         held_out: Over how many rows of the run's held-out data its loss is measured, evenly spaced and always the
             same; 0 measures none.
         max_new_tokens: Of the continuations; 0 makes none.
@@ -236,6 +238,7 @@ def with_edits(
     outputs = [output_with(inputs.model, inputs.arguments, each) for each in sides]
     losses = [losses_from(inputs, each[0]) for each in outputs]
     at = inputs.predicting(position)
+    begun = Beginning(inputs, 0 if nothing_written(inputs.model, output, position) else at, [])
     logits = [each[0] if inputs.class_names else each[0, at] for each in outputs]
     return WithEdits(
         list(edits),
@@ -251,7 +254,7 @@ def with_edits(
         losses[1] - losses[0],
         *map(_mean, losses),
         *_held_out(subject, named, held_out),
-        *_continued(Beginning(inputs, at, []), named, sampling, max_new_tokens, seed),
+        *_continued(begun, named, sampling, max_new_tokens, seed),
         [each.label for each in heads_of(inputs.model)],
         [each.label for each in networks_of(inputs.model)],
         [each.label for each in residuals_of(inputs.model)],

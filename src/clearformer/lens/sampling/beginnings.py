@@ -109,9 +109,13 @@ def beginning(
         inputs = _prompt(model, tokenizer, text)
     else:
         inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
-    nothing_written = isinstance(model, EncoderDecoder) and output is None and position == -1
-    at = 0 if nothing_written else inputs.predicting(position)
+    at = 0 if nothing_written(model, output, position) else inputs.predicting(position)
     return Beginning(inputs, at, _checked(model, drawn))
+
+
+def nothing_written(model: Transformer, output: Text | None, position: int) -> bool:
+    """Whether it is an encoder-decoder of which neither an output nor a position is given."""
+    return isinstance(model, EncoderDecoder) and output is None and position == -1
 
 
 def _prompt(model: Decoder, tokenizer: Tokenizer | None, text: Text) -> Inputs:

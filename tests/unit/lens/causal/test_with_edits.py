@@ -193,8 +193,12 @@ def test_an_encoder_decoders_three_kinds_of_heads(runs: dict[str, Run]) -> None:
     }
     for label in (heads[0], next(each for each in heads if "cross_attn" in each)):
         found = lens.with_edits(run, TEXT, [f"zero {label}@1", f"scale {label} 0.1"], seed=4)
-        assert found.continued_after is not None
         assert found.before != found.after
+        assert (
+            found.continued_before
+            == lens.continuations(run, TEXT, max_new_tokens=24, seed=4).continuations[0]
+        )
+        assert found.continued_after != found.continued_before
 
 
 # --- held-out data ----------------------------------------------------------------------------------------

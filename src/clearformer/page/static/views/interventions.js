@@ -38,7 +38,7 @@ function Switches({ found, edits, onToggle }) {
       const heads = found.heads.filter((/** @type {string} */ label) => placeOf(label).row === row);
       const place = placeOf(heads[0]);
       const network = place.kind === "cross_attn" ? undefined : networkOf(place);
-      return html`<div class="switch-row" key=${row}><span>layer ${place.name}</span>
+      return html`<div class="switch-row" key=${row}><span>${place.stack ? place.name : `layer ${place.name}`}</span>
         ${heads.map((/** @type {string} */ label) => html`<${Switch} key=${label} label=${label} words=${placeOf(label).head} edits=${edits} onToggle=${onToggle} />`)}
         ${network && html`<${Switch} label=${network} words="network" edits=${edits} onToggle=${onToggle} />`}
       </div>`;
@@ -102,7 +102,7 @@ function Losses({ found }) {
 function Predictions({ found, onTarget }) {
   const high = Math.max(...found.predicted.flatMap((/** @type {any} */ each) => [each.before, each.after]));
   const bar = (/** @type {number} */ p, /** @type {string} */ name) => html`<span class="bar-track"><i class=${name} style=${{ width: `${(100 * p) / high}%` }}></i></span>`;
-  return html`<div><h3>${found.token ? html`after <code>${visible(found.token)}</code> at ${found.position}` : "the text's class"}</h3>
+  return html`<div><h3>${found.token ? html`at ${found.position}, <code>${visible(found.token)}</code>` : "the text's class"}</h3>
     <ul class="sides" aria-label="the likeliest tokens, untouched and with the edits">
       <li aria-hidden="true"><div><small></small><small>untouched</small><small></small><small>with the edits</small><small></small><small class="bar-value">logit</small></div></li>
       ${found.predicted.map((/** @type {any} */ each) => html`<li key=${each.id}><button type="button" title=${`logit ${number(each.logit_before)} untouched, ${number(each.logit_after)} with the edits`} onClick=${() => onTarget(each.token)}>

@@ -36,17 +36,17 @@ function Steps({ model, found, selection }) {
   const go = (/** @type {number[]} */ ids) => select(model, { drawn: ids });
   const token = (/** @type {number} */ place) => html`<code>${visible(found.tokens[place])}</code>`;
   const adopt = () => select(model, { [found.family === "encoder-decoder" ? "output" : "text"]: found.text, position: -1, drawn: [] });
-  const writes = found.family !== "encoder";
+  if (found.family === "encoder") return null;
   return html`<div class="steps">
-    ${writes && html`<p class="so-far" aria-label="the text so far">${visible(found.text).slice(-240)}<mark>${visible(found.tokens[found.drawn])}</mark></p>`}
-    ${writes && html`<div class="actions">
+    <p class="so-far" aria-label="the text so far">${visible(found.text).slice(-240)}<mark>${visible(found.tokens[found.drawn])}</mark></p>
+    <div class="actions">
       <button type="button" class="is-main" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[found.drawn]])}>Step on with ${token(found.drawn)}</button>
       <button type="button" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[found.greedy]])}>Greedy: ${token(found.greedy)}</button>
       <button type="button" disabled=${!drawn.length} onClick=${() => go(drawn.slice(0, -1))}>Step back</button>
       <button type="button" onClick=${() => select(model, { seed: selection.seed + 1 })}>Fork: seed ${selection.seed + 1}</button>
       <button type="button" disabled=${!drawn.length} onClick=${() => go([])}>Start over</button>
       <button type="button" disabled=${!drawn.length} onClick=${adopt}>Read this text in all views</button>
-    </div>`}
+    </div>
     ${found.ended && html`<p class="note">The text has come to its end.</p>`}
   </div>`;
 }
@@ -78,7 +78,7 @@ function Vocabulary({ found, target, onTarget }) {
   }
   for (const cut of cutsAt(shown)) rows.push(html`<${CutLine} key=${cut.name} cut=${cut} />`);
   return html`<div class="vocabulary-frame">
-    <p class="legend vocabulary-legend"><i class="is-whole"></i> at this temperature <i class="is-kept"></i> drawn from <b></b> the model's own</p>
+    ${found.drawn !== null && html`<p class="legend vocabulary-legend"><i class="is-whole"></i> at this temperature <i class="is-kept"></i> drawn from <b></b> the model's own</p>`}
     <ol class="vocabulary" aria-label="the vocabulary, the likeliest first">${rows}</ol>
     ${below.map((/** @type {any} */ cut) => html`<p key=${cut.name} class="note">${wordsOf(cut)}${cut.removed ? `, behind the token at place ${thousands(cut.place)}` : ""}</p>`)}
     ${shown < n && html`<button type="button" onClick=${() => setMost(Math.min(n, most * 4))}>show ${thousands(Math.min(n, most * 4) - shown)} more of ${thousands(n)}</button>`}
@@ -107,9 +107,9 @@ function Token({ found, place, high, isTarget, onTarget }) {
   return html`<li class=${classes}><button type="button" title=${words} aria-label=${[words, ...marks].join(", ")} onClick=${() => onTarget(found.tokens[place])}>
     <small>${place + 1}</small>
     <span class="bar-name">${visible(found.tokens[place])}</span>
-    <span class="bar-track"><i class="is-whole" style=${{ width: wide(whole) }}></i><i class="is-kept" style=${{ width: wide(kept) }}></i><b style=${{ left: wide(own) }}></b></span>
+    <span class="bar-track"><i class="is-whole" style=${{ width: wide(whole) }}></i>${kept > 0 && html`<i class="is-kept" style=${{ width: wide(kept) }}></i>`}<b style=${{ left: wide(own) }}></b></span>
     <span class="bar-value">${number(whole)}</span>
-    <span class="bar-value">${kept ? number(kept) : "removed"}</span>
+    <span class="bar-value">${found.drawn === null ? "" : kept ? number(kept) : "removed"}</span>
     <span class="marks">${marks.map((mark) => html`<em key=${mark}>${mark}</em>`)}</span>
   </button></li>`;
 }
