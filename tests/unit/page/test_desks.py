@@ -108,7 +108,7 @@ def test_what_is_off_is_left_out_of_the_call(runs: dict[str, cf.Run]) -> None:
     assert given["top_k"] == 7
     assert "drawn" not in VIEWS["sampling"].arguments(runs["encoder"], CHOSEN)
     patched = Selection(text="the bank", edits=("patch blocks.0.hook_mlp_out",), donor="the mone")
-    found = VIEWS["interventions"].call(runs["decoder"], patched)
+    found: Any = VIEWS["interventions"].call(runs["decoder"], patched)
     assert found.edits == list(patched.edits)
     assert not np.allclose(found.losses_before[:-1], found.losses_after[:-1])
 

@@ -11,7 +11,6 @@ Shapes: T positions of the text, V vocabulary.
 
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +40,9 @@ from clearformer.lens.sampling.continuations import Continued, continued
 from clearformer.lens.showing import Shown, Table, number, quoted, visible
 from clearformer.lens.tokens import losses_from
 from clearformer.model import Decoder, EncoderDecoder, Transformer
+from clearformer.runs.evaluation import CHANGED
 from clearformer.runs.folders import read_own_data
-from clearformer.training.tasks import task_type
+from clearformer.training.tasks import Task, task_type
 
 TOP = 10
 BELONGS_TO_TEXT = (
@@ -94,7 +94,7 @@ class WithEdits(Shown):
         held_out_before: The mean loss of some held-out data of the run's own; None where it has none, or an edit
             belongs to this text alone.
         held_out_after: With.
-        held_out_note: Why there is none, or on how much it is measured.
+        held_out_note: Why there is none, or that the run's data have changed since it was trained.
         continued_before: The text's continuation up to the position, by the seed; None of an encoder.
         continued_after: The same by the model with the edits.
         heads: Every head that can be switched off, as sites of edits.
@@ -234,30 +234,38 @@ def with_edits(
     given = None if donor is None or not patches else read_both(subject, inputs, donor, output)[1]
     named = edits_of(edits, inputs, given)
     measure = metric_of(inputs, target, foil, position)
-    sides = ([], [edit for _, edit in named])
-    outputs = [output_with(inputs.model, inputs.arguments, each) for each in sides]
-    losses = [losses_from(inputs, each[0]) for each in outputs]
+    before = output_with(inputs.model, inputs.arguments)
+    after = output_with(inputs.model, inputs.arguments, [edit for _, edit in named]) if named else before
     at = inputs.predicting(position)
+    logits = [each[0] if inputs.class_names else each[0, at] for each in (before, after)]
+    losses_before, losses_after = losses_from(inputs, before[0]), losses_from(inputs, after[0])
+    held_out_before, held_out_after, held_out_note = _held_out(subject, named, held_out)
     begun = Beginning(inputs, 0 if nothing_written(inputs.model, output, position) else at, [])
-    logits = [each[0] if inputs.class_names else each[0, at] for each in outputs]
+    continued_before, continued_after = _continued(begun, named, sampling, max_new_tokens, seed)
     return WithEdits(
-        list(edits),
-        name_of(measure, inputs),
-        *(measure(each).item() for each in outputs),
-        "" if inputs.class_names else inputs.labels[at],
-        at,
-        _predicted(inputs, *logits),
-        float(divergence(*(each.double() for each in logits))),
-        inputs.labels,
-        inputs.predicted_labels,
-        *losses,
-        losses[1] - losses[0],
-        *map(_mean, losses),
-        *_held_out(subject, named, held_out),
-        *_continued(begun, named, sampling, max_new_tokens, seed),
-        [each.label for each in heads_of(inputs.model)],
-        [each.label for each in networks_of(inputs.model)],
-        [each.label for each in residuals_of(inputs.model)],
+        edits=list(edits),
+        metric=name_of(measure, inputs),
+        before=measure(before).item(),
+        after=measure(after).item(),
+        token="" if inputs.class_names else inputs.labels[at],
+        position=at,
+        predicted=_predicted(inputs, *logits),
+        kl=float(divergence(*(each.double() for each in logits))),
+        tokens=inputs.labels,
+        targets=inputs.predicted_labels,
+        losses_before=losses_before,
+        losses_after=losses_after,
+        loss_changes=losses_after - losses_before,
+        loss_before=_mean(losses_before),
+        loss_after=_mean(losses_after),
+        held_out_before=held_out_before,
+        held_out_after=held_out_after,
+        held_out_note=held_out_note,
+        continued_before=continued_before,
+        continued_after=continued_after,
+        heads=[each.label for each in heads_of(inputs.model)],
+        networks=[each.label for each in networks_of(inputs.model)],
+        residuals=[each.label for each in residuals_of(inputs.model)],
     )
 
 
@@ -283,6 +291,8 @@ def _continued(
         return None, None
     before = continued(begun, sampling, max_new_tokens, 1, seed)
     made = within(edits, begun.position + 1, begun.inputs)
+    if not made:
+        return before[0], before[0]
     # A site's position counts in the whole text, so that the whole is read for every token where one is named.
     use_cache = all(named.is_of_any_text for named, _ in made)
     with model.hooked(hooks_of(edit for _, edit in made)):
@@ -319,17 +329,22 @@ def _held_out(
         return None, None, BELONGS_TO_TEXT
     try:
         check_run(subject, "folder", "config")
-        prepared = read_own_data(subject, allow_changed=True).prepared
-        task = task_type(subject.config.train.objective)(subject.config, prepared)
+        own = read_own_data(subject, allow_changed=True)
+        task = task_type(subject.config.train.objective)(subject.config, own.prepared)
     except ClearformerError as error:
         return None, None, f"no held-out loss: {error}"
-    losses = []
-    for each in ([], [edit for _, edit in edits]):
-        with ExitStack() as stack:
-            stack.enter_context(attention_in_the_open(subject.model))
-            stack.enter_context(subject.model.hooked(hooks_of(each)))
-            result = task.evaluate(subject.model, torch.float32, n_rows)
-        if result is None:
-            return None, None, "no held-out loss: none of the run's data are held out"
-        losses.append(result.loss)
-    return losses[0], losses[1], ""
+    losses = [_loss_with(subject.model, task, made, n_rows) for made in _sides(edits)]
+    if losses[0] is None:
+        return None, None, "no held-out loss: none of the run's data are held out"
+    return losses[0], losses[-1], CHANGED if own.changed else ""
+
+
+def _sides(edits: Sequence[tuple[NamedEdit, Edit]]) -> list[list[Edit]]:
+    """No edits, and the edits where there are any."""
+    return [[], [edit for _, edit in edits]] if edits else [[]]
+
+
+def _loss_with(model: Transformer, task: Task, edits: list[Edit], n_rows: int) -> float | None:
+    with attention_in_the_open(model), model.hooked(hooks_of(edits)):
+        result = task.evaluate(model, torch.float32, n_rows)
+    return None if result is None else result.loss

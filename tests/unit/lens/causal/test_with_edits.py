@@ -58,6 +58,10 @@ def sites(run: Run, ending: str) -> list[str]:
     return [each for each in (*found.heads, *found.networks) if ending in each]
 
 
+def ids_of(continued: Any) -> list[int]:
+    return [each.id for each in continued.tokens]
+
+
 # --- no edit ----------------------------------------------------------------------------------------------
 
 
@@ -89,7 +93,7 @@ def test_what_is_shown_before_is_what_other_lenses_say(runs: dict[str, Run]) -> 
     np.testing.assert_allclose([each.before for each in before], likeliest.probabilities[0], atol=1e-5)
     n = 5 - (run.tokenizer.bos_id is not None)
     [sample] = cf.generate(run, TEXT[:n], max_new_tokens=24, seed=3, temperature=0.8)
-    assert [each.id for each in found.continued_before.tokens] == sample.tokens
+    assert ids_of(found.continued_before) == sample.tokens
 
 
 # --- edits ------------------------------------------------------------------------------------------------
@@ -164,7 +168,7 @@ def test_the_continuation_is_of_the_model_with_the_edits(
 ) -> None:
     run = runs["decoder"]
     found = lens.with_edits(run, TEXT, [line], max_new_tokens=9, temperature=0)
-    assert [each.id for each in found.continued_after.tokens] == by_hand(run, [edit], 9)
+    assert ids_of(found.continued_after) == by_hand(run, [edit], 9)
 
 
 def test_a_patch_stays_where_the_donors_text_ends(runs: dict[str, Run]) -> None:
@@ -174,7 +178,7 @@ def test_a_patch_stays_where_the_donors_text_ends(runs: dict[str, Run]) -> None:
         run, TEXT, ["patch blocks.0.hook_resid_pre"], donor=DONOR, max_new_tokens=8, temperature=0
     )
     [wanted] = cf.generate(run, DONOR, max_new_tokens=8, temperature=0)
-    assert [each.id for each in found.continued_after.tokens] == wanted.tokens
+    assert ids_of(found.continued_after) == wanted.tokens
 
 
 def test_edits_behind_the_position_are_no_part_of_its_continuation(runs: dict[str, Run]) -> None:
@@ -230,6 +234,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_the_held_out_loss_is_that_of_the_runs_own_data(trained: Any) -> None:
     found = lens.with_edits(trained, TEXT, held_out=10**6, max_new_tokens=0)
+    assert found.held_out_note == ""
     whole = trained.evaluate()
     assert found.held_out_before == pytest.approx(whole.loss, abs=1e-4)
     assert found.held_out_after == found.held_out_before

@@ -73,6 +73,8 @@ def test_the_draw_is_that_of_generate(decoder: Run, settings: dict[str, Any]) ->
         found = lens.next_draw(decoder, TEXT, seed=seed, **settings)
         assert [found.ids[found.drawn]] == wanted.tokens
         assert np.log(found.own[found.drawn]) == pytest.approx(wanted.logprobs[0], abs=1e-5)
+        assert found.interval is not None
+        assert found.number is not None
         low, high = found.interval
         assert low <= found.number < high
         assert high - low == pytest.approx(found.kept[found.drawn], abs=1e-6)
@@ -231,7 +233,9 @@ def test_the_first_continuation_goes_through_the_draws(decoder: Run) -> None:
 
 
 def test_an_encoder_decoder_draws_its_output(pair: Run) -> None:
-    bos = pair.tokenizer.bos_id
+    bos, eos = pair.tokenizer.bos_id, pair.tokenizer.eos_id
+    assert bos is not None
+    assert eos is not None
     found = lens.next_draw(pair, TEXT, seed=3)
     assert found.token == pair.tokenizer.token_label(bos)
     pair.model.eval()
@@ -243,7 +247,7 @@ def test_an_encoder_decoder_draws_its_output(pair: Run) -> None:
     greedy = lens.continuations(pair, TEXT, max_new_tokens=30, temperature=0).continuations[0]
     [[translated]] = translate(pair, [TEXT], beams=1, max_new_tokens=30)
     assert [each.id for each in greedy.tokens] == translated.tokens
-    ended = lens.next_draw(pair, TEXT, drawn=[pair.tokenizer.eos_id])
+    ended = lens.next_draw(pair, TEXT, drawn=[eos])
     assert ended.ended
     assert not found.ended
 
