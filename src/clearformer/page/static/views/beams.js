@@ -79,7 +79,7 @@ function pathTo(nodes, i) {
 /** @param {{model: any, found: any, drawn: number[]}} props */
 function Texts({ model, found, drawn }) {
   return html`<table><caption>found, the best first; a score is the log-probability over the length penalty</caption>
-    <thead><tr><th scope="col">text</th><th scope="col" class="is-number">log P</th><th scope="col" class="is-number">score</th><th scope="col"></th></tr></thead>
+    <thead><tr><th scope="col">text</th><th scope="col" class="is-number">log P</th><th scope="col" class="is-number">score</th><td></td></tr></thead>
     <tbody>${found.found.map((/** @type {any} */ each, /** @type {number} */ i) => html`<tr key=${i}><td><code>${visible(each.text)}</code></td><td class="is-number">${number(each.logprob, 3)}</td><td class="is-number">${number(each.score, 3)}</td>
       <td><button type="button" onClick=${() => select(model, { drawn: [...drawn, ...each.tokens] })}>go there</button></td></tr>`)}</tbody></table>`;
 }

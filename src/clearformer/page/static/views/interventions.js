@@ -91,7 +91,7 @@ function Made({ edits, onRemove, onClear }) {
 /** @param {{found: any}} props */
 function Losses({ found }) {
   const row = (/** @type {string} */ name, /** @type {any} */ before, /** @type {any} */ after) => html`<tr><th scope="row">${name}</th><td class="is-number">${number(before)}</td><td class="is-number">${number(after)}</td></tr>`;
-  return html`<div><table class="before-after"><thead><tr><th scope="col"></th><th scope="col" class="is-number">untouched</th><th scope="col" class="is-number">with the edits</th></tr></thead>
+  return html`<div><table class="before-after"><thead><tr><td></td><th scope="col" class="is-number">untouched</th><th scope="col" class="is-number">with the edits</th></tr></thead>
     <tbody>${row(found.metric, found.before, found.after)}
       ${found.loss_before !== null && row("mean loss of this text, nats", found.loss_before, found.loss_after)}
       ${found.held_out_before !== null && row("loss on a few held-out rows, nats", found.held_out_before, found.held_out_after)}</tbody></table>
