@@ -197,7 +197,7 @@ def test_an_encoder_decoders_three_kinds_of_heads(runs: dict[str, Run]) -> None:
         "decoder_blocks",
     }
     for label in (heads[0], next(each for each in heads if "cross_attn" in each)):
-        found = lens.with_edits(run, TEXT, [f"zero {label}@1", f"scale {label} 0.1"], seed=4)
+        found = lens.with_edits(run, TEXT, [f"zero {label}@0", f"scale {label} 0.1"], seed=4)
         assert found.before != found.after
         assert (
             found.continued_before
