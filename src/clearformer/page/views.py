@@ -20,7 +20,18 @@ TEXT = ("text", "output", "masked")
 CHOSEN = ("position", "target", "foil")
 FILTERS = ("top_k", "top_p", "min_p", "repetition_penalty")
 DRAWS = ("temperature", *FILTERS, "seed")
-OPTIONAL = ("output", "masked", "target", "foil", "matrix", "drawn", "edits", "donor", "temperature", *FILTERS)
+OPTIONAL = (
+    "output",
+    "masked",
+    "target",
+    "foil",
+    "matrix",
+    "drawn",
+    "edits",
+    "donor",
+    "temperature",
+    *FILTERS,
+)
 """Left out of a call where nothing is selected."""
 
 Fits = Callable[[Run], bool]
