@@ -11,9 +11,9 @@ Shapes: B rows that still go on, K beams, C candidates, L the most new tokens, V
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -105,6 +105,39 @@ class Hypothesis:
     score: float
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A beam continued by one token.
+
+    Attributes:
+        beam: Which of the beams that the step before kept, the best of them 0; the prompt itself, in the first step.
+        token: The newest.
+        logprob: The log-probability of all that was added to the prompt, in nats.
+        score: That over the length penalty at its length.
+    """
+
+    beam: int
+    token: int
+    logprob: float
+    score: float
+
+
+class BeamStep(NamedTuple):
+    """One step of a search, for one prompt.
+
+    Attributes:
+        kept: The beams that the search goes on with, the best first.
+        ended: Those that come to their end and are set aside, unless K better ones are.
+    """
+
+    kept: list[Candidate]
+    ended: list[Candidate]
+
+
+Look = Callable[[int, BeamStep], None]
+"""Called after every step with the number of a prompt that it continued, and what was made of its beams."""
+
+
 # --- the search -------------------------------------------------------------------------------------------
 
 
@@ -116,6 +149,7 @@ def beam_search(
     eos_id: int | None = None,
     n_best: int = 1,
     sources: Sequence[Sequence[int]] | None = None,
+    look: Look | None = None,
 ) -> list[list[Hypothesis]]:
     """The best continuations of every prompt, the best first.
 
@@ -130,6 +164,7 @@ def beam_search(
         eos_id: The token that ends a text.
         n_best: Texts for each prompt, up to the number of beams.
         sources: What an encoder-decoder reads for each prompt; see `generate_tokens`.
+        look: Who looks at every step.
 
     Raises:
         UserError: a prompt is empty, `max_new_tokens` is less than 1, or `n_best` is out of range; or an
@@ -146,7 +181,7 @@ def beam_search(
     results: list[list[Hypothesis]] = [[] for _ in prompts]
     with evaluating(model), torch.inference_mode():
         state = DecodeState(model, log_probabilities, sources)
-        beams = _Beams(state, prompts, limits, search, eos_id, device_of(model))
+        beams = _Beams(state, prompts, limits, search, eos_id, device_of(model), look)
         while beams.rows:
             for row, hypotheses in beams.step(beams.next_log_probabilities()):
                 results[row] = hypotheses[:n_best]
@@ -183,8 +218,9 @@ class _Beams:
         search: BeamSearch,
         eos_id: int | None,
         device: torch.device,
+        look: Look | None = None,
     ) -> None:
-        self.state, self.search = state, search
+        self.state, self.search, self.look = state, search, look
         self.eos_id = -1 if eos_id is None else eos_id  # no token is -1
         self.prompts = [[int(token) for token in prompt] for prompt in prompts]
         self.rows, self.n_new = list(range(len(prompts))), 0
@@ -217,6 +253,9 @@ class _Beams:
         self._set_aside(logprobs, tokens, ends)
         self.logprobs, chosen = best(logprobs.masked_fill(ends, -math.inf), self.search.beams)
         self.tokens = gather(tokens, chosen)
+        if self.look is not None:
+            for i, row in enumerate(self.rows):
+                self.look(row, self._step_of(logprobs[i], parents[i], newest[i], ends[i], chosen[i]))
         # One transfer from the device a step: it waits for all kernels.
         done, broken = torch.stack([self._done(), logprobs.isnan().any(1)]).tolist()
         if any(broken):
@@ -255,6 +294,27 @@ class _Beams:
         self.closed_logprobs = torch.cat([self.closed_logprobs, logprobs], dim=1).gather(1, kept)
         self.closed_lengths = torch.cat([self.closed_lengths, lengths], dim=1).gather(1, kept)
         self.closed_tokens = gather(torch.cat([self.closed_tokens, tokens], dim=1), kept)
+
+    def _step_of(
+        self,
+        logprobs: Float[Tensor, " C"],
+        parents: Int[Tensor, " C"],
+        newest: Int[Tensor, " C"],
+        ends: Bool[Tensor, " C"],
+        chosen: Int[Tensor, " K"],
+    ) -> BeamStep:
+        """One row's step, told to whoever looks."""
+        divisor = self.search.length_penalty.divisor(self.n_new)
+        columns = zip(parents.tolist(), newest.tolist(), logprobs.tolist(), strict=True)
+        candidates = [Candidate(beam, token, logprob, logprob / divisor) for beam, token, logprob in columns]
+        has_ended = [
+            end and each.logprob > -math.inf for end, each in zip(ends.tolist(), candidates, strict=True)
+        ]
+        goes_on = [not end for end in ends.tolist()]
+        return BeamStep(
+            [candidates[i] for i in chosen.tolist() if goes_on[i] and candidates[i].logprob > -math.inf],
+            [each for each, end in list(zip(candidates, has_ended, strict=True))[: self.search.beams] if end],
+        )
 
     def _done(self) -> Bool[Tensor, " B"]:
         """Whether a row cannot go on, or need not."""

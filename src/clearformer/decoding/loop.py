@@ -30,6 +30,9 @@ FinishReason = Literal["length", "eos", "stop"]
 Stop = Callable[[int, int], bool]
 """Called with every new token as (row, token), once and in order; returns whether the row ends with it."""
 
+Look = Callable[[int, Float[Tensor, " V"], Sequence[int]], None]
+"""Called before every choice of a token as (row, the model's logits of it, the row's text so far)."""
+
 
 @dataclass(frozen=True)
 class NewToken:
@@ -68,6 +71,7 @@ def generate_tokens(
     use_cache: bool = True,
     sources: Sequence[Sequence[int]] | None = None,
     compiled: bool = False,
+    look: Look | None = None,
 ) -> Iterator[NewToken]:
     """Continue every prompt, yielding a token of each in turn; rows that have ended leave the batch.
 
@@ -87,6 +91,7 @@ def generate_tokens(
         sources: Of an encoder-decoder, what it reads for each prompt; a prompt is then the beginning of what it
             writes, such as <bos>.
         compiled: Whether the step for a new token is compiled; see `decoding.fast.compiling`.
+        look: Who looks at what each token is chosen by.
 
     Raises:
         UserError: a prompt is empty, or `max_new_tokens` is less than 1; or there are no sources and must be.
@@ -103,9 +108,11 @@ def generate_tokens(
             if not rows:
                 return
             reading = [texts[row] for row in rows]
-            tokens, logprobs = _choose(
-                state.advance(reading), reading, sampling, [streams[row] for row in rows]
-            )
+            scores = state.advance(reading)
+            if look is not None:
+                for row, logits, text in zip(rows, scores.logits, reading, strict=True):
+                    look(row, logits, text)
+            tokens, logprobs = _choose(scores, reading, sampling, [streams[row] for row in rows])
             active = []
             for i, (row, token, logprob) in enumerate(zip(rows, tokens, logprobs, strict=True)):
                 texts[row].append(token)

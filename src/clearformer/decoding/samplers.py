@@ -9,7 +9,7 @@ Shapes: B batch, V vocabulary.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
 
-from clearformer.config import Spec
+from clearformer.config import Spec, resolve
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import ConfigError, UserError
 
@@ -81,18 +81,53 @@ class Sampling(Spec):
             logits: The model's, in float32 or float64.
             previous_tokens: The text so far of each row, its prompt included.
         """
+        adjusted = logits
+        for _, adjusted in self.stages(logits, previous_tokens):  # noqa: B007
+            pass
+        return adjusted
+
+    def stages(
+        self, logits: Float[Tensor, "B V"], previous_tokens: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[str, Float[Tensor, "B V"]]]:
+        """The logits after each adjustment that is made, in order and by the name of its setting; see `adjust`."""
         if self.repetition_penalty != 1.0:
             logits = penalize_repetition(logits, previous_tokens, self.repetition_penalty)
+            yield "repetition_penalty", logits
         if self.greedy:  # nothing below changes which token is the likeliest
-            return logits
+            return
         logits = apply_temperature(logits, self.temperature)
+        yield "temperature", logits
         if self.top_k is not None:
             logits = keep_top_k(logits, self.top_k)
+            yield "top_k", logits
         if self.top_p is not None:
             logits = keep_top_p(logits, self.top_p)
+            yield "top_p", logits
         if self.min_p is not None:
             logits = keep_min_p(logits, self.min_p)
-        return logits
+            yield "min_p", logits
+
+
+def sampling_of(
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float = 1.0,
+) -> Sampling:
+    """The settings, given one by one.
+
+    Raises:
+        ConfigError: one of them is out of its range.
+    """
+    settings = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+    }
+    return resolve(Sampling, settings)
 
 
 # --- from logits to logits --------------------------------------------------------------------------------

@@ -10,9 +10,12 @@
     lens.cell(run, text, name="blocks.0.attn.hook_q", row=3, column=5)    one number, by what it is computed of
     lens.next_tokens(run, text), lens.positions(run), lens.tokens(run, text)
     lens.architecture(run)                                its parts, their parameters and FLOPs
+    lens.next_draw(run, text, top_k=40, seed=1)           the whole vocabulary, what cuts it, and the draw
+    lens.continuations(run, text, num=3), lens.beam_tree(run, text)
     lens.metrics(run)                                     its loss by step
     lens.embed(run, text), lens.word_similarity(run, word, texts)
     lens.intervene(run, text, lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)))
+    lens.with_edits(run, text, ["zero blocks.0.attn.hook_z:2"])    predictions and losses beside those without
     lens.patch_every(run, text, donor, "heads"), lens.patch_paths(run, text, donor, senders, receivers)
     lens.gradient_x_input(run, text), lens.integrated_gradients(run, text), lens.occlusion(run, text)
     lens.weight_gradients(run, text)                      dW of each matrix, position by position
@@ -38,7 +41,9 @@ from clearformer.lens.causal import (
     MeanLoss,
     PatchEffects,
     PathEffect,
+    Predicted,
     Site,
+    WithEdits,
     add,
     change,
     copy_without_heads,
@@ -55,6 +60,7 @@ from clearformer.lens.causal import (
     patch_paths,
     replace,
     resample,
+    with_edits,
     zero,
 )
 from clearformer.lens.comparison import (
@@ -112,6 +118,19 @@ from clearformer.lens.predictions import (
     next_tokens,
     tune,
 )
+from clearformer.lens.sampling import (
+    BeamNode,
+    BeamTree,
+    Continuations,
+    Continued,
+    Cut,
+    DrawnToken,
+    Found,
+    NextDraw,
+    beam_tree,
+    continuations,
+    next_draw,
+)
 from clearformer.lens.showing import Shown, Table
 from clearformer.lens.tokens import TokenTable, tokens
 from clearformer.lens.words import WordSimilarity, word_similarity
@@ -121,17 +140,24 @@ __all__ = [
     "Alignment",
     "Architecture",
     "AttentionPatterns",
+    "BeamNode",
+    "BeamTree",
     "BlockNumbers",
     "Cell",
     "CodeLine",
     "Compared",
     "Component",
+    "Continuations",
+    "Continued",
     "Counterfactual",
+    "Cut",
     "Differences",
     "Distance",
+    "DrawnToken",
     "Edit",
     "Effect",
     "Embedded",
+    "Found",
     "Gradient",
     "HeadHistory",
     "HeadMatch",
@@ -150,12 +176,14 @@ __all__ = [
     "MeanLoss",
     "Metrics",
     "NamedArray",
+    "NextDraw",
     "NextTokens",
     "Operand",
     "Part",
     "PatchEffects",
     "PathEffect",
     "PositionTable",
+    "Predicted",
     "Score",
     "Shown",
     "Site",
@@ -168,15 +196,18 @@ __all__ = [
     "Transplant",
     "TunedLens",
     "WeightGradients",
+    "WithEdits",
     "WordSimilarity",
     "add",
     "alignment",
     "architecture",
     "attention",
+    "beam_tree",
     "block",
     "cell",
     "change",
     "check_tracin",
+    "continuations",
     "copy_without_heads",
     "counterfactual",
     "differences",
@@ -198,6 +229,7 @@ __all__ = [
     "mean",
     "metrics",
     "networks_of",
+    "next_draw",
     "next_token_loss",
     "next_tokens",
     "occlusion",
@@ -217,6 +249,7 @@ __all__ = [
     "transplant",
     "tune",
     "weight_gradients",
+    "with_edits",
     "word_similarity",
     "zero",
 ]

@@ -192,7 +192,7 @@ def read(
             given to a model that writes none or missing for one without a tokeniser, or a position that is masked is
             not there.
     """
-    model, tokenizer = _parts_of(subject, tokenizer)
+    model, tokenizer = parts_of(subject, tokenizer)
     if not isinstance(model, EncoderDecoder):
         if output is not None:
             raise UserError(
@@ -205,7 +205,7 @@ def read(
     source = _checked(model, _ids(model, tokenizer, text))
     ids, following = _output(model, tokenizer, source, output)
     ids = _checked(model, ids)
-    return Inputs(model, tokenizer, _row(model, ids), _row(model, source), [*ids[1:], following])
+    return Inputs(model, tokenizer, row_of(model, ids), row_of(model, source), [*ids[1:], following])
 
 
 @contextmanager
@@ -221,10 +221,15 @@ def model_of(subject: Subject) -> Transformer:
     Raises:
         UserError: it is neither.
     """
-    return _parts_of(subject, None)[0]
+    return parts_of(subject, None)[0]
 
 
-def _parts_of(subject: Any, tokenizer: Tokenizer | None) -> tuple[Transformer, Tokenizer | None]:
+def parts_of(subject: Any, tokenizer: Tokenizer | None) -> tuple[Transformer, Tokenizer | None]:
+    """The model of a run and its tokeniser, or a model by itself and the one that is given.
+
+    Raises:
+        UserError: it is neither a run nor a model.
+    """
     if isinstance(subject, Transformer):
         return subject, tokenizer
     check_run(subject)
@@ -288,7 +293,7 @@ def _with_one_text(subject: Any, model: Transformer, tokenizer: Tokenizer | None
     else:
         predicted = list(ids) if isinstance(model, Encoder) else [*ids[1:], None]
     names = () if n_classes is None else _class_names(subject, n_classes)
-    return Inputs(model, tokenizer, _row(model, ids), None, predicted, names)
+    return Inputs(model, tokenizer, row_of(model, ids), None, predicted, names)
 
 
 def _class_names(subject: Any, n_classes: int) -> tuple[str, ...]:
@@ -309,5 +314,6 @@ def _masked(inputs: Inputs, masked: Sequence[int]) -> Inputs:
     return Inputs(inputs.model, inputs.tokenizer, tokens, None, inputs.predicted, inputs.class_names)
 
 
-def _row(model: Transformer, ids: list[int]) -> Int[Tensor, "1 T"]:
+def row_of(model: Transformer, ids: list[int]) -> Int[Tensor, "1 T"]:
+    """Ids as a model is called with them."""
     return torch.tensor([ids], device=model.embed.weight.device)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
@@ -99,12 +100,21 @@ def tokens(
 
 def losses_of(inputs: Inputs) -> Float[np.ndarray, " T"]:
     """-ln of each predicted token's probability, in nats; not a number, where the text does not tell the token."""
+    if all(token is None for token in inputs.predicted):
+        return np.full(len(inputs), np.nan)
+    with quiet(inputs.model):
+        return losses_from(inputs, inputs.model(*inputs.arguments)[0])
+
+
+def losses_from(
+    inputs: Inputs, logits: Float[Tensor, "T V"] | Float[Tensor, " C"]
+) -> Float[np.ndarray, " T"]:
+    """Those losses by a text's logits; of a classifier's none is a number."""
     losses = np.full(len(inputs), np.nan)
     known = [(at, token) for at, token in enumerate(inputs.predicted) if token is not None]
     if known:
-        with quiet(inputs.model):
-            logits = inputs.model(*inputs.arguments)[0].double().cpu()
         at, wanted = map(list, zip(*known, strict=True))
+        logits = logits.double().cpu()
         losses[at] = (logits[at].logsumexp(-1) - logits[at, wanted]).numpy()
     return losses
 

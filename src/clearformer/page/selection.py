@@ -1,7 +1,7 @@
 """The selection: the one text, place and pair of tokens that every view of the page looks at."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -28,10 +28,20 @@ class Selection(Spec):
         target: The token whose logit or rank is told; the likeliest, where not given.
         foil: Another, whose logit is taken away.
         temperature: What logits are divided by before tokens are drawn.
+        top_k: Draw from this many of the likeliest tokens; 0 is from all.
+        top_p: Draw from the likeliest tokens that together hold this probability; 1 is from all.
+        min_p: Draw from tokens at least this many times as likely as the likeliest; 0 is from all.
+        repetition_penalty: Makes tokens of the text so far less likely; 1 leaves them.
         seed: Of the draws.
         matrix: The matrix whose number is inspected, as `lens.block` names it; none, where empty.
         row: Of that number, in its matrix.
         column: Likewise.
+        drawn: The ids that were drawn behind the text.
+        new_tokens: The length of continuations and searches.
+        num: Continuations.
+        beams: Of a search.
+        edits: What is switched off or changed in the model; see `lens.with_edits`.
+        donor: The text that patches are taken from.
     """
 
     run: str = ""
@@ -47,10 +57,20 @@ class Selection(Spec):
     target: str | None = Field(None, max_length=200)
     foil: str | None = Field(None, max_length=200)
     temperature: float = Field(1.0, gt=0, le=100)
+    top_k: int = Field(0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    min_p: float = Field(0.0, ge=0, le=1)
+    repetition_penalty: float = Field(1.0, ge=0.01, le=100)
     seed: int = Field(1, ge=0)
     matrix: str = Field("", max_length=200)
     row: int = 0
     column: int = 0
+    drawn: tuple[int, ...] = Field((), max_length=4096)
+    new_tokens: int = Field(12, ge=1, le=256)
+    num: int = Field(3, ge=1, le=16)
+    beams: int = Field(3, ge=1, le=12)
+    edits: tuple[Annotated[str, Field(max_length=200)], ...] = Field((), max_length=512)
+    donor: str | None = Field(None, max_length=MOST_CHARACTERS)
 
     whole_text: ClassVar[tuple[str, ...]] = ("run", "checkpoint", "text", "output", "masked")
 

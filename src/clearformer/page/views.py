@@ -18,7 +18,21 @@ from clearformer.run import Run
 
 TEXT = ("text", "output", "masked")
 CHOSEN = ("position", "target", "foil")
-OPTIONAL = ("output", "masked", "target", "foil", "matrix")  # left out of a call where nothing is selected
+FILTERS = ("top_k", "top_p", "min_p", "repetition_penalty")
+DRAWS = ("temperature", *FILTERS, "seed")
+OPTIONAL = (
+    "output",
+    "masked",
+    "target",
+    "foil",
+    "matrix",
+    "drawn",
+    "edits",
+    "donor",
+    "temperature",
+    *FILTERS,
+)
+"""Left out of a call where nothing is selected."""
 
 Fits = Callable[[Run], bool]
 
@@ -56,10 +70,9 @@ class View:
         found = {}
         for field in self.uses:
             value = getattr(selection, field)
-            if field == "text" or (field in OPTIONAL and not value) or not takes(run, field):
+            if field == "text" or not takes(run, field) or is_left_out(field, value):
                 continue
-            name = renamed.get(field, field)
-            found[name] = [value] if name == "temperatures" else list(value) if field == "masked" else value
+            found[renamed.get(field, field)] = list(value) if isinstance(value, tuple) else value
         return found | dict(self.fixed)
 
     def call(self, run: Run, selection: Selection) -> Shown:
@@ -84,6 +97,11 @@ class View:
         )
 
 
+def is_left_out(field: str, value: Any) -> bool:
+    """Whether a field holds nothing that a call must be told."""
+    return field in OPTIONAL and (not value or value == Selection.model_fields[field].default)
+
+
 def takes(run: Run, field: str) -> bool:
     """Whether a field of the selection means anything for a run's family."""
     if field == "output":
@@ -92,9 +110,16 @@ def takes(run: Run, field: str) -> bool:
         return isinstance(run.model, EncoderDecoder)
     if field == "masked":
         return isinstance(run.model, Encoder) and run.model.config.n_classes is None
-    if field == "position":
+    if field == "position" or field in DRAWS:
         return run.model.config.n_classes is None
+    if field in ("drawn", "new_tokens"):
+        return writes(run)
     return True
+
+
+def writes(run: Run) -> bool:
+    """Whether its model writes texts."""
+    return not isinstance(run.model, Encoder)
 
 
 def has_patterns(run: Run) -> bool:
@@ -146,13 +171,34 @@ VIEWS = {
         "logit_lens",
         (*TEXT, "position", "target"),
     ),
-    "next": View(
-        "Next token",
-        "The whole vocabulary by its probability, at the temperature.",
-        "next_tokens",
-        (*TEXT, "position", "temperature"),
-        fixed=(("top", 2**31),),
-        renamed=(("temperature", "temperatures"),),
+    "sampling": View(
+        "Sampling desk",
+        "The whole vocabulary by its probability, what each setting cuts off it, and the token that is drawn.",
+        "next_draw",
+        (*TEXT, "position", *DRAWS, "drawn"),
+    ),
+    "continuations": View(
+        "Continuations",
+        "Several continuations at once, each token coloured by how much it surprised the model.",
+        "continuations",
+        ("text", "output", "position", *DRAWS, "drawn", "num", "new_tokens"),
+        fits=writes,
+        renamed=(("new_tokens", "max_new_tokens"),),
+    ),
+    "beams": View(
+        "Beam tree",
+        "The texts that every step of a beam search keeps, and those that come to their end.",
+        "beam_tree",
+        ("text", "output", "position", "drawn", "beams", "new_tokens"),
+        fits=writes,
+        renamed=(("new_tokens", "max_new_tokens"),),
+    ),
+    "interventions": View(
+        "Intervention desk",
+        "Heads and networks switched off, scaled or patched, beside the untouched model.",
+        "with_edits",
+        (*TEXT, *CHOSEN, "edits", "donor", *DRAWS, "new_tokens"),
+        renamed=(("new_tokens", "max_new_tokens"),),
     ),
     "training": View(
         "Training", "The run's loss by step, live while it trains.", "metrics", (), fits=is_kept

@@ -9,7 +9,6 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from clearformer.config import resolve
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.decode_state import context_start
 from clearformer.decoding.loop import (
@@ -20,7 +19,7 @@ from clearformer.decoding.loop import (
     collect,
     generate_tokens,
 )
-from clearformer.decoding.samplers import Sampling, random_stream
+from clearformer.decoding.samplers import Sampling, random_stream, sampling_of
 from clearformer.decoding.text.inputs import Text, Texts, ids_of, text_of, texts_of, with_specials, words_of
 from clearformer.decoding.text.writer import Writer
 from clearformer.errors import UserError
@@ -202,7 +201,7 @@ def generate(
         run.model,
         run.tokenizer,
         prompt,
-        _sampling(temperature, top_k, top_p, min_p, repetition_penalty),
+        sampling_of(temperature, top_k, top_p, min_p, repetition_penalty),
         max_new_tokens=max_new_tokens,
         num=num,
         seed=seed,
@@ -236,7 +235,7 @@ def stream(
         run.model,
         run.tokenizer,
         prompt,
-        _sampling(temperature, top_k, top_p, min_p, repetition_penalty),
+        sampling_of(temperature, top_k, top_p, min_p, repetition_penalty),
         max_new_tokens=max_new_tokens,
         seed=seed,
         stop=stop,
@@ -340,19 +339,6 @@ def _sample(prompt: Prompt, completion: Completion, text: str) -> Sample:
         len(prompt.tokens),
         prompt.n_tokens_read,
     )
-
-
-def _sampling(
-    temperature: float, top_k: int | None, top_p: float | None, min_p: float | None, repetition_penalty: float
-) -> Sampling:
-    settings = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-    }
-    return resolve(Sampling, settings)
 
 
 def _stops(stop: str | Sequence[str]) -> Sequence[str]:

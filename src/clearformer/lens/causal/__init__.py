@@ -19,6 +19,7 @@ from clearformer.lens.causal.patching import Effect, PatchEffects, patch_every
 from clearformer.lens.causal.paths import PathEffect, patch_paths
 from clearformer.lens.causal.sites import Site, heads_of, networks_of
 from clearformer.lens.causal.weights import copy_without_heads, edited_copy
+from clearformer.lens.causal.with_edits import Predicted, WithEdits, with_edits
 
 __all__ = [
     "Edit",
@@ -29,7 +30,9 @@ __all__ = [
     "MeanLoss",
     "PatchEffects",
     "PathEffect",
+    "Predicted",
     "Site",
+    "WithEdits",
     "add",
     "change",
     "copy_without_heads",
@@ -46,5 +49,6 @@ __all__ = [
     "patch_paths",
     "replace",
     "resample",
+    "with_edits",
     "zero",
 ]

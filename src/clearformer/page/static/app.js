@@ -7,16 +7,19 @@ import { Frame } from "./parts/frame.js";
 import { LensBar } from "./parts/lens_bar.js";
 import { signal } from "./vendor/signals-core.js";
 import attention from "./views/attention.js";
+import beams from "./views/beams.js";
 import block from "./views/block.js";
+import continuations from "./views/continuations.js";
+import interventions from "./views/interventions.js";
 import ledger from "./views/ledger.js";
 import lens from "./views/lens.js";
-import next from "./views/next.js";
 import overview from "./views/overview.js";
+import sampling from "./views/sampling.js";
 import tokens from "./views/tokens.js";
 import training from "./views/training.js";
 
 /** @type {Record<string, any>} */
-const VIEWS = { overview, tokens, block, attention, ledger, lens, next, training };
+const VIEWS = { overview, tokens, block, attention, ledger, lens, sampling, continuations, beams, interventions, training };
 const NEAR = "600px"; // of the window: views further away are asked for when one comes nearer
 
 async function begin() {

@@ -46,15 +46,17 @@ export function select(model, fields) {
 /**
  * A view from its component, as `render({model, el})` draws it.
  * @param {(props: {model: Model, found: any, selection: import("./selection.js").Selection}) => any} Component
+ * @param {{hasControls?: boolean}} [traits] a view with controls is also drawn where there is no answer (found is null), and says its notes itself
  */
-export function view(Component) {
+export function view(Component, { hasControls = false } = {}) {
   /** @param {{model: Model}} props */
   function View({ model }) {
     const found = useTrait(model, "found");
     const selection = useTrait(model, "selection");
-    return found ? html`<${Component} model=${model} found=${found} selection=${selection} />` : null;
+    return found || (hasControls && selection) ? html`<${Component} model=${model} found=${found} selection=${selection} />` : null;
   }
   return {
+    hasControls,
     /** @param {{model: Model, el: HTMLElement}} props */
     render({ model, el }) {
       render(html`<${View} model=${model} />`, el);

@@ -15,10 +15,20 @@
  * @property {string | null} target
  * @property {string | null} foil
  * @property {number} temperature
+ * @property {number} top_k
+ * @property {number} top_p
+ * @property {number} min_p
+ * @property {number} repetition_penalty
  * @property {number} seed
  * @property {string} matrix
  * @property {number} row
  * @property {number} column
+ * @property {number[]} drawn
+ * @property {number} new_tokens
+ * @property {number} num
+ * @property {number} beams
+ * @property {string[]} edits
+ * @property {string | null} donor
  */
 
 /**
@@ -35,7 +45,7 @@ export function fromAddress(search, first) {
     const text = given.get(name);
     if (text === null) continue;
     if (typeof beginning === "number") selection[name] = Number.isFinite(Number(text)) ? Number(text) : beginning;
-    else if (Array.isArray(beginning)) selection[name] = text.split(",").filter(Boolean).map(Number);
+    else if (Array.isArray(beginning)) selection[name] = text.split(",").filter(Boolean).map((each) => (/^-?\d+$/.test(each) ? Number(each) : each));
     else selection[name] = text;
   }
   return selection;

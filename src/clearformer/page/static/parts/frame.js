@@ -11,7 +11,7 @@ const SLOW = 300; // milliseconds, from which waiting is said
  * @param {string} props.title
  * @param {string} props.about
  * @param {import("../core/model.js").PageModel} props.model
- * @param {{render: (props: {model: any, el: HTMLElement}) => () => void}} props.view
+ * @param {{hasControls?: boolean, render: (props: {model: any, el: HTMLElement}) => () => void}} props.view
  */
 export function Frame({ id, title, about, model, view }) {
   const place = /** @type {{current: HTMLElement | null}} */ (useRef(null));
@@ -40,9 +40,9 @@ export function Frame({ id, title, about, model, view }) {
     </header>
     <p key="error" class="error" role="alert">${error}</p>
     <p key="state" class="state" role="status">${waiting ? "computing" : answer || error ? "" : "waiting for the model"}</p>
-    <div key="content" class=${error || asTable ? "content is-hidden" : "content"} ref=${place}></div>
+    <div key="content" class=${(error && !view.hasControls) || asTable ? "content is-hidden" : error ? "content is-stale" : "content"} ref=${place}></div>
     ${asTable && answer && html`<${AsTable} table=${answer.table} caption=${answer.caption} />`}
-    ${!error && answer?.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
+    ${!error && !view.hasControls && answer?.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
   </section>`;
 }
 

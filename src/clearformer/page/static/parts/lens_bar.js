@@ -23,7 +23,7 @@ export function LensBar({ runs, selection, onSelect }) {
       <label>Head<${Number_} name="head" value=${selection.head} low=${0} high=${run.heads - 1} onChange=${(/** @type {number} */ head) => onSelect({ head })} /></label>
       <label>Target<${Later} name="target" value=${selection.target ?? ""} placeholder="likeliest" onChange=${(/** @type {string} */ target) => onSelect({ target: target || null })} /></label>
       <label>Foil<${Later} name="foil" value=${selection.foil ?? ""} placeholder="none" onChange=${(/** @type {string} */ foil) => onSelect({ foil: foil || null })} /></label>
-      <label>Temperature<${Number_} name="temperature" value=${selection.temperature} low=${0.05} high=${5} step=${0.05} onChange=${(/** @type {number} */ temperature) => onSelect({ temperature })} /></label>
+      <label>Seed<${Number_} name="seed" value=${selection.seed} low=${0} high=${2 ** 31 - 1} onChange=${(/** @type {number} */ seed) => onSelect({ seed })} /></label>
     </div>
   </form>`;
 }

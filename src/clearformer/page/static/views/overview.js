@@ -2,7 +2,7 @@
 import { html, select, view } from "../core/html.js";
 import { amount, thousands } from "../core/words.js";
 
-const OPENS = { attention: "attention", "cross-attention": "attention", head: "next", "token embedding": "tokens", "final norm": "lens", "feed-forward": "ledger" };
+const OPENS = { attention: "attention", "cross-attention": "attention", head: "sampling", "token embedding": "tokens", "final norm": "lens", "feed-forward": "ledger" };
 const HUES = { attention: "key", "cross-attention": "query", "feed-forward": "value", "token embedding": "stream", head: "loss" };
 
 /** @typedef {{path: string, name: string, kind: string, stack: string, layer: number | null, parameters: number}} Component */

@@ -1,0 +1,350 @@
+"""A model with edits beside the untouched one: what it predicts, its losses, and how it continues the text.
+
+    found = lens.with_edits(run, "First Citizen:", ["zero blocks.0.attn.hook_z:3", "scale blocks.1.hook_mlp_out 0.5"])
+    found.before, found.after             the measure: a logit, or the difference of two
+    found.held_out_before, found.held_out_after
+
+Edits are lines of words; see `named_edits`. Without edits both sides are the same to the bit.
+
+Shapes: T positions of the text, V vocabulary.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.samplers import Sampling, sampling_of
+from clearformer.errors import ClearformerError, UserError
+from clearformer.lens.causal.interventions import (
+    Edit,
+    attention_in_the_open,
+    divergence,
+    hooks_of,
+    output_with,
+)
+from clearformer.lens.causal.metrics import metric_of, name_of
+from clearformer.lens.causal.named_edits import NamedEdit, edits_of, parse_edit, within
+from clearformer.lens.causal.patching import read_both
+from clearformer.lens.causal.sites import heads_of, networks_of, residuals_of
+from clearformer.lens.inputs import Inputs, Subject, read
+from clearformer.lens.sampling.beginnings import Beginning, nothing_written
+from clearformer.lens.sampling.continuations import Continued, continued
+from clearformer.lens.showing import Shown, Table, number, quoted, visible
+from clearformer.lens.tokens import losses_from
+from clearformer.model import Decoder, EncoderDecoder, Transformer
+from clearformer.runs.evaluation import CHANGED
+from clearformer.runs.folders import read_own_data
+from clearformer.training.tasks import Task, task_type
+
+TOP = 10
+BELONGS_TO_TEXT = (
+    "an edit at one position or a patch belongs to this text, so there is no held-out loss with it"
+)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A token or class that the model predicts, without the edits and with them.
+
+    Attributes:
+        token: As a person can read it.
+        id: Its id or number.
+        logit_before: Without.
+        logit_after: With.
+        before: Its probability without.
+        after: Its probability with.
+    """
+
+    token: str
+    id: int
+    logit_before: float
+    logit_after: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class WithEdits(Shown):
+    """A model without and with edits.
+
+    Attributes:
+        edits: As they were given.
+        metric: The measure in words: the target's logit, less the foil's.
+        before: The measure without the edits.
+        after: With them.
+        token: The token at the position; nothing of a model that tells classes.
+        position: Counted from 0.
+        predicted: The likeliest tokens of either side, those without the edits first.
+        kl: KL(without || with) of that prediction, in nats.
+        tokens: The text's.
+        targets: The token that each position predicts; empty where the text does not tell it.
+        losses_before: -ln of each target's probability in nats, without; not a number, where there is no target.
+        losses_after: With.
+        loss_changes: With less without.
+        loss_before: The mean of those without; not a number, where the text has no loss.
+        loss_after: The mean of those with.
+        held_out_before: The mean loss of some held-out data of the run's own; None where it has none, or an edit
+            belongs to this text alone.
+        held_out_after: With.
+        held_out_note: Why there is none, or that the run's data have changed since it was trained.
+        continued_before: The text's continuation up to the position, by the seed; None of an encoder.
+        continued_after: The same by the model with the edits.
+        heads: Every head that can be switched off, as sites of edits.
+        networks: Every feed-forward network.
+        residuals: The residual stream before each block.
+    """
+
+    edits: list[str]
+    metric: str
+    before: float
+    after: float
+    token: str
+    position: int
+    predicted: list[Predicted]
+    kl: float
+    tokens: list[str]
+    targets: list[str]
+    losses_before: Float[np.ndarray, " T"]
+    losses_after: Float[np.ndarray, " T"]
+    loss_changes: Float[np.ndarray, " T"]
+    loss_before: float
+    loss_after: float
+    held_out_before: float | None
+    held_out_after: float | None
+    held_out_note: str
+    continued_before: Continued | None
+    continued_after: Continued | None
+    heads: list[str]
+    networks: list[str]
+    residuals: list[str]
+
+    @property
+    def effect(self) -> float:
+        """The change of the measure that the edits make."""
+        return self.after - self.before
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "effect": self.effect}
+
+    def caption(self) -> str:
+        changed = f"{self.metric} goes from {self.before:.4f} to {self.after:.4f}"
+        return f"with {', '.join(self.edits) or 'no edit'}: {changed}"
+
+    def table(self) -> Table:
+        rows = [
+            [
+                visible(each.token),
+                str(each.id),
+                *map(number, (each.logit_before, each.logit_after, each.logit_after - each.logit_before)),
+                f"{each.before:.6f}",
+                f"{each.after:.6f}",
+            ]
+            for each in self.predicted
+        ]
+        heads = ["token", "id", "logit before", "logit after", "change", "before", "after"]
+        return Table(heads, rows, 2)
+
+    def notes(self) -> list[str]:
+        notes = [f"KL(without || with) of the prediction: {self.kl:.4f} nats"]
+        if np.isfinite(self.loss_before):
+            notes.append(
+                f"mean loss of the text: {self.loss_before:.4f} nats without, {self.loss_after:.4f} with"
+            )
+        if self.held_out_before is not None and self.held_out_after is not None:
+            notes.append(f"held-out loss: {self.held_out_before:.4f} without, {self.held_out_after:.4f} with")
+        return [*notes, self.held_out_note] if self.held_out_note else notes
+
+    def inches(self) -> tuple[float, float]:
+        return 6.0, 1.0 + 0.3 * len(self.predicted)
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        places = np.arange(len(self.predicted))
+        for shift, name, colour in ((-0.2, "before", "#9aa4b0"), (0.2, "after", "#6b4fc1")):
+            values = [getattr(each, name) for each in self.predicted]
+            axes.barh(places + shift, values, height=0.36, color=colour, label=name)
+        axes.set_yticks(places, [visible(each.token) for each in self.predicted], fontsize=8)
+        axes.invert_yaxis()
+        axes.set_xlabel("probability", fontsize=8)
+        axes.set_title(f"after {quoted(self.token)}" if self.token else "the text's class", fontsize=9)
+        axes.legend(frameon=False, fontsize=8)
+
+
+def with_edits(
+    subject: Subject,
+    text: Text,
+    edits: Sequence[str] = (),
+    output: Text | None = None,
+    *,
+    donor: Text | None = None,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    position: int = -1,
+    held_out: int = 4,
+    max_new_tokens: int = 24,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    masked: Sequence[int] = (),
+) -> WithEdits:
+    """Read a text with edits made and without, and compare all that comes of it.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: What is read.
+        edits: Lines such as `zero blocks.0.attn.hook_z:3`, `scale SITE 0.5`, `mean SITE`, `patch SITE`.
+        output: What an encoder-decoder writes; its own translation, where not given.
+        donor: The text that `patch` takes from, of as many tokens; read where an edit patches.
+        target: A token or class whose logit is measured; the likeliest without edits, where not given.
+        foil: Another, whose logit is taken away.
+        position: Where it is predicted; the continuation begins behind it, and edits at later positions have no part in
+            that. Of an encoder-decoder of which neither an output nor a position is given, it begins with nothing
+            written.
+        held_out: Over how many rows of the run's held-out data its loss is measured, evenly spaced and always the
+            same; 0 measures none.
+        max_new_tokens: Of the continuations; 0 makes none.
+        temperature: See `Sampling`, also for the next four.
+        top_k: See `Sampling`.
+        top_p: See `Sampling`.
+        min_p: See `Sampling`.
+        repetition_penalty: See `Sampling`.
+        seed: Of the continuations, both of which use the same random numbers.
+        masked: Positions at which an encoder reads [MASK].
+
+    Raises:
+        ConfigError: a setting is out of its range.
+        UserError: an edit is none of this model and text (it is named), the donor has another length, or there is no
+            such token, class or position.
+    """
+    _check(edits, held_out=held_out, max_new_tokens=max_new_tokens)
+    sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
+    inputs = read(subject, text, output, masked=masked)
+    patches = any(parse_edit(each).verb == "patch" for each in edits)
+    given = None if donor is None or not patches else read_both(subject, inputs, donor, output)[1]
+    named = edits_of(edits, inputs, given)
+    measure = metric_of(inputs, target, foil, position)
+    before = output_with(inputs.model, inputs.arguments)
+    after = output_with(inputs.model, inputs.arguments, [edit for _, edit in named]) if named else before
+    at = inputs.predicting(position)
+    logits = [each[0] if inputs.class_names else each[0, at] for each in (before, after)]
+    losses_before, losses_after = losses_from(inputs, before[0]), losses_from(inputs, after[0])
+    held_out_before, held_out_after, held_out_note = _held_out(subject, named, held_out)
+    begun = Beginning(inputs, 0 if nothing_written(inputs.model, output, position) else at, [])
+    continued_before, continued_after = _continued(begun, named, sampling, max_new_tokens, seed)
+    return WithEdits(
+        edits=list(edits),
+        metric=name_of(measure, inputs),
+        before=measure(before).item(),
+        after=measure(after).item(),
+        token="" if inputs.class_names else inputs.labels[at],
+        position=at,
+        predicted=_predicted(inputs, *logits),
+        kl=float(divergence(*(each.double() for each in logits))),
+        tokens=inputs.labels,
+        targets=inputs.predicted_labels,
+        losses_before=losses_before,
+        losses_after=losses_after,
+        loss_changes=losses_after - losses_before,
+        loss_before=_mean(losses_before),
+        loss_after=_mean(losses_after),
+        held_out_before=held_out_before,
+        held_out_after=held_out_after,
+        held_out_note=held_out_note,
+        continued_before=continued_before,
+        continued_after=continued_after,
+        heads=[each.label for each in heads_of(inputs.model)],
+        networks=[each.label for each in networks_of(inputs.model)],
+        residuals=[each.label for each in residuals_of(inputs.model)],
+    )
+
+
+def _check(edits: Any, **counts: Any) -> None:
+    if isinstance(edits, str):
+        raise UserError(f"edits: a list of lines, such as [{edits!r}]")
+    for name, value in counts.items():
+        check_whole(name, value)
+        if value < 0:
+            raise UserError(f"{name}: 0 or more; got {value}")
+
+
+def _continued(
+    begun: Beginning,
+    edits: Sequence[tuple[NamedEdit, Edit]],
+    sampling: Sampling,
+    max_new_tokens: int,
+    seed: int,
+) -> tuple[Continued | None, Continued | None]:
+    """The text's continuation without the edits and with them, by the same random numbers; none of an encoder."""
+    model = begun.inputs.model
+    if not max_new_tokens or not isinstance(model, Decoder | EncoderDecoder):
+        return None, None
+    before = continued(begun, sampling, max_new_tokens, 1, seed)
+    made = within(edits, begun.position + 1, begun.inputs)
+    if not made:
+        return before[0], before[0]
+    # A site's position counts in the whole text, so that the whole is read for every token where one is named.
+    use_cache = all(named.is_of_any_text for named, _ in made)
+    with model.hooked(hooks_of(edit for _, edit in made)):
+        after = continued(begun, sampling, max_new_tokens, 1, seed, use_cache)
+    return before[0], after[0]
+
+
+def _mean(losses: Float[np.ndarray, " T"]) -> float:
+    known = losses[np.isfinite(losses)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _predicted(inputs: Inputs, before: Float[Tensor, " V"], after: Float[Tensor, " V"]) -> list[Predicted]:
+    """The likeliest of either side, in the order of those without edits."""
+    logits = [each.double().cpu() for each in (before, after)]
+    likeliest = [each.topk(min(TOP, len(each))).indices.tolist() for each in logits]
+    probabilities = [each.softmax(-1) for each in logits]
+    ids = sorted({*likeliest[0], *likeliest[1]}, key=lambda each: (-float(probabilities[0][each]), each))
+    return [
+        Predicted(
+            inputs.output_label(each), each, *(float(column[each]) for column in (*logits, *probabilities))
+        )
+        for each in ids
+    ]
+
+
+def _held_out(
+    subject: Any, edits: Sequence[tuple[NamedEdit, Edit]], n_rows: int
+) -> tuple[float | None, float | None, str]:
+    """The mean loss of some rows of a run's own held-out data, without the edits and with them, and a note."""
+    if not n_rows or isinstance(subject, Transformer):
+        return None, None, ""
+    if not all(named.is_of_any_text for named, _ in edits):
+        return None, None, BELONGS_TO_TEXT
+    try:
+        check_run(subject, "folder", "config")
+        own = read_own_data(subject, allow_changed=True)
+        task = task_type(subject.config.train.objective)(subject.config, own.prepared)
+    except ClearformerError as error:
+        return None, None, f"no held-out loss: {error}"
+    losses = [_loss_with(subject.model, task, made, n_rows) for made in _sides(edits)]
+    if losses[0] is None:
+        return None, None, "no held-out loss: none of the run's data are held out"
+    return losses[0], losses[-1], CHANGED if own.changed else ""
+
+
+def _sides(edits: Sequence[tuple[NamedEdit, Edit]]) -> list[list[Edit]]:
+    """No edits, and the edits where there are any."""
+    return [[], [edit for _, edit in edits]] if edits else [[]]
+
+
+def _loss_with(model: Transformer, task: Task, edits: list[Edit], n_rows: int) -> float | None:
+    with attention_in_the_open(model), model.hooked(hooks_of(edits)):
+        result = task.evaluate(model, torch.float32, n_rows)
+    return None if result is None else result.loss

@@ -1,0 +1,247 @@
+"""The tree of a beam search: the texts that each step keeps, and those that come to their end.
+
+tree = lens.beam_tree(run, "First Citizen:", beams=3, max_new_tokens=8)
+tree.found[0].text                                  the best: that of `search`, of an encoder-decoder `translate`
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from clearformer.decoding import Text
+from clearformer.decoding.beam import (
+    BeamSearch,
+    BeamStep,
+    Candidate,
+    Hypothesis,
+    beam_search,
+    search_settings,
+)
+from clearformer.decoding.text.translations import length_limit
+from clearformer.lens.inputs import Subject
+from clearformer.lens.sampling.beginnings import Beginning, beginning
+from clearformer.lens.showing import Shown, Table, quoted, visible
+from clearformer.model import EncoderDecoder
+from clearformer.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class BeamNode:
+    """One text that the search held: its parent's and one token more.
+
+    Attributes:
+        step: From 1: how many tokens it has.
+        parent: The number of the node that it continues; None where that is the beginning.
+        token: Its newest token, as a person can read it.
+        id: That token's id.
+        logprob: The log-probability of all its tokens, in nats.
+        score: What texts are ranked by: that over the length penalty.
+        ended: Whether it has come to its end, by <eos> or by its length.
+        found: Its place among the texts that the search returns, from 0; None where it is none of them.
+        on_best_path: Whether the best text goes through it.
+    """
+
+    step: int
+    parent: int | None
+    token: str
+    id: int
+    logprob: float
+    score: float
+    ended: bool
+    found: int | None = None
+    on_best_path: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """A text that the search returns.
+
+    Attributes:
+        text: What was added, without <eos>.
+        tokens: The ids, <eos> included.
+        logprob: Of all of them, in nats.
+        score: What texts are ranked by.
+    """
+
+    text: str
+    tokens: list[int]
+    logprob: float
+    score: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class BeamTree(Shown):
+    """A beam search, step by step.
+
+    Attributes:
+        token: The last token of what is continued.
+        beams: How many texts were held at once.
+        nodes: Every text that was kept or ended, step by step; of a step those that went on first, the best first.
+        found: The texts that the search returns, the best first.
+    """
+
+    token: str
+    beams: int
+    nodes: list[BeamNode]
+    found: list[Found]
+
+    def caption(self) -> str:
+        return f"beam search after {quoted(self.token)}, {self.beams} beams"
+
+    def table(self) -> Table:
+        rows = [
+            [
+                str(number),
+                str(each.step),
+                "" if each.parent is None else str(each.parent),
+                visible(each.token),
+                f"{each.logprob:.4f}",
+                f"{each.score:.4f}",
+                "ended" if each.ended else "",
+                "" if each.found is None else str(each.found + 1),
+            ]
+            for number, each in enumerate(self.nodes)
+        ]
+        return Table(["node", "step", "parent", "token", "log P", "score", "end", "place"], rows, 4)
+
+    def inches(self) -> tuple[float, float]:
+        n_steps = max((each.step for each in self.nodes), default=1)
+        return 1.5 + 1.0 * n_steps, 1.0 + 0.4 * self.beams
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        places: list[tuple[int, int]] = []
+        rows: dict[int, int] = {}
+        for each in self.nodes:
+            places.append((each.step, rows.setdefault(each.step, 0)))
+            rows[each.step] += 1
+        for each, (x, y) in zip(self.nodes, places, strict=True):
+            from_x, from_y = (0, 0) if each.parent is None else places[each.parent]
+            colour = "#6b4fc1" if each.on_best_path else "#9aa4b0"
+            axes.plot([from_x, x], [from_y, y], color=colour, linewidth=1, zorder=0)
+            box = {"facecolor": "white", "edgecolor": colour, "boxstyle": "round,pad=0.2"}
+            axes.text(
+                x,
+                y,
+                f"{visible(each.token)} {each.score:.2f}",
+                fontsize=7,
+                va="center",
+                ha="center",
+                bbox=box,
+            )
+        axes.text(0, 0, visible(self.token), fontsize=7, va="center", ha="center")
+        axes.set_xlim(-0.5, max(rows, default=1) + 0.7)
+        axes.set_ylim(max(rows.values(), default=1) - 0.5, -0.8)
+        axes.set_axis_off()
+
+
+def beam_tree(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    position: int = -1,
+    drawn: Sequence[int] = (),
+    beams: int = 4,
+    max_new_tokens: int | None = None,
+    length_penalty: float = 1.0,
+    length_penalty_kind: Literal["hf", "gnmt"] = "hf",
+    early_stopping: bool | Literal["never"] = False,
+    tokenizer: Tokenizer | None = None,
+) -> BeamTree:
+    """Search the likeliest continuations, and keep every step.
+
+    Args:
+        subject: A decoder's or encoder-decoder's run, or such a model by itself.
+        text: What is continued, or an encoder-decoder's source.
+        output: What an encoder-decoder has written so far; nothing, where neither it nor a position is given.
+        position: The token of the text behind which is searched.
+        drawn: Ids behind it that the search continues.
+        beams: See `BeamSearch`, also for the last three.
+        max_new_tokens: Tokens to add, at most; where not given 8, of an encoder-decoder as many as `translate` allows.
+        length_penalty: The exponent of the penalty.
+        length_penalty_kind: `hf` or `gnmt`.
+        early_stopping: When the search ends.
+        tokenizer: That of a model by itself.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+        UserError: the model writes no text, the text cannot be read, or `max_new_tokens` is out of range.
+    """
+    settings = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)
+    begun = beginning(subject, text, output, position=position, drawn=drawn, tokenizer=tokenizer)
+    return _tree(begun, settings, _limit(begun, max_new_tokens))
+
+
+def _limit(begun: Beginning, max_new_tokens: int | None) -> int:
+    if not isinstance(begun.model, EncoderDecoder) or begun.sources is None:
+        return 8 if max_new_tokens is None else max_new_tokens
+    return min(length_limit(len(begun.sources[0]), max_new_tokens), begun.model.config.max_seq_len)
+
+
+def _tree(begun: Beginning, settings: BeamSearch, max_new_tokens: int) -> BeamTree:
+    growing = _Growing(begun)
+    [hypotheses] = beam_search(
+        begun.model,
+        [begun.tokens],
+        max_new_tokens,
+        settings,
+        begun.eos_id,
+        settings.beams,
+        begun.sources,
+        growing.add,
+    )
+    for place, each in enumerate(hypotheses):
+        growing.mark(place, each)
+    found = [Found(begun.text(each.tokens), each.tokens, each.logprob, each.score) for each in hypotheses]
+    return BeamTree(begun.last_label, settings.beams, growing.nodes, found)
+
+
+class _Growing:
+    """The nodes so far.
+
+    Attributes:
+        nodes: All of them.
+        kept: The numbers of those that the latest step kept; at first the beginning alone.
+    """
+
+    def __init__(self, begun: Beginning) -> None:
+        self.begun = begun
+        self.nodes: list[BeamNode] = []
+        self.kept: list[int | None] = [None]
+        self.n_steps = 0
+
+    def add(self, _row: int, step: BeamStep) -> None:
+        """Add a step's nodes."""
+        self.n_steps += 1
+        first = len(self.nodes)
+        self.nodes += [self._node(each, ended=False) for each in step.kept]
+        self.nodes += [self._node(each, ended=True) for each in step.ended]
+        self.kept = list(range(first, first + len(step.kept)))
+
+    def _node(self, candidate: Candidate, ended: bool) -> BeamNode:
+        label = self.begun.inputs.label(candidate.token)
+        parent = self.kept[candidate.beam]
+        return BeamNode(
+            self.n_steps, parent, label, candidate.token, candidate.logprob, candidate.score, ended
+        )
+
+    def mark(self, place: int, hypothesis: Hypothesis) -> None:
+        """Mark the end of a text that the search returns, and of the best also the way to it."""
+        for number, node in enumerate(self.nodes):
+            if node.ended and self.tokens(number) == hypothesis.tokens:
+                self.nodes[number] = replace(node, found=place)
+                for each in self.path(number) if place == 0 else []:
+                    self.nodes[each] = replace(self.nodes[each], on_best_path=True)
+
+    def path(self, number: int | None) -> list[int]:
+        """The numbers of the nodes from the beginning to one of them."""
+        path: list[int] = []
+        while number is not None:
+            path.insert(0, number)
+            number = self.nodes[number].parent
+        return path
+
+    def tokens(self, number: int) -> list[int]:
+        """The ids of a node's text."""
+        return [self.nodes[each].id for each in self.path(number)]

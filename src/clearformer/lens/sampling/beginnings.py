@@ -1,0 +1,142 @@
+"""The beginning that a model continues: a text up to a position, and the tokens that were drawn behind it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.decode_state import DecodeState, GenerativeModel
+from clearformer.decoding.inference import evaluating
+from clearformer.decoding.loop import score_tokens
+from clearformer.decoding.text.inputs import text_of
+from clearformer.decoding.text.samples import prompt_of
+from clearformer.errors import UserError, count
+from clearformer.lens.inputs import Inputs, Subject, parts_of, read, row_of
+from clearformer.model import Decoder, EncoderDecoder, Transformer
+from clearformer.text import Tokenizer
+
+
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """A text as far as it is written.
+
+    Attributes:
+        inputs: The text, read by a lens; of a decoder also one that is longer than the model reads.
+        position: The last token of the text that is continued.
+        drawn: The ids behind it.
+    """
+
+    inputs: Inputs
+    position: int
+    drawn: list[int]
+
+    @property
+    def tokens(self) -> list[int]:
+        """The ids so far, <bos> included."""
+        return [*self.inputs.tokens[0, : self.position + 1].tolist(), *self.drawn]
+
+    @property
+    def sources(self) -> list[list[int]] | None:
+        """The text that an encoder-decoder reads, as decoding takes it."""
+        return None if self.inputs.source is None else self.inputs.source.tolist()
+
+    @property
+    def model(self) -> GenerativeModel:
+        """The model, which writes texts.
+
+        Raises:
+            UserError: it is an encoder.
+        """
+        model = self.inputs.model
+        if not isinstance(model, Decoder | EncoderDecoder):
+            raise UserError("this run's model is an encoder, which writes no text; take a decoder's run")
+        return model
+
+    @property
+    def eos_id(self) -> int | None:
+        """The token that ends a text."""
+        return None if self.inputs.tokenizer is None else self.inputs.tokenizer.eos_id
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last of what was drawn ended the text."""
+        return bool(self.drawn) and self.drawn[-1] == self.eos_id
+
+    @property
+    def last_label(self) -> str:
+        """The token that is continued, as a person can read it."""
+        return self.inputs.label(self.tokens[-1])
+
+    def logits(self) -> Float[Tensor, " V"]:
+        """The logits of the next token, of a text that is written; else those at the position, or of the classes."""
+        model = self.inputs.model
+        with evaluating(model), torch.inference_mode():
+            if isinstance(model, Decoder | EncoderDecoder):
+                return DecodeState(model, score_tokens, self.sources).advance([self.tokens]).logits[0]
+            output = model(*self.inputs.arguments)[0]
+            return output if self.inputs.class_names else output[self.position]
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Ids as text, without <eos>; nothing, where there is no tokeniser."""
+        tokenizer = self.inputs.tokenizer
+        return "" if tokenizer is None else tokenizer.decode([each for each in tokens if each != self.eos_id])
+
+
+def beginning(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    position: int = -1,
+    drawn: Sequence[int] = (),
+    masked: Sequence[int] = (),
+    tokenizer: Tokenizer | None = None,
+) -> Beginning:
+    """A text up to a position, with what was drawn behind it.
+
+    A decoder's text may be longer than the model reads, as in `generate`. An encoder-decoder of which neither an output
+    nor a position is given has written nothing but <bos>.
+
+    Raises:
+        UserError: the text cannot be read, there is no such position, or one of the ids is no token; see `read`.
+    """
+    model, tokenizer = parts_of(subject, tokenizer)
+    if isinstance(model, Decoder) and output is None and not len(masked):
+        inputs = _prompt(model, tokenizer, text)
+    else:
+        inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
+    at = 0 if nothing_written(model, output, position) else inputs.predicting(position)
+    return Beginning(inputs, at, _checked(model, drawn))
+
+
+def nothing_written(model: Transformer, output: Text | None, position: int) -> bool:
+    """Whether it is an encoder-decoder of which neither an output nor a position is given."""
+    return isinstance(model, EncoderDecoder) and output is None and position == -1
+
+
+def _prompt(model: Decoder, tokenizer: Tokenizer | None, text: Text) -> Inputs:
+    """A decoder's text as `generate` begins with it."""
+    if tokenizer is not None and isinstance(text, str):
+        tokens = prompt_of(model, tokenizer, text).tokens
+        return Inputs(model, tokenizer, row_of(model, tokens), None, [*tokens[1:], None])
+    plain = text_of(text)
+    if isinstance(plain, str):
+        raise UserError(
+            "a model by itself reads ids: give those, or a run (cf.Run(model, tokenizer)) for a text"
+        )
+    if not plain:
+        raise UserError("the text is empty: there are no tokens to continue")
+    return Inputs(model, tokenizer, row_of(model, _checked(model, plain)), None, [*plain[1:], None])
+
+
+def _checked(model: Transformer, tokens: Sequence[int]) -> list[int]:
+    n_tokens = model.embed.num_embeddings
+    for token in tokens:
+        check_whole("drawn", token)
+        if not 0 <= token < n_tokens:
+            raise UserError(f"the id {token} is outside the model's vocabulary of {count(n_tokens, 'token')}")
+    return [int(token) for token in tokens]

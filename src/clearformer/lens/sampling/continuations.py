@@ -1,0 +1,238 @@
+"""Continuations token by token: several of one text, and how each token was chosen.
+
+    for found in lens.continuations(run, "First Citizen:", num=3, max_new_tokens=20, seed=1).continuations:
+        [(token.token, token.rank, token.surprise) for token in found.tokens]
+
+The tokens are those of `generate` with the same settings and seed.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.loop import Completion, FinishReason, collect, generate_tokens
+from clearformer.decoding.samplers import Sampling, random_stream, sampling_of
+from clearformer.errors import UserError
+from clearformer.lens.inputs import Subject
+from clearformer.lens.sampling.beginnings import Beginning, beginning
+from clearformer.lens.sampling.next_draw import entropy_of, probabilities_of
+from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
+from clearformer.text import Tokenizer
+
+MOST = 64  # continuations that are looked at side by side
+
+
+@dataclass(frozen=True)
+class DrawnToken:
+    """One token of a continuation.
+
+    Attributes:
+        token: As a person can read it.
+        id: Its id.
+        probability: By the model itself.
+        drawn_with: In the distribution that it was drawn from, after penalty, temperature and filters.
+        rank: Its place by the model itself, from 1.
+        surprise: -ln probability, in nats.
+        entropy: Of the model's own distribution, in nats: the surprise that it expects.
+    """
+
+    token: str
+    id: int
+    probability: float
+    drawn_with: float
+    rank: int
+    surprise: float
+    entropy: float
+
+
+@dataclass(frozen=True)
+class Continued:
+    """One continuation.
+
+    Attributes:
+        text: What was added, without <eos>.
+        tokens: Each token of it, <eos> included.
+        logprob: The log-probability of all of them by the model itself, in nats.
+        finish_reason: Why it ends: `length` or `eos`.
+    """
+
+    text: str
+    tokens: list[DrawnToken]
+    logprob: float
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Continuations(Shown):
+    """Continuations of one text.
+
+    Attributes:
+        token: The last token of the text.
+        continuations: As they were drawn, number after number.
+    """
+
+    token: str
+    continuations: list[Continued]
+
+    def caption(self) -> str:
+        n = len(self.continuations)
+        return f"{n} continuation{'s' * (n != 1)} after {quoted(self.token)}"
+
+    def table(self) -> Table:
+        rows = [
+            [
+                str(number),
+                str(place),
+                visible(each.token),
+                f"{each.probability:.6f}",
+                f"{each.drawn_with:.6f}",
+                str(each.rank),
+                f"{each.surprise:.4f}",
+                f"{each.entropy:.4f}",
+            ]
+            for number, found in enumerate(self.continuations)
+            for place, each in enumerate(found.tokens)
+        ]
+        heads = ["continuation", "place", "token", "probability", "drawn with", "rank", "surprise", "entropy"]
+        return Table(heads, rows, 3)
+
+    def inches(self) -> tuple[float, float]:
+        longest = max((len(found.tokens) for found in self.continuations), default=1)
+        return 1.5 + 0.3 * longest, 1.2 + 0.3 * len(self.continuations)
+
+    def draw(self, figure: Any) -> None:
+        longest = max((len(found.tokens) for found in self.continuations), default=1)
+        surprises = np.full((len(self.continuations), longest), np.nan)
+        for row, found in zip(surprises, self.continuations, strict=True):
+            row[: len(found.tokens)] = [each.surprise for each in found.tokens]
+        axes = figure.subplots()
+        names = [str(number) for number in range(len(surprises))]
+        image = heat_map(axes, np.nan_to_num(surprises), names, [str(place) for place in range(longest)])
+        for number, found in enumerate(self.continuations):
+            for place, each in enumerate(found.tokens):
+                axes.text(place, number, visible(each.token), ha="center", va="center", fontsize=7)
+        figure.colorbar(image, ax=axes, label="surprise, nats")
+
+
+def continuations(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    position: int = -1,
+    drawn: Sequence[int] = (),
+    max_new_tokens: int = 40,
+    num: int = 1,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    tokenizer: Tokenizer | None = None,
+) -> Continuations:
+    """Draw continuations as `generate` does, and keep how each token was chosen.
+
+    The first of them goes through the draws of `next_draw`.
+
+    Args:
+        subject: A decoder's or encoder-decoder's run, or such a model by itself.
+        text: What is continued, or an encoder-decoder's source.
+        output: What an encoder-decoder has written so far; nothing, where neither it nor a position is given.
+        position: The token of the text behind which is drawn.
+        drawn: Ids that were drawn behind it before; each has used one of the seed's random numbers.
+        max_new_tokens: Tokens to add, at most.
+        num: Continuations.
+        temperature: See `Sampling`, also for the next four.
+        top_k: See `Sampling`.
+        top_p: See `Sampling`.
+        min_p: See `Sampling`.
+        repetition_penalty: See `Sampling`.
+        seed: Of the draws; see `generate`.
+        tokenizer: That of a model by itself.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+        UserError: the model writes no text, the text cannot be read, or `num` or `max_new_tokens` is out of range.
+    """
+    check_whole("num", num)
+    if not 1 <= num <= MOST:
+        raise UserError(f"num: from 1 to {MOST}; got {num}")
+    sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
+    begun = beginning(subject, text, output, position=position, drawn=drawn, tokenizer=tokenizer)
+    return Continuations(begun.last_label, continued(begun, sampling, max_new_tokens, num, seed))
+
+
+def continued(
+    begun: Beginning, sampling: Sampling, max_new_tokens: int, num: int, seed: int, use_cache: bool = True
+) -> list[Continued]:
+    """Continuations of what is written so far.
+
+    Args:
+        begun: What is written.
+        sampling: How tokens are chosen.
+        max_new_tokens: Tokens to add to each, at most.
+        num: How many of them.
+        seed: Of the draws.
+        use_cache: See `generate_tokens`.
+    """
+    seen: list[list[Chosen]] = [[] for _ in range(num)]
+    streams = [random_stream(seed, number) for number in range(num)]
+    if not sampling.greedy:
+        for stream in streams:
+            stream.random(len(begun.drawn))
+
+    def look(row: int, logits: Float[Tensor, " V"], so_far: Sequence[int]) -> None:
+        adjusted = sampling.adjust(logits.unsqueeze(0), [so_far])
+        seen[row].append(Chosen(probabilities_of(logits.unsqueeze(0)), adjusted, sampling.greedy))
+
+    new_tokens = generate_tokens(
+        begun.model,
+        [begun.tokens] * num,
+        max_new_tokens,
+        sampling,
+        streams,
+        eos_id=begun.eos_id,
+        sources=None if begun.sources is None else begun.sources * num,
+        use_cache=use_cache,
+        look=look,
+    )
+    completions = collect(new_tokens, num)
+    return [_continued(begun, each, chosen) for each, chosen in zip(completions, seen, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The distributions that a token was chosen by: the model's own, and the logits that were drawn from."""
+
+    own: Float[Tensor, " V"]
+    adjusted: Float[Tensor, "1 V"]
+    greedy: bool
+
+    def drawn(self, label: str, token: int) -> DrawnToken:
+        """The token that was chosen."""
+        p = float(self.own[token])
+        return DrawnToken(
+            label,
+            token,
+            p,
+            1.0 if self.greedy else float(probabilities_of(self.adjusted)[token]),
+            1 + int((self.own > self.own[token]).sum()),
+            -math.log(p) if p > 0 else math.inf,
+            entropy_of(self.own),
+        )
+
+
+def _continued(begun: Beginning, completion: Completion, chosen: Sequence[Chosen]) -> Continued:
+    label = begun.inputs.label
+    tokens = [each.drawn(label(token), token) for each, token in zip(chosen, completion.tokens, strict=True)]
+    return Continued(
+        begun.text(completion.tokens), tokens, sum(completion.logprobs), completion.finish_reason
+    )

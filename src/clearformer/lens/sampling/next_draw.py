@@ -1,0 +1,324 @@
+"""The next draw: the whole vocabulary by its probability, what each setting cuts off it, and the token that is drawn.
+
+    found = lens.next_draw(run, "First Citizen:", temperature=0.8, top_k=40, top_p=0.95, seed=1)
+    found.tokens[found.drawn]                           the token that cf.generate draws with these settings
+    [(cut.name, cut.place, cut.mass) for cut in found.cuts]
+
+The masses that the cuts remove and the mass that is left sum to 1. The filters are those of decoding itself.
+
+Shapes: V vocabulary (of a classifier its classes).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.decoding.loop import NOT_FINITE
+from clearformer.decoding.samplers import Sampling, draw, random_stream, sampling_of
+from clearformer.errors import NonFiniteError, UserError
+from clearformer.lens.inputs import Subject
+from clearformer.lens.sampling.beginnings import Beginning, beginning
+from clearformer.lens.showing import Shown, Table, bars, quoted, visible
+from clearformer.text import Tokenizer
+
+FILTERS = ("top_k", "top_p", "min_p")
+MOST_DRAWN = 30  # bars in a figure
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One filter's cut of the sorted vocabulary.
+
+    Attributes:
+        name: `top_k`, `top_p` or `min_p`.
+        setting: Its value.
+        place: How many tokens stay, the likeliest ones: the cut is behind them.
+        removed: How many it removes, of those that the filters before it left.
+        mass: The probability of those before any filter.
+        mass_of_left: Their probability among the tokens that the filters before it left.
+    """
+
+    name: str
+    setting: float
+    place: int
+    removed: int
+    mass: float
+    mass_of_left: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class NextDraw(Shown):
+    """The draw of one token.
+
+    Attributes:
+        token: The one that it follows, or that is predicted anew by an encoder.
+        position: Of that token, counted from 0.
+        tokens: The whole vocabulary; the likeliest after penalty and temperature first. A classifier's classes.
+        ids: Theirs.
+        own: The model's own probabilities.
+        probabilities: Those after penalty and temperature, which the filters cut.
+        kept: Those that are drawn from; 0 where a filter removed the token.
+        repeated: Whether the penalty changed the token, as it stands in the text so far.
+        cuts: Of the filters that are given, in their order.
+        n_left: How many tokens are drawn from.
+        left: Their probability before any filter: with the masses that the cuts remove it sums to 1.
+        penalised: The probability that the penalty takes from the tokens of the text so far; None without one.
+        entropy_before: Of the model's own distribution, in nats.
+        entropy_after: Of the one that is drawn from.
+        greedy: The place of the token that is taken at temperature 0.
+        drawn: The place of the token that is drawn; None of a classifier, which draws nothing.
+        number: The random number on [0, 1) that draws it; None where none is needed.
+        interval: The tokens in the order of their ids take up [0, 1); from where to where the drawn one does.
+        family: The model's: a decoder goes on with its text, an encoder-decoder with its output.
+        text: The text so far, without special tokens; of an encoder-decoder its output.
+        n_before: How many tokens were drawn before this one.
+        ended: Whether those have ended the text, so that nothing more is drawn of it by `generate`.
+    """
+
+    token: str
+    position: int
+    tokens: list[str]
+    ids: Int[np.ndarray, " V"]
+    own: Float[np.ndarray, " V"]
+    probabilities: Float[np.ndarray, " V"]
+    kept: Float[np.ndarray, " V"]
+    repeated: np.ndarray
+    cuts: list[Cut]
+    n_left: int
+    left: float
+    penalised: float | None
+    entropy_before: float
+    entropy_after: float
+    greedy: int
+    drawn: int | None
+    number: float | None
+    interval: tuple[float, float] | None
+    family: str
+    text: str
+    n_before: int
+    ended: bool
+
+    def caption(self) -> str:
+        drawn = "" if self.drawn is None else f": {quoted(self.tokens[self.drawn])} is drawn"
+        return f"after {quoted(self.token)} (position {self.position}){drawn}"
+
+    def table(self) -> Table:
+        removed = np.full(len(self.tokens), "", dtype=object)
+        for cut in self.cuts:
+            removed[cut.place : cut.place + cut.removed] = cut.name
+        columns = zip(self.tokens, self.ids, removed, self.own, self.probabilities, self.kept, strict=True)
+        rows = [
+            [visible(token), str(i), by, *(f"{p:.6f}" for p in values)] for token, i, by, *values in columns
+        ]
+        return Table(["token", "id", "removed by", "model's own", "before filters", "drawn from"], rows, 3)
+
+    def notes(self) -> list[str]:
+        notes = [f"{cut.name} {cut.setting:g} removes {cut.mass:.4f} of the probability" for cut in self.cuts]
+        if self.cuts:
+            error = sum(cut.mass for cut in self.cuts) + self.left - 1
+            notes[-1] += f"; {self.left:.4f} is left (the sum less 1: {error:.0e})"
+        if self.penalised is not None:
+            notes.append(
+                f"the repetition penalty takes {self.penalised:.4f} of the probability from its tokens"
+            )
+        return [
+            *notes,
+            f"entropy {self.entropy_before:.4f} nats, {self.entropy_after:.4f} of what is drawn from",
+        ]
+
+    def inches(self) -> tuple[float, float]:
+        return 6.0, 1.0 + 0.22 * min(MOST_DRAWN, len(self.tokens))
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        names = [visible(token) for token in self.tokens[:MOST_DRAWN]]
+        bars(axes, names, self.probabilities[:MOST_DRAWN].tolist())
+        for cut in self.cuts:
+            if cut.place < len(names):
+                axes.axhline(cut.place - 0.5, color="#b35900", linewidth=1)
+                words = f"{cut.name} {cut.setting:g}: {cut.mass:.3f} removed"
+                axes.annotate(words, (1, cut.place - 0.5), (0, -2), xycoords=("axes fraction", "data"),
+                              textcoords="offset points", ha="right", va="top", fontsize=7)  # fmt: skip
+        axes.set_xlabel("probability", fontsize=8)
+        axes.set_title(self.caption(), fontsize=9)
+
+
+def next_draw(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    position: int = -1,
+    drawn: Sequence[int] = (),
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    masked: Sequence[int] = (),
+    tokenizer: Tokenizer | None = None,
+) -> NextDraw:
+    """The next token's whole distribution, what each setting does to it, and the draw.
+
+    The token is the one that `generate` draws of the same text, settings and seed, when it has drawn `drawn` before.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: What is continued; an encoder-decoder's source, an encoder's or classifier's text.
+        output: What an encoder-decoder has written so far; nothing, where neither it nor a position is given.
+        position: The token of the text behind which is drawn; the last, where not given.
+        drawn: Ids that were drawn behind it before; each has used one of the seed's random numbers.
+        temperature: 0 takes the likeliest; this and the next four are explained at `Sampling`.
+        top_k: See `Sampling`.
+        top_p: See `Sampling`.
+        min_p: See `Sampling`.
+        repetition_penalty: See `Sampling`.
+        seed: Of the draw; see `generate`.
+        masked: Positions at which an encoder reads [MASK].
+        tokenizer: That of a model by itself.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+        NonFiniteError: the model's scores are not finite.
+        UserError: the text cannot be read, there is no such position or id, or settings are given to a model that
+            tells classes.
+    """
+    sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
+    begun = beginning(
+        subject, text, output, position=position, drawn=drawn, masked=masked, tokenizer=tokenizer
+    )
+    if begun.inputs.class_names and (sampling != Sampling() or begun.drawn):
+        raise UserError(
+            "this model tells the class of a text and draws nothing: leave the settings of draws out"
+        )
+    logits = begun.logits().clone().unsqueeze(0)
+    if not bool(logits.logsumexp(-1).isfinite().all()):
+        raise NonFiniteError(NOT_FINITE)
+    return _draw_of(begun, sampling, logits, seed)
+
+
+def _draw_of(begun: Beginning, sampling: Sampling, logits: Float[Tensor, "1 V"], seed: int) -> NextDraw:
+    draws = not begun.inputs.class_names
+    stages = dict(sampling.stages(logits, [begun.tokens]))
+    before = stages.get("temperature", stages.get("repetition_penalty", logits))
+    order = _order(before, [stages[name] for name in FILTERS if name in stages])
+    last = next(reversed(stages.values()), logits)
+    kept = _greedy_distribution(last) if sampling.greedy else probabilities_of(last)
+    places = torch.argsort(order)
+    token = number = interval = None
+    if draws:
+        token = last.argmax(-1)
+        if not sampling.greedy:
+            number, token = drawn_by(last, seed, len(begun.drawn))
+            interval = _interval(last, int(token))
+    own, whole = probabilities_of(logits), probabilities_of(before)
+    return NextDraw(
+        begun.last_label,
+        begun.position + len(begun.drawn),
+        [begun.inputs.output_label(each) for each in order.tolist()],
+        order.numpy(),
+        own[order].numpy(),
+        whole[order].numpy(),
+        kept[order].numpy(),
+        _repeated(begun, sampling, len(order))[order].numpy(),
+        cuts_of(sampling, before, stages),
+        int((kept > 0).sum()),
+        float(whole[kept > 0].sum()),
+        _penalised(begun, sampling, logits, before),
+        entropy_of(own),
+        entropy_of(kept),
+        int(places[last.argmax(-1)]),
+        None if token is None else int(places[token]),
+        number,
+        interval,
+        begun.inputs.model.config.family,
+        begun.text(begun.tokens),
+        len(begun.drawn),
+        begun.has_ended,
+    )
+
+
+def cuts_of(sampling: Sampling, before: Float[Tensor, "1 V"], stages: dict[str, Tensor]) -> list[Cut]:
+    """The cut of every filter that is given.
+
+    Args:
+        sampling: The settings.
+        before: The logits that the first filter is given.
+        stages: Those after each adjustment.
+    """
+    cuts, given, whole = [], before, probabilities_of(before)
+    for name in FILTERS:
+        if name in stages:
+            gone = (stages[name].isneginf() & ~given.isneginf())[0].cpu()
+            place = int((~stages[name].isneginf()).sum())
+            left = probabilities_of(given)
+            setting = float(getattr(sampling, name))
+            cuts.append(
+                Cut(name, setting, place, int(gone.sum()), float(whole[gone].sum()), float(left[gone].sum()))
+            )
+            given = stages[name]
+    return cuts
+
+
+def drawn_by(logits: Float[Tensor, "1 V"], seed: int, n_before: int) -> tuple[float, Tensor]:
+    """The random number for a text's token behind `n_before` others, and the token that it draws."""
+    streams = [random_stream(seed, 0) for _ in range(2)]
+    for stream in streams:
+        stream.random(n_before)
+    return float(streams[0].random()), draw(logits, [streams[1]])
+
+
+def probabilities_of(logits: Float[Tensor, "1 V"]) -> Float[Tensor, " V"]:
+    """softmax(logits), in float64 on the CPU."""
+    return logits[0].cpu().double().softmax(-1)
+
+
+def entropy_of(probabilities: Float[Tensor, " V"]) -> float:
+    """-sum p ln p, in nats."""
+    return float(torch.special.entr(probabilities).sum())
+
+
+def _order(before: Float[Tensor, "1 V"], filtered: Sequence[Tensor]) -> Int[Tensor, " V"]:
+    """The ids, the likeliest first; of equals those that more filters keep, and then in the order of the ids."""
+    survived = sum(((~each[0].isneginf()).int().cpu() for each in filtered), torch.zeros(before.shape[1]))
+    by_survival = torch.argsort(survived, descending=True, stable=True)
+    return by_survival[torch.argsort(before[0].cpu()[by_survival], descending=True, stable=True)]
+
+
+def _greedy_distribution(logits: Float[Tensor, "1 V"]) -> Float[Tensor, " V"]:
+    certain = torch.zeros(logits.shape[1], dtype=torch.float64)
+    certain[int(logits.argmax(-1))] = 1
+    return certain
+
+
+def _interval(logits: Float[Tensor, "1 V"], token: int) -> tuple[float, float]:
+    """From where to where a token lies, of the tokens side by side in the order of their ids; see `draw`."""
+    cumulative = logits.softmax(-1)[0].cpu().double().cumsum(-1)
+    before = float(cumulative[token - 1]) if token else 0.0
+    return before / float(cumulative[-1]), float(cumulative[token] / cumulative[-1])
+
+
+def _repeated(begun: Beginning, sampling: Sampling, n_tokens: int) -> Tensor:
+    repeated = torch.zeros(n_tokens, dtype=torch.bool)
+    if sampling.repetition_penalty != 1.0:
+        repeated[begun.tokens] = True
+    return repeated
+
+
+def _penalised(
+    begun: Beginning, sampling: Sampling, logits: Float[Tensor, "1 V"], before: Float[Tensor, "1 V"]
+) -> float | None:
+    """The probability that the tokens of the text so far lose by the penalty, at the temperature."""
+    if sampling.repetition_penalty == 1.0:
+        return None
+    seen = sorted(set(begun.tokens))
+    without = dict(sampling.replace(repetition_penalty=1.0).stages(logits, [begun.tokens]))
+    unpenalised = probabilities_of(without.get("temperature", logits))
+    return float((unpenalised[seen] - probabilities_of(before)[seen]).sum())

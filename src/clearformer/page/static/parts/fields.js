@@ -1,0 +1,32 @@
+// Controls of a view: numbers and texts that are selected.
+import { html, useEffect, useState } from "../core/html.js";
+
+const PAUSE = 350; // milliseconds without a key, after which a text is read
+
+/**
+ * A number between two limits; anything else is not selected.
+ * @param {{label: string, name: string, value: number, low: number, high: number, step?: number, hint?: string, onChange: (value: number) => void}} props
+ */
+export function NumberField({ label, name, value, low, high, step = 1, hint = "", onChange }) {
+  const change = (/** @type {any} */ event) => {
+    const wanted = Number(event.target.value);
+    const fits = event.target.value !== "" && wanted >= low && wanted <= high && (step !== 1 || Number.isInteger(wanted));
+    if (fits) onChange(wanted);
+  };
+  return html`<label>${label}<input name=${name} type="number" min=${low} max=${high} step=${step} value=${value} onChange=${change} />${hint && html`<small>${hint}</small>`}</label>`;
+}
+
+/**
+ * A text that is selected once nobody has typed for a moment.
+ * @param {{label: string, name: string, value: string, placeholder?: string, onChange: (value: string) => void}} props
+ */
+export function TextField({ label, name, value, placeholder = "", onChange }) {
+  const [text, setText] = useState(value);
+  useEffect(() => setText(value), [value]);
+  useEffect(() => {
+    if (text === value) return undefined;
+    const timer = setTimeout(() => onChange(text), PAUSE);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return html`<label>${label}<input name=${name} type="text" spellcheck="false" autocomplete="off" placeholder=${placeholder} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} /></label>`;
+}

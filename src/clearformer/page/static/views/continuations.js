@@ -1,0 +1,35 @@
+// Several continuations of the text, token by token.
+import { html, select, view } from "../core/html.js";
+import { number } from "../core/words.js";
+import { Drawn, largest, SurpriseLegend } from "../parts/drawn.js";
+import { NumberField } from "../parts/fields.js";
+
+/** @param {{model: any, found: any, selection: any}} props */
+function Continuations({ model, found, selection }) {
+  return html`<div class="desk">
+    <div class="settings" role="group" aria-label="continuations">
+      <${NumberField} label="Continuations" name="num" value=${selection.num} low=${1} high=${16} onChange=${(/** @type {number} */ num) => select(model, { num })} />
+      <${NumberField} label="Tokens of each" name="new_tokens" value=${selection.new_tokens} low=${1} high=${256} onChange=${(/** @type {number} */ new_tokens) => select(model, { new_tokens })} />
+    </div>
+    ${found && html`<${List} model=${model} found=${found} drawn=${selection.drawn} />`}
+  </div>`;
+}
+
+/** @param {{model: any, found: any, drawn: number[]}} props */
+function List({ model, found, drawn }) {
+  const most = largest(found.continuations);
+  const upTo = (/** @type {any} */ each, /** @type {number} */ place) => [...drawn, ...each.tokens.slice(0, place + 1).map((/** @type {any} */ token) => token.id)];
+  return html`<div>
+    <ol class="continuations" aria-label="continuations">
+      ${found.continuations.map((/** @type {any} */ each, /** @type {number} */ i) => html`<li key=${i}>
+        <small>${i}</small>
+        <${Drawn} tokens=${each.tokens} most=${most} onChoose=${(/** @type {number} */ place) => select(model, { drawn: upTo(each, place) })} />
+        <span class="bar-value" title="the log-probability of all its tokens by the model itself">log P ${number(each.logprob, 2)}${each.finish_reason === "eos" ? ", ended" : ""}</span>
+      </li>`)}
+    </ol>
+    <${SurpriseLegend} most=${most} />
+    <p class="note">A click on a token goes there: the sampling desk continues behind it.</p>
+  </div>`;
+}
+
+export default view(Continuations, { hasControls: true });
