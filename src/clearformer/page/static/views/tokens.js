@@ -18,7 +18,7 @@ function Tokens({ model, found, selection }) {
     <${Strip} tokens=${found.tokens} chosen=${chosen} name="tokens" shares=${shares} say=${say} onChoose=${(/** @type {number} */ position) => select(model, { position })} />
     <dl class="facts">
       <dt>position</dt><dd>${chosen} of ${n}</dd>
-      <dt>token</dt><dd><code>${visible(found.tokens[chosen])}</code> id ${found.ids[chosen]}, ${found.n_bytes[chosen]} bytes</dd>
+      <dt>token</dt><dd><code>${visible(found.tokens[chosen])}</code> id ${found.ids[chosen]}, ${found.n_bytes[chosen]} ${found.n_bytes[chosen] === 1 ? "byte" : "bytes"}</dd>
       <dt>predicts</dt><dd>${found.predicted[chosen] ? html`<code>${visible(found.predicted[chosen])}</code> with probability ${number(found.probabilities.data[chosen])}, loss ${number(found.losses.data[chosen])} nats` : "what the text does not tell"}</dd>
     </dl>
     <p class="legend"><i></i> darker: more surprised; as dark as can be at ln V = ${number(most, 2)} nats, where all tokens are equally likely</p>
