@@ -202,6 +202,7 @@ def test_training_is_seen_while_it_goes_on(browser: Any, runs: dict[str, Any], t
     window.section("training")
     told = window.page.locator("#training .sum")
     api.expect(told).to_contain_text("step 3")
+    window.page.wait_for_load_state("networkidle")
     asked = [url for url in window.asked if "training" in url]
     record(6)
     api.expect(told).to_contain_text("0.5000")
