@@ -14,6 +14,7 @@ import http.client
 import json
 import random
 import statistics
+import string
 import subprocess
 import sys
 import time
@@ -26,7 +27,7 @@ import torch
 import clearformer as cf
 from clearformer.page import look
 from clearformer.page.views import views_of
-from clearformer.text import ByteTokenizerSpec
+from clearformer.text import CharTokenizerSpec
 
 MODELS: dict[str, dict[str, Any]] = {
     "12M, 256 tokens": {"preset": "quick", "d_model": 384, "n_layers": 6, "max_seq_len": 1024, "tokens": 256},
@@ -39,17 +40,19 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "124M, 256 tokens": {"preset": "gpt2", "tokens": 256},
 }
+LETTERS = string.ascii_lowercase
 FIELDS = ("position", "temperature")
 
 
 def run_of(settings: dict[str, Any]) -> tuple[Any, int]:
-    """A run with random weights, and how many tokens it reads; its tokens are bytes."""
+    """A run with random weights, and how many tokens it reads; its tokens are characters."""
     settings = dict(settings)
     torch.manual_seed(1)
     preset, n = str(settings.pop("preset")), settings.pop("tokens")
-    tokenizer = ByteTokenizerSpec().train((), specials=())
     size = 50257 if preset == "gpt2" else 4096
-    config = cf.preset(preset).model.model_dump() | settings | {"vocab_size": size}
+    letters = LETTERS + "".join(chr(0x20000 + i) for i in range(size - len(LETTERS)))
+    tokenizer = CharTokenizerSpec().train([letters], specials=())
+    config = cf.preset(preset).model.model_dump() | settings | {"vocab_size": tokenizer.vocab_size}
     return cf.Run(cf.build(cf.ModelConfig.model_validate(config)), tokenizer), n
 
 
@@ -86,7 +89,7 @@ def measured(name: str, interactions: int) -> dict[str, float]:
     run, n = run_of(MODELS[name])
     before = memory_bytes()
     start = time.perf_counter()
-    looking = look(run, text="".join(chr(97 + i % 26) for i in range(n)), browser=False)
+    looking = look(run, text="".join(LETTERS[i % len(LETTERS)] for i in range(n)), browser=False)
     browser = Browser(looking.address)
     chosen = json.loads(browser.ask("GET", "/api/runs"))["first"]
     browser.ask("POST", "/api/view/tokens", chosen)
