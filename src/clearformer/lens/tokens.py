@@ -1,5 +1,6 @@
 """A text as a model reads it: each token, the one that its position predicts, and how likely the model found that."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ class TokenTable(Shown):
         probabilities: That of the predicted token; not a number, where the text does not tell it.
         losses: -ln of that, in nats.
         source: Those of an encoder-decoder's source; none in other models.
-        vocabulary: The number of tokens there are: ln of it is the loss where all are equally likely.
+        uniform_loss: The loss where all tokens are equally likely: ln V, in nats.
     """
 
     tokens: list[str]
@@ -36,7 +37,7 @@ class TokenTable(Shown):
     probabilities: Float[np.ndarray, " T"]
     losses: Float[np.ndarray, " T"]
     source: list[str]
-    vocabulary: int
+    uniform_loss: float
 
     def caption(self) -> str:
         return "the text as the model reads it" if not self.source else "the output as the model reads it"
@@ -94,7 +95,7 @@ def tokens(
         np.exp(-losses),
         losses,
         inputs.source_labels,
-        inputs.model.embed.num_embeddings,
+        math.log(inputs.model.embed.num_embeddings),
     )
 
 

@@ -52,11 +52,11 @@ def look(
     browser: bool = True,
     device: str = "auto",
 ) -> Looking:
-    """Open the page of a run, or of two beside each other.
+    """Open the page of a run, or of two of which the page shows one at a time.
 
     Args:
         run: A run, or its name.
-        other: Another, to compare it with.
+        other: Another, which can be chosen in the page's bar.
         text: What is read at first; where not given, the beginning of the run's held-out text.
         port: Of this machine; a free one, where not given.
         browser: Whether to open the address in a browser.
@@ -67,8 +67,9 @@ def look(
         UserError: the port is taken or is none, or both runs have one name.
         MissingPackageError: the server's packages are not installed.
     """
-    with needs_extra("page", "the page needs starlette and uvicorn"):
+    with needs_extra("page", "the page needs starlette, uvicorn and websockets"):
         import uvicorn
+        import websockets  # noqa: F401  (without it, uvicorn serves no WebSocket and says so only in its log)
 
         from clearformer.page.beginning import first_selection
         from clearformer.page.opened import OpenedRuns

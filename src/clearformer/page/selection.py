@@ -1,7 +1,7 @@
 """The selection: the one text, place and pair of tokens that every view of the page looks at."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -71,8 +71,6 @@ class Selection(Spec):
     beams: int = Field(3, ge=1, le=12)
     edits: tuple[Annotated[str, Field(max_length=200)], ...] = Field((), max_length=512)
     donor: str | None = Field(None, max_length=MOST_CHARACTERS)
-
-    whole_text: ClassVar[tuple[str, ...]] = ("run", "checkpoint", "text", "output", "masked")
 
 
 def read_selection(values: Any) -> Selection:

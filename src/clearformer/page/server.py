@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +29,10 @@ from clearformer.run import Run
 STATIC = Path(__file__).parent / "static"
 WIRE = "application/octet-stream"
 PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
-NO_SUCH_PLACE = 404
 BAD_REQUEST = 400
+SERVER_ERROR = 500
+
+logger = logging.getLogger(__name__)
 
 
 class PageServer:
@@ -91,6 +94,10 @@ class PageServer:
                 return JSONResponse({"error": "the request is no JSON"}, BAD_REQUEST)
             except ClearformerError as error:
                 return JSONResponse({"error": str(error)}, BAD_REQUEST)
+            except Exception:
+                logger.exception("the page: %s failed", request.url.path)
+                failed = "this view failed; where, stands where the page was started"
+                return JSONResponse({"error": failed}, SERVER_ERROR)
 
         return endpoint
 
@@ -145,6 +152,8 @@ class PageServer:
         try:
             async for lines in followed(self.opened.shelves[name].run, int(cursor)):
                 await socket.send_json(lines)
+        except json.JSONDecodeError:
+            await socket.close()  # a damaged line; the view `training` says which
         except (WebSocketDisconnect, asyncio.CancelledError, RuntimeError):
             return
 

@@ -85,16 +85,11 @@ class View:
         return getattr(lens, self.function)(run, *text, **self.arguments(run, selection))
 
     def as_python(self, run: Run, selection: Selection) -> str:
-        """The call as a few lines that anybody can run."""
-        of_step = "" if selection.checkpoint == "latest" else f", checkpoint={selection.checkpoint!r}"
+        """The call as a few lines that anybody can run, of the run at the step that is shown."""
         text = [repr(selection.text)] if "text" in self.uses else []
         given = [f"{name}={value!r}" for name, value in self.arguments(run, selection).items()]
         call = ", ".join(["run", *text, *given])
-        return (
-            "import clearformer as cf\n\n"
-            f"run = cf.load({run.name!r}{of_step})\n"
-            f"found = cf.lens.{self.function}({call})\n"
-        )
+        return f"import clearformer as cf\n\n{opening(run)}\nfound = cf.lens.{self.function}({call})\n"
 
 
 def is_left_out(field: str, value: Any) -> bool:
@@ -120,6 +115,15 @@ def takes(run: Run, field: str) -> bool:
 def writes(run: Run) -> bool:
     """Whether its model writes texts."""
     return not isinstance(run.model, Encoder)
+
+
+def opening(run: Run) -> str:
+    """The line of Python that opens a run at its step."""
+    if not is_kept(run):
+        return "# run: the one that was given to cf.look, for it is kept in no folder"
+    if run.step in run.kept_steps():
+        return f"run = cf.load({run.name!r}, checkpoint={run.step})"
+    return f"run = cf.replay({run.name!r}, {run.step})"
 
 
 def has_patterns(run: Run) -> bool:

@@ -155,9 +155,7 @@ class TrainStep:
     def parameter_norms(self) -> tuple[list[str], Float[Tensor, " N"]]:
         """The names of the parameters that have a gradient, and its norm in each; their norm is the global one."""
         gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
-        # In a few kernels for all, as in torch's `get_total_norm`, which does not hand them out.
-        norms = torch._foreach_norm(list(gradients.values()))  # pyright: ignore[reportPrivateImportUsage]
-        return list(gradients), torch.stack(norms)
+        return list(gradients), torch.stack([torch.linalg.vector_norm(each) for each in gradients.values()])
 
     def clip_gradients(self, norm: Tensor, largest: float) -> None:
         """Scale all gradients down together from their norm to the largest that is allowed."""

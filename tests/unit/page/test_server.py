@@ -128,6 +128,32 @@ def test_pictures_are_the_lens_own(decoder_page: Client) -> None:
     assert b"svg or png" in answer
 
 
+def test_the_python_is_of_the_step_that_is_shown(runs: dict[str, Any], tmp_path: Path) -> None:
+    """Also where the page was opened at an earlier step than the run has by now."""
+    run = runs["decoder"].save(tmp_path / "grown")
+    later = cf.Run(cf.build(run.model.config), run.tokenizer, run.config, step=3).save(tmp_path / "later")
+    (later.folder.checkpoints / "step-00000003").rename(run.folder.checkpoints / "step-00000003")
+    for page in entered(look(cf.load(run.folder.path, checkpoint=0), text=TEXT, browser=False)):
+        answer = page.view("tokens", **card(page)["first"])
+        scope: dict[str, Any] = {}
+        exec(answer["python"], scope)  # noqa: S102  (our own snippet)
+        assert scope["run"].step == 0
+        same(answer["found"], scope["found"])
+        at_3 = page.view("tokens", **(card(page)["first"] | {"checkpoint": "3"}))
+        assert "checkpoint=3" in at_3["python"]
+        assert not np.array_equal(at_3["found"]["losses"], answer["found"]["losses"])
+
+
+def test_a_view_that_fails_says_so_here_and_why_in_the_log(
+    decoder_page: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cf.lens, "tokens", lambda *_: 1 / 0)
+    status, _, answer = decoder_page.ask("POST", "/api/view/tokens", card(decoder_page)["first"])
+    assert status == 500
+    assert "this view failed" in json.loads(answer)["error"]
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_a_model_kept_nowhere_is_shown_without_its_training(runs: dict[str, Any]) -> None:
     run = cf.Run(runs["decoder"].model, runs["decoder"].tokenizer)
     for page in entered(look(run, text=TEXT, browser=False)):

@@ -14,7 +14,9 @@ def command(
     run: RunName,
     other: Annotated[
         str | None,
-        typer.Argument(metavar="RUN2", help="Another run, to look at beside it.", show_default=False),
+        typer.Argument(
+            metavar="RUN2", help="Another run, which can be chosen in the page's bar.", show_default=False
+        ),
     ] = None,
     text: Annotated[
         str | None,

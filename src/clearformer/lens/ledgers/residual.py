@@ -10,6 +10,7 @@ of what a part would write, were another one changed: for causes see the interve
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from clearformer.decoding import Text
@@ -50,6 +51,21 @@ class Part:
         return self.name if self.head is None else f"{self.name}[{self.head}]"
 
 
+@dataclass(frozen=True)
+class LayerSum:
+    """The parts of one layer together.
+
+    Attributes:
+        name: The layer's number; `in` for what comes before the blocks, `out` for what comes behind them.
+        value: Their sum.
+        so_far: With that of all layers before.
+    """
+
+    name: str
+    value: float
+    so_far: float
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Ledger(SplitLogit):
     """A logit, or the difference of two, as the sum of its parts.
@@ -59,12 +75,14 @@ class Ledger(SplitLogit):
         soft_cap: What no logit can be larger than: cap * tanh(logit / cap) is the last step; None: there is none.
         capped: After that step; None, where there is none.
         tokens: The text's, for the picture.
+        by_layer: The parts summed by layer, in the order of computation.
     """
 
     parts: list[Part]
     soft_cap: float | None = None
     capped: float | None = None
     tokens: list[str] = field(default_factory=list, repr=False)
+    by_layer: list[LayerSum] = field(default_factory=list, repr=False)
 
     @property
     def largest(self) -> list[Part]:
@@ -155,7 +173,20 @@ def of_parts(inputs: Inputs, position: int, way: Readout, parts: list[Part]) -> 
         soft_cap=None if way.capped is None else inputs.model.config.logit_soft_cap,
         capped=way.capped,
         tokens=inputs.labels,
+        by_layer=summed_by_layer(parts),
     )
+
+
+def summed_by_layer(parts: Sequence[Part]) -> list[LayerSum]:
+    """The sums of the parts of each layer."""
+    sums: dict[str, float] = {}
+    is_behind = False
+    for part in parts:
+        is_behind = is_behind or part.layer is not None
+        name = str(part.layer) if part.layer is not None else "out" if is_behind else "in"
+        sums[name] = sums.get(name, 0.0) + part.value
+    so_far = accumulate(sums.values())
+    return [LayerSum(name, value, total) for (name, value), total in zip(sums.items(), so_far, strict=True)]
 
 
 def place(number: int | None) -> str:

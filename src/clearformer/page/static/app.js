@@ -53,7 +53,7 @@ function Page({ runs, selection, onSelect }) {
   }, [run.name]);
   return html`
     <header class="top">
-      <h1 class="name"><b>clearformer</b> ${run.name} <small>step ${run.step}</small></h1>
+      <h1 class="name"><b>clearformer</b> ${run.name} <small>step ${chosen.checkpoint === "latest" ? run.step : chosen.checkpoint}</small></h1>
       <nav aria-label="views">${views.map(([name, view]) => html`<a key=${name} href=${`#${name}`}>${view.title}</a>`)}</nav>
       <${LensBar} runs=${runs} selection=${chosen} onSelect=${onSelect} />
     </header>

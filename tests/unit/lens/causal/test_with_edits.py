@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,43 +14,16 @@ from clearformer import lens
 from clearformer.errors import UserError
 from clearformer.lens.causal.named_edits import parse_edit
 from clearformer.model import ModelConfig, build
-from clearformer.model.attention import MultiHead
-from clearformer.text import CharTokenizerSpec, Tokenizer, WordPieceTokenizerSpec, specials_of
 
-CORPUS = ["the bank lends money, and the river takes it. "] * 3
+from ..sampling.test_sampling import Run, run_of
+
 TEXT, DONOR = "the bank", "the mone"
 FAMILIES = ("decoder", "encoder", "encoder-decoder")
 
 
-@dataclass(frozen=True)
-class Run:
-    model: Any
-    tokenizer: Tokenizer
-
-
-def run_of(family: str) -> Run:
-    spec = WordPieceTokenizerSpec(vocab_size=60) if family == "encoder" else CharTokenizerSpec()
-    tokenizer = spec.train(CORPUS, specials=specials_of(family))
-    config = ModelConfig(
-        family=family,  # type: ignore[arg-type]
-        vocab_size=tokenizer.vocab_size,
-        d_model=22,
-        n_layers=2,
-        max_seq_len=61,
-        dropout=0.3,
-        attention=MultiHead(n_heads=2),
-    )
-    torch.manual_seed(1)  # for a fixture of the module is made before a test is seeded
-    run = Run(build(config), tokenizer)
-    with torch.no_grad():
-        for parameter in run.model.parameters():
-            parameter.mul_(3)
-    return run
-
-
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Run]:
-    return {family: run_of(family) for family in FAMILIES}
+    return {family: run_of(family, max_seq_len=61) for family in FAMILIES}
 
 
 def sites(run: Run, ending: str) -> list[str]:

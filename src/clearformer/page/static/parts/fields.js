@@ -17,10 +17,10 @@ export function NumberField({ label, name, value, low, high, step = 1, hint = ""
 }
 
 /**
- * A text that is selected once nobody has typed for a moment.
- * @param {{label: string, name: string, value: string, placeholder?: string, onChange: (value: string) => void}} props
+ * A text that is selected once nobody has typed for a moment; of several lines, where `lines` says so.
+ * @param {{label: string, name: string, value: string, placeholder?: string, lines?: number, onChange: (value: string) => void}} props
  */
-export function TextField({ label, name, value, placeholder = "", onChange }) {
+export function TextField({ label, name, value, placeholder = "", lines = 1, onChange }) {
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
   useEffect(() => {
@@ -28,5 +28,9 @@ export function TextField({ label, name, value, placeholder = "", onChange }) {
     const timer = setTimeout(() => onChange(text), PAUSE);
     return () => clearTimeout(timer);
   }, [text]);
-  return html`<label>${label}<input name=${name} type="text" spellcheck="false" autocomplete="off" placeholder=${placeholder} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} /></label>`;
+  const type = (/** @type {any} */ event) => setText(event.target.value);
+  const box = lines > 1
+    ? html`<textarea name=${name} rows=${lines} spellcheck="false" placeholder=${placeholder} value=${text} onInput=${type}></textarea>`
+    : html`<input name=${name} type="text" spellcheck="false" autocomplete="off" placeholder=${placeholder} value=${text} onInput=${type} />`;
+  return html`<label>${label}${box}</label>`;
 }

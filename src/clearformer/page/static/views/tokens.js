@@ -9,10 +9,13 @@ function Tokens({ model, found, selection }) {
   const chosen = fromStart(selection.position, n);
   const shifted = found.predicted[0] !== found.tokens[0] || found.source.length > 0;
   // What position i predicts comes at i + 1: a token's surprise stands with the token that came.
-  const losses = found.tokens.map((/** @type {string} */ _, /** @type {number} */ i) => (shifted ? (i ? found.losses.data[i - 1] : NaN) : found.losses.data[i]));
-  const most = Math.log(found.vocabulary);
+  const ofToken = (/** @type {import("../core/wire.js").NDArray} */ values) =>
+    found.tokens.map((/** @type {string} */ _, /** @type {number} */ i) => (shifted ? (i ? values.data[i - 1] : NaN) : values.data[i]));
+  const losses = ofToken(found.losses);
+  const probabilities = ofToken(found.probabilities);
+  const most = found.uniform_loss;
   const shares = losses.map((/** @type {number} */ loss) => (Number.isFinite(loss) ? Math.min(1, loss / most) : 0));
-  const say = (/** @type {number} */ i) => (Number.isFinite(losses[i]) ? `loss ${number(losses[i], 3)} nats, probability ${number(Math.exp(-losses[i]), 4)}` : "no prediction of it");
+  const say = (/** @type {number} */ i) => (Number.isFinite(losses[i]) ? `loss ${number(losses[i], 3)} nats, probability ${number(probabilities[i], 4)}` : "no prediction of it");
   return html`<div class="tokens">
     ${found.source.length > 0 && html`<p class="note">source</p><div class="strip is-quiet">${found.source.map((/** @type {string} */ token, /** @type {number} */ i) => html`<span key=${i}>${visible(token)}</span>`)}</div>`}
     <${Strip} tokens=${found.tokens} chosen=${chosen} name="tokens" shares=${shares} say=${say} onChoose=${(/** @type {number} */ position) => select(model, { position })} />
