@@ -1,6 +1,7 @@
 """`clearformer bench`, as a user types it."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ import pytest
 from clearformer.bench import loading, machine
 from clearformer.bench.machine import Limits
 from clearformer.cli import main
+from clearformer.errors import UserError
+
+from ..forks import ForkServer
 
 LIMITS = Limits(float32=1e11, bfloat16=2e11, copy=3e10, read=2e10, peak=None)
 
@@ -86,22 +90,31 @@ def test_tokenising_a_file(four_runs: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_loading_a_run(
-    four_runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    four_runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, forks: ForkServer
 ) -> None:
-    """Each side's process runs once, and not a second time for the figure."""
-    in_new_process, ran = loading.in_new_process, []
+    """Each side's command runs once, in a fork, and not a second time for the figure."""
+    ran = []
 
     def once(command: list[str]) -> None:
-        if command not in ran:
-            in_new_process(command)
-            ran.append(command)
+        if command in ran:
+            return
+        ran.append(command)
+        _, way, *given = command
+        done = forks.run(*given[1:], script=given[0]) if way == "-c" else forks.run(*given[1:])
+        assert done.returncode == 0, done.stderr
 
     monkeypatch.setattr(loading, "in_new_process", once)
     assert main(["bench", "load", "text", "--rounds", "1", "--json"]) == 0
     opening, first = json.loads(capsys.readouterr().out)["comparisons"]
     assert (opening["unit"], first["unit"]) == ("ms", "s")
     assert len(first["sides"]) == 2
-    assert len(ran) == 2
+    assert [command[1] for command in ran] == ["-m", "-c"]
+
+
+def test_a_command_in_a_new_process() -> None:
+    loading.in_new_process([sys.executable, "-c", "pass"])
+    with pytest.raises(UserError, match=r"failed: ValueError: mine$"):
+        loading.in_new_process([sys.executable, "-c", "raise ValueError('mine')"])
 
 
 @pytest.mark.parametrize(

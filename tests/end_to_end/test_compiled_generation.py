@@ -18,6 +18,8 @@ from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import RoPE
 
 torch._inductor.config.compile_threads = 1  # no processes beside this one, each of which would import torch
+torch._inductor.config.cpp_cache_precompile_headers = False  # they pay from many graphs on
+torch._inductor.config.cpp.simdlen = 0  # four compilations find out what this processor has
 DECODER = ModelConfig(
     vocab_size=13,
     d_model=12,
@@ -32,9 +34,9 @@ DECODER = ModelConfig(
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9]]
 SOURCES = [[3, 1], [2, 2, 2, 2], [7]]
 
-def written(model, prompts, **options):
+def written(model, prompts, n=20, **options):
     streams = [random_stream(1, row) for row in range(len(prompts))]
-    new_tokens = generate_tokens(model, prompts, 20, Sampling(temperature=3.0), streams, **options)
+    new_tokens = generate_tokens(model, prompts, n, Sampling(temperature=3.0), streams, **options)
     return [completion.tokens for completion in collect(new_tokens, len(prompts))]
 
 torch.manual_seed(0)
@@ -42,9 +44,9 @@ first, second = (build(DECODER).double() for _ in range(2))
 eos_id = written(first, PROMPTS)[1][3]
 both = build(DECODER.replace(family="encoder-decoder", max_seq_len=32)).double()
 cases = {
+    "one text": (first, PROMPTS[:1], {"n": 6}),
+    "another model of that configuration": (second, PROMPTS[:1], {"n": 6}),
     "one text, longer than the positions": (first, PROMPTS[:1], {}),
-    "another model of that configuration": (second, PROMPTS[:1], {}),
-    "two texts": (first, [[1, 2, 3], [4, 5, 6]], {}),
     "three texts, of which some end early": (first, PROMPTS, {"eos_id": eos_id}),
     "an encoder-decoder": (both, PROMPTS, {"sources": SOURCES}),
 }
@@ -59,7 +61,7 @@ for name, (model, prompts, options) in cases.items():
             step,
             dynamic=dynamic,
             isolate_recompiles=isolate_recompiles,
-            backend="aot_eager",
+            backend="eager",
             options={"guard_filter_fn": options["guard_filter_fn"]},
         )
         compiling._compiled.cache_clear()
@@ -72,10 +74,10 @@ def test_the_compiled_step_writes_what_the_plain_one_does(forks: ForkServer) -> 
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "one text, longer than the positions same",
+        "one text same",
         "another model of that configuration same",
         "graphs True",
-        "two texts same",
+        "one text, longer than the positions same",
         "three texts, of which some end early same",
         "an encoder-decoder same",
         "both models differ",

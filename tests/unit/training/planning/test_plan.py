@@ -22,6 +22,7 @@ from clearformer.model.positions import RoPE
 from clearformer.training.config import TrainConfig
 from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective
 from clearformer.training.optim.optimizers import Adam, AdamW, Muon
+from clearformer.training.planning.memory import MemoryBytes
 from clearformer.training.planning.plan import (
     count_flops,
     count_parameters,
@@ -43,6 +44,12 @@ RATE = Rate("a device", "float32", 1e9, "measured", utilisation=0.5)
 
 def settings(**changes: Any) -> TrainConfig:
     return TrainConfig(**{"batch_size": 6, "max_steps": 7, "dtype": "float32"} | changes)
+
+
+@pytest.fixture
+def without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No memory is measured, which takes longer than all the rest of a plan."""
+    monkeypatch.setattr(plan_module, "training_memory", lambda *_: MemoryBytes(0, 0, 0, 0, 0))
 
 
 # --- memory -----------------------------------------------------------------------------------------------
@@ -232,6 +239,7 @@ def test_mfu_is_the_part_of_the_peak_that_the_model_uses() -> None:
 # --- the plan ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("without_memory")
 def test_time_is_flops_over_the_rate_that_is_reached() -> None:
     planned = plan(SHALLOW, settings(), RATE)
     assert planned.tokens_per_step == 6 * 31
@@ -244,6 +252,7 @@ def test_time_is_flops_over_the_rate_that_is_reached() -> None:
     assert planned.steps == 7
 
 
+@pytest.mark.usefixtures("without_memory")
 def test_a_run_ends_at_the_nearer_of_its_limits() -> None:
     each = plan(SHALLOW, settings(), RATE).seconds_per_step
     assert each is not None
@@ -255,6 +264,7 @@ def test_a_run_ends_at_the_nearer_of_its_limits() -> None:
     assert only_time.steps == 2
 
 
+@pytest.mark.usefixtures("without_memory")
 def test_without_a_rate_no_time_is_estimated() -> None:
     planned = plan(SHALLOW, settings())
     assert (planned.seconds, planned.seconds_per_step, planned.rate) == (None, None, None)
@@ -372,6 +382,7 @@ def test_a_gpu_forms_all_logits_of_pairs_at_once() -> None:
     assert gpu - cpu < 4 * 5 * 31 * 2053
 
 
+@pytest.mark.usefixtures("without_memory")
 def test_a_step_of_pairs_is_counted_in_tokens() -> None:
     train = of_pairs(1000, grad_accum_steps=3)
     planned = plan(PAIRS, train, RATE)
@@ -382,6 +393,7 @@ def test_a_step_of_pairs_is_counted_in_tokens() -> None:
     assert part_size(PAIRS, of_pairs(7)) == (1, 31)
 
 
+@pytest.mark.usefixtures("without_memory")
 def test_masked_tokens_alone_take_the_time_of_logits() -> None:
     few, many = (
         plan(ENCODER, settings(objective=MaskedObjective(fraction=fraction)), RATE).seconds_per_step
@@ -392,6 +404,7 @@ def test_masked_tokens_alone_take_the_time_of_logits() -> None:
     assert many - few == pytest.approx(0.5 * 6 * 44 * 101 * 6 * 31 / (1e9 * 0.5))
 
 
+@pytest.mark.usefixtures("without_memory")
 @pytest.mark.parametrize("config", [ENCODER, CLASSIFIER, PAIRS], ids=["encoder", "classifier", "pairs"])
 def test_components_of_every_family_add_up(config: ModelConfig) -> None:
     classify_or_fill = settings(
@@ -417,7 +430,7 @@ def test_many_layers_are_reckoned_from_a_few_as_if_all_were_built(
         "flops": count_flops,
         "memory": lambda config: training_memory(config, settings()),
     }[what]
-    deep = model.replace(n_layers=5)
+    deep = model.replace(n_layers=4)
     monkeypatch.setattr(plan_module, "MOST_BUILT_LAYERS", 2)
     assert for_every_layer(count, deep) == count(deep)
 
@@ -442,6 +455,7 @@ def test_sizes_that_nothing_can_count_are_refused_by_name(changes: dict[str, int
         plan(MODEL.replace(**changes), settings(), RATE)
 
 
+@pytest.mark.usefixtures("without_memory")
 def test_a_run_of_more_seconds_than_can_be_counted_has_no_number_of_steps() -> None:
     planned = plan(SHALLOW, settings(max_steps=None, max_seconds=1e308), RATE)
     assert (planned.steps, planned.seconds) == (None, 1e308)
