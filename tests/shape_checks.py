@@ -1,6 +1,7 @@
-"""The model's annotations checked at run time, each function once for all calls of the same types and shapes.
+"""The shapes of the model's annotations checked at run time, each function once for all calls of the same shapes.
 
-jaxtyping checks every call, which takes several times as long as the call itself, and finds the same each time.
+jaxtyping checks every call, which takes several times as long as the call itself, and finds the same each time. What
+is annotated with classes alone is left to pyright.
 """
 
 from collections import defaultdict
@@ -32,8 +33,9 @@ def checked_once(*, typechecker: Call) -> Call:
     def decorate(function: Any) -> Any:
         if not hasattr(function, "__code__"):
             return every_call(function, typechecker=typechecker)  # a class: a dataclass's fields are checked
+        if only_types_matter(function):
+            return function
         seen, results, checker = passed[function.__code__], [], []
-        look_at = type if only_types_matter(function) else look_of
 
         @wraps(function)
         def result_of_the_call(*_: Any, **__: Any) -> Any:
@@ -42,9 +44,9 @@ def checked_once(*, typechecker: Call) -> Call:
         @wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
             result = function(*arguments, **named)
-            look: Hashable = (look_at(result), *map(look_at, arguments))
+            look: Hashable = (look_of(result), *map(look_of, arguments))
             if named:
-                look = (look, *named, *map(look_at, named.values()))
+                look = (look, *named, *map(look_of, named.values()))
             if look not in seen:
                 with checking:
                     checker[:] = checker or [every_call(result_of_the_call, typechecker=typechecker)]

@@ -51,10 +51,10 @@ def test_the_model_is_checked() -> None:
 
 def test_a_mapping_that_is_checked_itself_is_checked() -> None:
     """To check an `ActivationCache`, beartype asks it for an item, which is a checked call in a check."""
-    looked_at = looking(ActivationCache(hook_embed=ones(2)))
+    looked_at = looking(ActivationCache(hook_embed=ones(2)), ones(2))
     assert looked_at["embed"].shape == (2,)
 
 
 @checked_once(typechecker=beartype)
-def looking(cache: ActivationCache) -> ActivationCache:
+def looking(cache: ActivationCache, _: Float[Tensor, " N"]) -> ActivationCache:
     return cache

@@ -88,9 +88,10 @@ def _multiply_adds(matrices: list[Matrix], n_tokens: int) -> int:
 def measured_flops(model: Transformer, seq_len: int) -> Flops:
     """FLOPs of one text of T tokens, counted while the model runs on the meta device.
 
-    Every sub-layer is counted by itself, on what it read in the model; the head is what they leave of the whole (a
-    tied head is no module of its own). The backward pass is at most twice the forward pass: a product whose operand
-    needs no gradient is not formed (the constant scores of `mean`, the empty sums that linear attention begins with).
+    Each kind of sub-layer is counted by itself, once, on what the first one read in the model, for those of all layers
+    are alike; the head is what they leave of the whole (a tied head is no module of its own). The backward pass is at
+    most twice the forward pass: a product whose operand needs no gradient is not formed (the constant scores of `mean`,
+    the empty sums that linear attention begins with).
     """
     flops = Flops(dict.fromkeys(COMPONENTS, 0), dict.fromkeys(COMPONENTS, 0))
     tokens = torch.zeros(1, seq_len, dtype=torch.long, device="meta")
@@ -98,30 +99,30 @@ def measured_flops(model: Transformer, seq_len: int) -> Flops:
         flops.forward["head"], flops.backward["head"] = _run_and_count(
             model, [tokens] * model.config.n_stacks
         )
-    for component, module, inputs in runs:
-        forward, backward = _run_and_count(module, inputs)
-        flops.forward[component] += forward
-        flops.backward[component] += backward
-        flops.forward["head"] -= forward
-        flops.backward["head"] -= backward
+    for kind, alike in runs.items():
+        component = COMPONENT_OF[kind.rpartition(".")[2]]
+        forward, backward = _run_and_count(*alike[0])
+        flops.forward[component] += len(alike) * forward
+        flops.backward[component] += len(alike) * backward
+        flops.forward["head"] -= len(alike) * forward
+        flops.backward["head"] -= len(alike) * backward
     model.zero_grad()
     return flops
 
 
 @contextmanager
-def _noted_sub_layers(model: nn.Module) -> Iterator[list[tuple[str, nn.Module, list[Any]]]]:
-    """The component, module and inputs of each sub-layer that runs inside the `with` block."""
-    runs: list[tuple[str, nn.Module, list[Any]]] = []
+def _noted_sub_layers(model: nn.Module) -> Iterator[dict[str, list[tuple[nn.Module, list[Any]]]]]:
+    """The sub-layers that run inside the `with` block and what they read, by stack and name: `blocks.attn`."""
+    runs: dict[str, list[tuple[nn.Module, list[Any]]]] = {}
 
-    def note(component: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        runs.append((component, module, [_leaf(value) for value in inputs]))
+    def note(kind: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        runs.setdefault(kind, []).append((module, [_leaf(value) for value in inputs]))
 
-    names = {module: path.rpartition(".")[2] for path, module in model.named_modules()}
-    hooks = [
-        module.register_forward_pre_hook(partial(note, COMPONENT_OF[name]))
-        for module, name in names.items()
-        if name in SUB_LAYERS
-    ]
+    hooks = []
+    for path, module in model.named_modules():
+        stack, _, name = path.partition(".")
+        if (name := name.rpartition(".")[2]) in SUB_LAYERS:
+            hooks.append(module.register_forward_pre_hook(partial(note, f"{stack}.{name}")))
     yield runs
     for hook in hooks:
         hook.remove()
