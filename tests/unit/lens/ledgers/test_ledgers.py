@@ -256,3 +256,12 @@ def test_a_norm_of_ones_own_is_refused(tokens: Tensor) -> None:
     made.ln_final = _OwnNorm(D).double()
     with pytest.raises(UserError, match="ln_final: a ledger holds the scale"):
         lens.ledger(made, tokens)
+
+
+def test_layers_are_summed_in_order_up_to_the_logit(tokens: Tensor) -> None:
+    found = lens.ledger(model(position=Learned()), tokens, target=3)
+    assert [each.name for each in found.by_layer] == ["in", "0", "1", "out"]
+    of_first = sum(part.value for part in found.parts if part.layer == 0)
+    assert found.by_layer[1].value == pytest.approx(of_first, abs=1e-12)
+    assert found.by_layer[1].so_far == pytest.approx(found.by_layer[0].value + of_first, abs=1e-12)
+    assert found.by_layer[-1].so_far == pytest.approx(found.sum, abs=1e-12)
