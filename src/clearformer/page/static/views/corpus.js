@@ -81,7 +81,9 @@ function Chosen({ found, at }) {
   const isOne = found.losses.shape[1] === 1;
   const { read_alike: alike, spans, text } = found.rows[row];
   const before = isOne ? `${visible(text).slice(0, 160)} ` : said(found, row, column - 24, column);
-  return html`<p class="so-far">${before}<mark>${said(found, row, column, column + 1)}</mark>${isOne ? "" : said(found, row, column + 1, column + 17)}</p>
+  const token = said(found, row, column, column + 1);
+  const gap = isWords(found) && token.startsWith(" ") ? " " : "";
+  return html`<p class="so-far">${before}${gap}<mark>${token.slice(gap.length)}</mark>${isOne ? "" : said(found, row, column + 1, column + 17)}</p>
     <p class="note">${placesOf(spans)}${alike ? "" : "; read by itself, this row begins or ends with other tokens, so that the views show somewhat other numbers"}</p>`;
 }
 
