@@ -79,6 +79,11 @@ def hook_points(model: nn.Module) -> dict[str, HookPoint]:
     }
 
 
+def is_any_open() -> bool:
+    """Whether a `hooked` block of any model is open, in this thread or task."""
+    return bool(_open.get())
+
+
 def has_any_hooks(model: nn.Module) -> bool:
     """Whether a function looks at any point of a model in this call."""
     return any(point.has_hooks for point in hook_points(model).values())

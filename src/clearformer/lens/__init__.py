@@ -26,6 +26,7 @@
     lens.check_tracin(run, text)                          how far the two agree
     lens.match_heads(run, other, texts), lens.differences(run, other, text)
     lens.transplant(run, other, layer, head)              a head of the other run, and the loss that it costs
+    with lens.Readings(megabytes=200).in_use(): ...       a text is read once for all functions in the block
 
 Each is a value (`to_dict()`), shows itself as a table in a notebook, and draws itself: `.figure("name.png")`.
 """
@@ -118,6 +119,7 @@ from clearformer.lens.predictions import (
     next_tokens,
     tune,
 )
+from clearformer.lens.readings import Readings
 from clearformer.lens.sampling import (
     BeamNode,
     BeamTree,
@@ -184,6 +186,7 @@ __all__ = [
     "PathEffect",
     "PositionTable",
     "Predicted",
+    "Readings",
     "Score",
     "Shown",
     "Site",

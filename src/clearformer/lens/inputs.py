@@ -25,6 +25,7 @@ from clearformer.decoding.text.samples import Run
 from clearformer.decoding.text.translations import translator
 from clearformer.errors import TokenizerError, UserError, count, did_you_mean, shown
 from clearformer.lens.embeddings import tokens_read
+from clearformer.lens.readings import once
 from clearformer.model import Encoder, EncoderDecoder, Transformer
 from clearformer.model.arguments import check_length
 from clearformer.text import Tokenizer
@@ -59,6 +60,11 @@ class Inputs:
     def arguments(self) -> tuple[Tensor, ...]:
         """The arguments of `model(...)`."""
         return (self.tokens,) if self.source is None else (self.source, self.tokens)
+
+    @property
+    def key(self) -> tuple[tuple[int, ...], ...]:
+        """What tells texts of one model apart: the ids that it reads."""
+        return tuple(tuple(each[0].tolist()) for each in self.arguments)
 
     @property
     def labels(self) -> list[str]:
@@ -269,7 +275,8 @@ def _output(
     _, bos, eos = translator(model, tokenizer)
     if plain is not None:
         return [bos, *ids_of(tokenizer, plain)], eos
-    [[best]] = translate_texts(model, tokenizer, [source], BeamSearch(beams=1))
+    key = ("translation", tuple(source), bos, eos)
+    [[best]] = once(model, key, lambda: translate_texts(model, tokenizer, [source], BeamSearch(beams=1)))
     written = [bos, *best.tokens]
     return written[:-1] or [bos], written[-1]
 

@@ -16,8 +16,6 @@ from clearformer.errors import UserError, count
 from clearformer.hooks import hook_points, matching
 from clearformer.model import Transformer
 
-SQUARE = ("hook_attn_scores", "hook_pattern")  # [B H T S]; every other point with heads is [B T H Dh]
-
 
 @dataclass(frozen=True)
 class Site:

@@ -35,6 +35,7 @@ from clearformer.lens.causal.named_edits import NamedEdit, edits_of, parse_edit,
 from clearformer.lens.causal.patching import read_both
 from clearformer.lens.causal.sites import heads_of, networks_of, residuals_of
 from clearformer.lens.inputs import Inputs, Subject, read
+from clearformer.lens.readings import once
 from clearformer.lens.sampling.beginnings import Beginning, nothing_written
 from clearformer.lens.sampling.continuations import Continued, continued
 from clearformer.lens.showing import Shown, Table, number, quoted, visible
@@ -234,7 +235,7 @@ def with_edits(
     given = None if donor is None or not patches else read_both(subject, inputs, donor, output)[1]
     named = edits_of(edits, inputs, given)
     measure = metric_of(inputs, target, foil, position)
-    before = output_with(inputs.model, inputs.arguments)
+    before = _output_without_edits(inputs)
     after = output_with(inputs.model, inputs.arguments, [edit for _, edit in named]) if named else before
     at = inputs.predicting(position)
     logits = [each[0] if inputs.class_names else each[0, at] for each in (before, after)]
@@ -266,6 +267,12 @@ def with_edits(
         heads=[each.label for each in heads_of(inputs.model)],
         networks=[each.label for each in networks_of(inputs.model)],
         residuals=[each.label for each in residuals_of(inputs.model)],
+    )
+
+
+def _output_without_edits(inputs: Inputs) -> Tensor:
+    return once(
+        inputs.model, ("output in the open", inputs.key), lambda: output_with(inputs.model, inputs.arguments)
     )
 
 

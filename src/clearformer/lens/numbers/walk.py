@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from clearformer.errors import UserError, shown
 from clearformer.hooks import Hook, hook_points
-from clearformer.lens.activations import kept
+from clearformer.lens.activations import block_in_the_open, kept, memory_name, residual_before
 from clearformer.lens.inputs import Inputs
 from clearformer.lens.numbers.attention import Head, attention_out, attention_steps
 from clearformer.lens.numbers.rules import Activated, Dot, Embedding, Lookup, Mean, Sinusoid, Sum
@@ -64,7 +64,8 @@ class Walk:
         self.position = position
         self.path = f"{self.prefix}blocks.{self.layer}"
         self.is_last = self.layer == len(self.stack.blocks) - 1
-        cache = kept(inputs, self.is_needed)
+        cache = kept(inputs, self.is_needed_before)
+        cache.update(block_in_the_open(inputs, self.prefix, self.layer))
         self.way = Way(inputs, cache, "source" if self.reads_source else "tokens")
         with torch.no_grad():
             self.walk()
@@ -74,22 +75,11 @@ class Walk:
         """Whether its rows are an encoder-decoder's source."""
         return self.prefix == "encoder_"
 
-    def is_needed(self, name: str) -> bool:
-        """Whether a hook point's activation is on the way."""
-        before = f"{self.prefix}blocks.{self.layer - 1}.hook_resid_post"
-        own = name.startswith((f"{self.path}.", f"{self.prefix}ln_")) or name == before
-        embeds = name in (f"hook_{self.prefix}embed", f"hook_{self.prefix}pos_embed")
-        return own or embeds or name == self.memory_name
-
-    @property
-    def memory_name(self) -> str:
-        """The hook point of what cross-attention reads."""
-        if not isinstance(self.model, EncoderDecoder):
-            return ""
-        stack = self.model.stack("encoder_")
-        if hasattr(stack.ln_final, "hook_normalized"):
-            return "encoder_ln_final.hook_normalized"
-        return f"encoder_blocks.{len(stack.blocks) - 1}.hook_resid_post"
+    def is_needed_before(self, name: str) -> bool:
+        """Whether a hook point's activation is on the way before the block."""
+        embeds = (f"hook_{self.prefix}embed", f"hook_{self.prefix}pos_embed")
+        before = (residual_before(self.prefix, self.layer), memory_name(self.model))
+        return name in (*embeds, *before) or name.startswith(f"{self.prefix}ln_embed.")
 
     def walk(self) -> None:
         """Add all steps, in their order."""
@@ -235,7 +225,7 @@ class Walk:
     def memory(self) -> Source:
         """The vectors that cross-attention reads."""
         way = self.way
-        made = way.activation(self.memory_name, "memory")
+        made = way.activation(memory_name(self.model), "memory")
         why = "what the encoder made of the source: its own last block explains it (part encoder)"
         title = "what is read: the encoder's vectors of the source"
         return way.add(

@@ -16,6 +16,7 @@ from clearformer.decoding.text.inputs import text_of
 from clearformer.decoding.text.samples import prompt_of
 from clearformer.errors import UserError, count
 from clearformer.lens.inputs import Inputs, Subject, parts_of, read, row_of
+from clearformer.lens.readings import once
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.text import Tokenizer
 
@@ -73,6 +74,10 @@ class Beginning:
 
     def logits(self) -> Float[Tensor, " V"]:
         """The logits of the next token, of a text that is written; else those at the position, or of the classes."""
+        key = ("next", self.inputs.key, self.position, tuple(self.drawn))
+        return once(self.inputs.model, key, self._logits)
+
+    def _logits(self) -> Float[Tensor, " V"]:
         model = self.inputs.model
         with evaluating(model), torch.inference_mode():
             if isinstance(model, Decoder | EncoderDecoder):
