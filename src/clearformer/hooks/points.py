@@ -156,7 +156,7 @@ def hooked(model: nn.Module, hooks: Mapping[str, HookFn]) -> Iterator[None]:
     by_point: HookFns = {}
     for pattern, function in hooks.items():
         _check_signature(pattern, function)
-        for name in matching(pattern, points):
+        for name in [pattern] if pattern in points else matching(pattern, points):
             by_point.setdefault(points[name], []).append((function, Hook(name)))
     _count(by_point, 1)
     _open.set((*_open.get(), by_point))

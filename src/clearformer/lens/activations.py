@@ -161,14 +161,15 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
     if readings is None:
         return _read(inputs, names)
     form = frozenset(name.rpartition(".")[0] for name in names if name.endswith(SQUARE))
-    found = {name: readings.find(model, (inputs.key, form, name)) for name in names}
+    key = inputs.key
+    found = dict(zip(names, readings.find(model, [(key, form, name) for name in names]), strict=True))
     missing = [name for name, value in found.items() if value is MISSING]
     if missing:
         often = [] if form else [name for name in hook_points(model) if name.endswith(OFTEN_WANTED)]
         made = _read(inputs, list(dict.fromkeys([*missing, *often])))
         # A point that the text does not come by is kept as None, so that nobody reads it for that again.
-        for name in {**dict.fromkeys(missing), **made}:
-            readings.keep(model, (inputs.key, form, name), made.get(name))
+        all_names = {**dict.fromkeys(missing), **made}
+        readings.keep(model, {(key, form, name): made.get(name) for name in all_names})
         found |= {name: made.get(name) for name in missing}
     return {name: value for name, value in found.items() if value is not None}
 

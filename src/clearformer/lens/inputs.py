@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Int
@@ -32,6 +33,10 @@ from clearformer.text import Tokenizer
 
 Subject = Run | Transformer
 """A run, or a model by itself, which is looked at with ids in place of texts."""
+
+
+_labels: WeakKeyDictionary[Tokenizer, dict[int, str]] = WeakKeyDictionary()
+"""The labels that were made: a lens names the same few tokens again and again, or a whole vocabulary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +93,10 @@ class Inputs:
         """One token as a person can read it; its id, without a tokeniser."""
         if self.tokenizer is None or token >= self.tokenizer.vocab_size:  # a vocabulary may be padded
             return f"#{token}"
-        return self.tokenizer.token_label(token)
+        known = _labels.setdefault(self.tokenizer, {})
+        if token not in known:
+            known[token] = self.tokenizer.token_label(token)
+        return known[token]
 
     def position(self, position: int, of_source: bool = False) -> int:
         """A position of the text (or of the source), counted from 0; negative ones count from the end.

@@ -12,7 +12,7 @@ autocast, or of a model whose weights were made in inference mode.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import RLock
@@ -70,30 +70,36 @@ class Readings:
         finally:
             _in_use.reset(token)
 
-    def find(self, model: nn.Module, key: Hashable) -> Any:
-        """A value that is kept of a model as it is now, or MISSING; whoever is given it leaves it as it is."""
+    def find(self, model: nn.Module, keys: Iterable[Hashable]) -> list[Any]:
+        """What is kept of a model as it is now, MISSING where there is nothing; it is left as it is."""
         with self._lock:
             if not self._is_known(model):
-                return MISSING
-            found = self._values.get((id(model), key))
-            if found is None:
-                return MISSING
-            self._values.move_to_end((id(model), key))
-            return found[0]
+                return [MISSING for _ in keys]
+            return [self._value((id(model), key)) for key in keys]
 
-    def keep(self, model: nn.Module, key: Hashable, value: Any) -> None:
-        """Keep a value that was computed of a model as it is now; one that is too large is not kept."""
-        n_bytes = bytes_of(value) + SMALL_BYTES
-        if n_bytes > self.most_bytes // LARGEST_SHARE:
-            return
+    def keep(self, model: nn.Module, values: Mapping[Any, Any]) -> None:
+        """Keep values by their keys, which were computed of a model as it is now; not those that are too large."""
         with self._lock:
             if not self._is_known(model) and not self._watch(model):
                 return
-            self._drop((id(model), key))
-            self._values[id(model), key] = value, n_bytes
-            self.n_bytes += n_bytes
-            while self.n_bytes > self.most_bytes:
-                self._drop(next(iter(self._values)))
+            for key, value in values.items():
+                self._add((id(model), key), value)
+
+    def _value(self, key: tuple[int, Hashable]) -> Any:
+        if key not in self._values:
+            return MISSING
+        self._values.move_to_end(key)
+        return self._values[key][0]
+
+    def _add(self, key: tuple[int, Hashable], value: Any) -> None:
+        n_bytes = bytes_of(value) + SMALL_BYTES
+        if n_bytes > self.most_bytes // LARGEST_SHARE:
+            return
+        self._drop(key)
+        self._values[key] = value, n_bytes
+        self.n_bytes += n_bytes
+        while self.n_bytes > self.most_bytes:
+            self._drop(next(iter(self._values)))
 
     def _is_known(self, model: nn.Module) -> bool:
         """Whether a model is as it was; what was kept of another state of it, or of one that is gone, is dropped."""
@@ -143,10 +149,10 @@ def once(model: nn.Module, key: Hashable, make: Callable[[], T]) -> T:
     readings = readings_in_use()
     if readings is None:
         return make()
-    found = readings.find(model, key)
+    [found] = readings.find(model, [key])
     if found is MISSING:
         found = make()
-        readings.keep(model, key, found)
+        readings.keep(model, {key: found})
     return found
 
 
@@ -155,12 +161,17 @@ class _Watched:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = ref(model)
-        self.parts = [(ref(part), version_of(part)) for part in parts_of(model)]
+        parts = parts_of(model)
+        self.parts, self.versions = [ref(part) for part in parts], versions_of(parts)
 
     @classmethod
     def of(cls, model: nn.Module) -> "_Watched | None":
         """A model that is watched; None where its weights do not tell when they change."""
-        return None if any(each.is_inference() for each in _tensors_of(model)) else cls(model)
+        return (
+            None
+            if any(isinstance(each, Tensor) and each.is_inference() for each in parts_of(model))
+            else cls(model)
+        )
 
     @property
     def is_gone(self) -> bool:
@@ -170,31 +181,28 @@ class _Watched:
         """Whether this is the model, unchanged."""
         if self.model() is not model:
             return False
-        now = list(parts_of(model))
-        return len(now) == len(self.parts) and all(
-            kept() is part and version == version_of(part)
-            for part, (kept, version) in zip(now, self.parts, strict=True)
+        parts = parts_of(model)
+        return (
+            len(parts) == len(self.parts)
+            and all(watched() is part for watched, part in zip(self.parts, parts, strict=True))
+            and self.versions == versions_of(parts)
         )
 
 
-def parts_of(model: nn.Module) -> Iterator[nn.Module | Tensor]:
-    """A model's modules, parameters and buffers."""
-    waiting = [model]
-    while waiting:
-        module = waiting.pop()
-        yield module
-        for tensors in (module._parameters, module._buffers):
-            yield from (each for each in tensors.values() if each is not None)
-        waiting += [each for each in module._modules.values() if each is not None]
+def parts_of(model: nn.Module) -> list[nn.Module | Tensor]:
+    """A model's modules, parameters and buffers, in an order of their own."""
+    modules = [model]
+    for module in modules:  # which grows as it is walked
+        modules += filter(None, module._modules.values())
+    tensors = [
+        each for module in modules for of in (module._parameters, module._buffers) for each in of.values()
+    ]
+    return [*modules, *(each for each in tensors if each is not None)]
 
 
-def _tensors_of(model: nn.Module) -> Iterator[Tensor]:
-    return (each for each in parts_of(model) if isinstance(each, Tensor))
-
-
-def version_of(part: nn.Module | Tensor) -> tuple[int, int]:
-    """Where a tensor's numbers lie and how often torch has written to them."""
-    return (part.data_ptr(), part._version) if isinstance(part, Tensor) else (0, 0)
+def versions_of(parts: Iterable[nn.Module | Tensor]) -> list[tuple[int, int]]:
+    """Where the numbers of each tensor lie, and how often torch has written to them."""
+    return [(part.data_ptr(), part._version) for part in parts if isinstance(part, Tensor)]
 
 
 def bytes_of(value: Any) -> int:

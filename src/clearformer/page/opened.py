@@ -3,13 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import RLock
 
 from clearformer.errors import RunError, UserError, did_you_mean
 from clearformer.run import Run, load
 from clearformer.runs.folders import kept_steps
 
-MOST_BYTES = 400 * 2**20  # of further checkpoints' weights
+MOST_BYTES = 200 * 2**20  # of further checkpoints' weights
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,11 @@ class Shelf:
 
 
 class OpenedRuns:
-    """The page's runs by their names. One thread at a time computes: two would only starve each other."""
+    """The page's runs by their names."""
 
     def __init__(self, runs: Sequence[Run], device: str = "auto") -> None:
         self.shelves = {run.name: Shelf(run) for run in runs}
         self.device = device
-        self.computing = RLock()
         self._others: OrderedDict[tuple[str, str], Run] = OrderedDict()
 
     @property

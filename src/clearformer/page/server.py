@@ -5,11 +5,12 @@ import json
 import logging
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from clearformer.errors import ClearformerError, UserError, did_you_mean, shown
+from clearformer.lens import Readings
 from clearformer.page.live import followed
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.security import MOST_BODY_BYTES, Gate, Guarded
@@ -29,17 +31,22 @@ from clearformer.run import Run
 STATIC = Path(__file__).parent / "static"
 WIRE = "application/octet-stream"
 PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
+READINGS_MEGABYTES = 200  # of what the models made of the texts
 BAD_REQUEST = 400
+CLOSED = 499  # nobody is there to be answered
 SERVER_ERROR = 500
 
 logger = logging.getLogger(__name__)
 
 
 class PageServer:
-    """The answers to what the page asks for."""
+    """The answers to what the page asks for. One thread computes them: two would only starve each other."""
 
     def __init__(self, opened: OpenedRuns, first: Selection) -> None:
         self.opened, self.first = opened, first
+        self.readings = Readings(READINGS_MEGABYTES)
+        self.turn = asyncio.Lock()
+        self.thread = ThreadPoolExecutor(1, "clearformer page computes")
 
     def app(self, gate: Gate) -> ASGIApp:
         """The application behind its gate."""
@@ -47,6 +54,7 @@ class PageServer:
             Route("/", self.index),
             Route("/api/runs", self.runs),
             Route("/api/view/{view}", self.answering(self.view), methods=["POST"]),
+            Route("/api/table/{view}", self.answering(self.table), methods=["POST"]),
             Route("/api/figure/{view}.{kind}", self.answering(self.figure), methods=["POST"]),
             WebSocketRoute("/api/live", self.live),
         ]
@@ -83,13 +91,21 @@ class PageServer:
         }
 
     def answering(self, answer: Callable[[str, Selection, Request], Response]) -> Callable[[Request], Any]:
-        """A route that reads a selection and answers from a thread; what is wrong with it is said in one line."""
+        """A route that reads a selection and answers from the one thread that computes.
+
+        What is wrong with the selection is said in one line. A question that the page has dropped meanwhile, because it
+        asked a newer one, is not computed any more.
+        """
 
         async def endpoint(request: Request) -> Response:
             try:
                 body = await limited_body(request)
                 selection = read_selection(json.loads(body))
-                return await run_in_threadpool(answer, request.path_params["view"], selection, request)
+                async with self.turn:
+                    if await request.is_disconnected():
+                        return Response(status_code=CLOSED)
+                    computed = partial(self.computed, answer, request.path_params["view"], selection, request)
+                    return await asyncio.get_running_loop().run_in_executor(self.thread, computed)
             except (json.JSONDecodeError, UnicodeDecodeError):
                 return JSONResponse({"error": "the request is no JSON"}, BAD_REQUEST)
             except ClearformerError as error:
@@ -101,31 +117,44 @@ class PageServer:
 
         return endpoint
 
+    def computed(
+        self,
+        answer: Callable[[str, Selection, Request], Response],
+        name: str,
+        selection: Selection,
+        request: Request,
+    ) -> Response:
+        """An answer, of readings that are kept from one to the next."""
+        with self.readings.in_use():
+            return answer(name, selection, request)
+
     def view(self, name: str, selection: Selection, request: Request) -> Response:
-        """A view's numbers, table and Python."""
-        with self.opened.computing:
-            run, view = self.of(name, selection)
-            found = view.call(run, selection)
-        table = found.table()
+        """A view's numbers and Python."""
+        run, view = self.of(name, selection)
+        found = view.call(run, selection)
         content = {
             "caption": found.caption(),
             "notes": found.notes(),
-            "table": {"heads": table.heads, "rows": table.rows, "words": table.n_left},
             "python": view.as_python(run, selection),
             "found": found,
         }
         return Response(encode(content), media_type=WIRE)
+
+    def table(self, name: str, selection: Selection, request: Request) -> Response:
+        """A view as a table of words, for those who ask for it."""
+        run, view = self.of(name, selection)
+        table = view.call(run, selection).table()
+        return JSONResponse({"heads": table.heads, "rows": table.rows, "words": table.n_left})
 
     def figure(self, name: str, selection: Selection, request: Request) -> Response:
         """A view as a picture."""
         kind = request.path_params["kind"]
         if kind not in PICTURES:
             raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
-        with self.opened.computing:
-            run, view = self.of(name, selection)
-            found = view.call(run, selection)
-            with tempfile.TemporaryDirectory() as folder:
-                picture = found.figure(Path(folder) / f"{name}.{kind}").read_bytes()
+        run, view = self.of(name, selection)
+        found = view.call(run, selection)
+        with tempfile.TemporaryDirectory() as folder:
+            picture = found.figure(Path(folder) / f"{name}.{kind}").read_bytes()
         return Response(picture, media_type=PICTURES[kind])
 
     def of(self, name: str, selection: Selection) -> tuple[Run, View]:

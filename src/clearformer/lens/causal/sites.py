@@ -14,6 +14,7 @@ from torch import Tensor
 
 from clearformer.errors import UserError, count
 from clearformer.hooks import hook_points, matching
+from clearformer.lens.activations import SQUARE
 from clearformer.model import Transformer
 
 

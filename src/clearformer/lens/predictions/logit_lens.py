@@ -216,8 +216,10 @@ def _logits_at(inputs: Inputs, position: int, tuned: "TunedLens | None") -> Floa
     streams = list(_streams(inputs, tuned))
     if inputs.class_names:
         return torch.cat([unembedded(inputs.model, vectors)[0] for vectors in streams])
-    rows = torch.cat([vectors[:, position : position + 1] for vectors in streams], dim=1)
-    return unembedded(inputs.model, rows)[0]
+    rows = [vectors[:, position : position + 1] for vectors in streams]
+    # The last by itself, as the model's own: products of other sizes differ in their last bits.
+    parts = (torch.cat(rows[:-1], dim=1), rows[-1])
+    return torch.cat([unembedded(inputs.model, part)[0] for part in parts])
 
 
 def _streams(inputs: Inputs, tuned: "TunedLens | None") -> Iterator[Float[Tensor, "1 T D"]]:
