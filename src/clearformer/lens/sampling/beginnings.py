@@ -1,6 +1,6 @@
 """The beginning that a model continues: a text up to a position, and the tokens that were drawn behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +41,11 @@ class Beginning:
         return [*self.inputs.tokens[0, : self.position + 1].tolist(), *self.drawn]
 
     @property
+    def key(self) -> tuple[Hashable, ...]:
+        """What tells it from others of one model."""
+        return self.inputs.key, self.position, tuple(self.drawn)
+
+    @property
     def sources(self) -> list[list[int]] | None:
         """The text that an encoder-decoder reads, as decoding takes it."""
         return None if self.inputs.source is None else self.inputs.source.tolist()
@@ -74,8 +79,7 @@ class Beginning:
 
     def logits(self) -> Float[Tensor, " V"]:
         """The logits of the next token, of a text that is written; else those at the position, or of the classes."""
-        key = ("next", self.inputs.key, self.position, tuple(self.drawn))
-        return once(self.inputs.model, key, self._logits)
+        return once(self.inputs.model, ("next", *self.key), self._logits)
 
     def _logits(self) -> Float[Tensor, " V"]:
         model = self.inputs.model
