@@ -6,6 +6,7 @@
     lens.sources(run, text)                               a logit, by source token
     lens.logit_lens(run, text)                            the prediction of every layer
     lens.attention(run, text), lens.alignment(run, text)  who reads whom
+    lens.attention_overview(run, text), lens.head_pattern(run, text, layer=0, head=2)    the same of long texts
     lens.block(run, text, layer=0, head=2)                every matrix on the way through a block
     lens.cell(run, text, name="blocks.0.attn.hook_q", row=3, column=5)    one number, by what it is computed of
     lens.next_tokens(run, text), lens.positions(run), lens.tokens(run, text)
@@ -109,7 +110,16 @@ from clearformer.lens.learning import (
 from clearformer.lens.ledgers import Ledger, Part, Score, Sources, ledger, score, sources
 from clearformer.lens.metrics import Metrics, metrics
 from clearformer.lens.numbers import BlockNumbers, Cell, CodeLine, NamedArray, Operand, Term, block, cell
-from clearformer.lens.patterns import Alignment, AttentionPatterns, alignment, attention
+from clearformer.lens.patterns import (
+    Alignment,
+    AttentionOverview,
+    AttentionPatterns,
+    HeadPattern,
+    alignment,
+    attention,
+    attention_overview,
+    head_pattern,
+)
 from clearformer.lens.positions import PositionTable, positions
 from clearformer.lens.predictions import (
     LogitLens,
@@ -141,6 +151,7 @@ __all__ = [
     "Agreement",
     "Alignment",
     "Architecture",
+    "AttentionOverview",
     "AttentionPatterns",
     "BeamNode",
     "BeamTree",
@@ -164,6 +175,7 @@ __all__ = [
     "HeadHistory",
     "HeadMatch",
     "HeadMatches",
+    "HeadPattern",
     "HeadScore",
     "HeadScores",
     "InputAttribution",
@@ -205,6 +217,7 @@ __all__ = [
     "alignment",
     "architecture",
     "attention",
+    "attention_overview",
     "beam_tree",
     "block",
     "cell",
@@ -218,6 +231,7 @@ __all__ = [
     "embed",
     "gradient_x_input",
     "gradients_at",
+    "head_pattern",
     "head_scores",
     "head_scores_by_checkpoint",
     "heads_of",

@@ -11,13 +11,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.hooks import ActivationCache, Hook, hook_points
+from clearformer.errors import UserError, shown
+from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.readings import MISSING, readings_in_use
 from clearformer.model import Encoder, EncoderDecoder, Transformer
 from clearformer.model.block import EncoderOutput
 from clearformer.text import Tokenizer
 
+PARTS = ("attn", "cross_attn", "encoder")
+"""Which attention of a block: its own, that of an encoder-decoder to its source, or that of its encoder."""
 SQUARE = ("hook_attn_scores", "hook_pattern")
 """The last parts of the names of what only attention by its formula has."""
 OFTEN_WANTED = (
@@ -131,6 +134,21 @@ def block_in_the_open(inputs: Inputs, prefix: str, layer: int) -> ActivationCach
     return seen
 
 
+def prefix_of(model: Transformer, part: str) -> str:
+    """The prefix of the names of the stack that a part belongs to."""
+    if not isinstance(model, EncoderDecoder):
+        return ""
+    return "encoder_" if part == "encoder" else "decoder_"
+
+
+def check_part(model: Transformer, part: str) -> None:
+    """Raise UserError where a model has no such part."""
+    if part not in PARTS:
+        raise UserError(f"part: {', '.join(PARTS[:-1])} or {PARTS[-1]}; got {shown(part)}")
+    if part != "attn" and not isinstance(model, EncoderDecoder):
+        raise UserError(f"part={part}: only an encoder-decoder has it; leave it out")
+
+
 def residual_before(prefix: str, layer: int) -> str:
     """The hook point of the residual stream that a block reads, where it was last written to."""
     blocks = f"{prefix}blocks"
@@ -176,14 +194,17 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
 
 def _read(inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:
     """Read a text once: the activations at some points, and the last vectors."""
-    model, seen = inputs.model, dict[str, Tensor]()
+    seen: dict[str, Tensor] = {}
 
     def keep(activation: Tensor, hook: Hook) -> None:
         seen[hook.name] = activation
 
-    with model.hooked({name: keep for name in names if name != LAST}):
-        if isinstance(model, Encoder):
-            seen[LAST] = model.encode(*inputs.arguments)
-        else:
-            seen[LAST] = model.hidden(*inputs.arguments)
+    seen[LAST] = look_at(inputs, {name: keep for name in names if name != LAST})
     return seen
+
+
+def look_at(inputs: Inputs, hooks: Mapping[str, HookFn]) -> Float[Tensor, "1 T D"]:
+    """Read a text with functions that look, as far as the last vectors, which are returned."""
+    model = inputs.model
+    with model.hooked(hooks):
+        return (model.encode if isinstance(model, Encoder) else model.hidden)(*inputs.arguments)

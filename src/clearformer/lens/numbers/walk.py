@@ -10,22 +10,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearformer.errors import UserError, shown
 from clearformer.hooks import Hook, hook_points
-from clearformer.lens.activations import block_in_the_open, kept, memory_name, residual_before
+from clearformer.lens.activations import (
+    block_in_the_open,
+    check_part,
+    kept,
+    memory_name,
+    prefix_of,
+    residual_before,
+)
 from clearformer.lens.inputs import Inputs
 from clearformer.lens.numbers.attention import Head, attention_out, attention_steps
 from clearformer.lens.numbers.rules import Activated, Dot, Embedding, Lookup, Mean, Sinusoid, Sum
 from clearformer.lens.numbers.sources import Source
 from clearformer.lens.numbers.steps import Code, Way, as_code, computed
 from clearformer.lens.patterns.attention import checked_number
-from clearformer.model import Encoder, EncoderDecoder, Transformer
+from clearformer.model import Encoder, Transformer
 from clearformer.model.block import Block
 from clearformer.model.feedforward import FeedForward, GatedFeedForward
 from clearformer.model.positions import LearnedPositions, SinusoidalPositions
 from clearformer.model.transformer import MaskedHead, Stack
 
-PARTS = ("attn", "cross_attn", "encoder")
 WORDS = {
     "relu": "relu: relu(a) = max(0, a)",
     "relu2": "relu2: relu2(a) = max(0, a)^2",
@@ -471,18 +476,3 @@ class Walk:
 def soft_capped(x: Tensor, cap: float) -> Tensor:
     """cap * tanh(x / cap), as `Transformer.unembed` has it."""
     return cap * torch.tanh(x / cap)
-
-
-def prefix_of(model: Transformer, part: str) -> str:
-    """The prefix of the names of the stack that a part belongs to."""
-    if not isinstance(model, EncoderDecoder):
-        return ""
-    return "encoder_" if part == "encoder" else "decoder_"
-
-
-def check_part(model: Transformer, part: str) -> None:
-    """Raise UserError where a model has no such part."""
-    if part not in PARTS:
-        raise UserError(f"part: {', '.join(PARTS[:-1])} or {PARTS[-1]}; got {shown(part)}")
-    if part != "attn" and not isinstance(model, EncoderDecoder):
-        raise UserError(f"part={part}: only an encoder-decoder has it; leave it out")
