@@ -222,6 +222,7 @@ def test_what_is_taken_from_a_view_is_what_it_shows(window: Window) -> None:
         ledger.get_by_role("button", name="PNG").click()
     assert download.value.path().read_bytes().startswith(b"\x89PNG")
     ledger.get_by_role("button", name="Table").click()
+    ledger.locator(".as-table tbody tr").first.wait_for()
     assert ledger.locator(".as-table tbody tr").count() == len(rows)
     ledger.get_by_role("button", name="Enlarge").click()
     assert "is-large" in (ledger.get_attribute("class") or "")

@@ -68,7 +68,7 @@ class Inputs:
 
     @property
     def key(self) -> tuple[tuple[int, ...], ...]:
-        """What tells texts of one model apart: the ids that it reads."""
+        """The ids that the model reads, which tell its texts apart."""
         return tuple(tuple(each[0].tolist()) for each in self.arguments)
 
     @property

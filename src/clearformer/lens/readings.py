@@ -40,7 +40,7 @@ MISSING = Missing()
 
 
 class Readings:
-    """What was computed of models and texts, as much as there is room for; the oldest goes first.
+    """Values that were computed of models and texts, as many as there is room for; the oldest go first.
 
     Args:
         megabytes: The room.
@@ -71,7 +71,7 @@ class Readings:
             _in_use.reset(token)
 
     def find(self, model: nn.Module, keys: Iterable[Hashable]) -> list[Any]:
-        """What is kept of a model as it is now, MISSING where there is nothing; it is left as it is."""
+        """The values that are kept of a model as it is now, MISSING where there is none; they are left as they are."""
         with self._lock:
             if not self._is_known(model):
                 return [MISSING for _ in keys]
@@ -142,9 +142,9 @@ def readings_in_use() -> Readings | None:
 
 
 def once(model: nn.Module, key: Hashable, make: Callable[[], T]) -> T:
-    """What `make` computes of a model and of what the key names; where it is kept, that.
+    """The value that `make` computes of a model and of what the key names, or the one that is kept.
 
-    Whoever is given the value leaves it as it is. `make` computes without gradients.
+    Whoever is given it leaves it as it is. `make` computes without gradients.
     """
     readings = readings_in_use()
     if readings is None:

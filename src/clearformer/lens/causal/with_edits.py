@@ -365,7 +365,7 @@ def _sides(edits: Sequence[tuple[NamedEdit, Edit]]) -> list[list[tuple[NamedEdit
 
 
 def _key_of(inputs: Inputs, edits: Sequence[tuple[NamedEdit, Edit]]) -> list[Hashable]:
-    """What tells edits apart; `mean` takes from the text."""
+    """The lines of edits, and the text, from which `mean` takes."""
     return [inputs.key, *(named.line for named, _ in edits)] if edits else []
 
 

@@ -248,7 +248,7 @@ def unembedded(model: Transformer, x: Float[Tensor, "B T D"]) -> Float[Tensor, "
 
 
 def _layers(inputs: Inputs, logits: Float[Tensor, "L V"], target: int, top: int) -> list[Layer]:
-    """What each layer predicts at the position whose logits these are."""
+    """The predictions of each layer at the position whose logits these are."""
     logs = logits.log_softmax(-1)
     likeliest = logits.topk(min(top, logits.shape[-1])).indices
     ranks = 1 + (logits > logits[:, target, None]).sum(-1)

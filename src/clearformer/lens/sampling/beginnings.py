@@ -42,7 +42,7 @@ class Beginning:
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """What tells it from others of one model."""
+        """The text, the position and the ids behind it, which tell it from others of one model."""
         return self.inputs.key, self.position, tuple(self.drawn)
 
     @property
