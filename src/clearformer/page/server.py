@@ -31,7 +31,7 @@ from clearformer.run import Run
 STATIC = Path(__file__).parent / "static"
 WIRE = "application/octet-stream"
 PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
-READINGS_MEGABYTES = 200  # of what the models made of the texts
+READINGS_MEGABYTES = 128  # of what the models made of the texts
 BAD_REQUEST = 400
 CLOSED = 499  # nobody is there to be answered
 SERVER_ERROR = 500
