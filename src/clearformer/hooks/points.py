@@ -154,8 +154,11 @@ def hooked(model: nn.Module, hooks: Mapping[str, HookFn]) -> Iterator[None]:
     """
     points = hook_points(model)
     by_point: HookFns = {}
+    checked: set[int] = set()  # often one function is given for many points
     for pattern, function in hooks.items():
-        _check_signature(pattern, function)
+        if id(function) not in checked:
+            _check_signature(pattern, function)
+            checked.add(id(function))
         for name in [pattern] if pattern in points else matching(pattern, points):
             by_point.setdefault(points[name], []).append((function, Hook(name)))
     _count(by_point, 1)

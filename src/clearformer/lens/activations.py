@@ -5,6 +5,7 @@ cache["blocks.0.attn.hook_pattern"]      the same
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import torch
 from jaxtyping import Float
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError, shown
-from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points
+from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points, hooked
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.readings import MISSING, readings_in_use
 from clearformer.model import Encoder, EncoderDecoder, Transformer
@@ -96,41 +97,45 @@ def outputs_of(model: Transformer, vectors: Float[Tensor, "B T D"]) -> Float[Ten
     return model.unembed(model.masked_head(vectors))
 
 
-def block_in_the_open(inputs: Inputs, prefix: str, layer: int) -> ActivationCache:
+def block_in_the_open(inputs: Inputs, prefix: str, layer: int, until: str = "") -> ActivationCache:
     """All activations of one block, its attention by the formula, and those of the final norm behind the last one.
 
-    The blocks before it are read as when nobody looks. What is not looked at is the same to the bit.
+    The blocks before it are read as when nobody looks.
 
     Args:
         inputs: The text.
         prefix: Of the names of its stack.
         layer: The block, from 0.
+        until: A hook point of it that alone is wanted.
     """
     model = inputs.model
     stack, path = model.stack(prefix), f"{prefix}blocks.{layer}"
-    is_last = layer == len(stack.blocks) - 1
-    before, memory = residual_before(prefix, layer), memory_name(model)
-    cache = kept(inputs, lambda name: name in (before, memory))
-    reads_memory = memory in cache and prefix != "encoder_"
+    before, memory = residual_before(prefix, layer), "" if prefix == "encoder_" else memory_name(model)
+    found = _found(inputs, [name for name in (before, memory) if name])
     tokens = inputs.source if prefix == "encoder_" else inputs.tokens
     assert tokens is not None
     mask = model.mask(tokens, None, causal=not (isinstance(model, Encoder) or prefix == "encoder_"))
     seen = ActivationCache()
 
-    def keep(activation: Tensor, hook: Hook) -> None:
-        seen[hook.name] = activation
+    def keep_of(parent: str) -> HookFn:
+        def keep(activation: Tensor, hook: Hook) -> None:
+            name = f"{parent}.{hook.name}"
+            seen[name] = activation
+            if name == until:
+                raise _EnoughError
 
-    inside = (f"{path}.", f"{prefix}ln_final.") if is_last else (f"{path}.",)
-    with model.hooked({name: keep for name in hook_points(model) if name.startswith(inside)}):
-        x = stack.blocks[layer](
-            cache[before],
-            mask,
-            stack.position,
-            None,
-            EncoderOutput(cache[memory], None) if reads_memory else None,
+        return keep
+
+    block = stack.blocks[layer]
+    names = [until.removeprefix(f"{path}.")] if until else hook_points(block)
+    with suppress(_EnoughError), hooked(block, dict.fromkeys(names, keep_of(path))):
+        x = block(
+            found[before], mask, stack.position, None, EncoderOutput(found[memory], None) if memory else None
         )
-        if is_last:
-            stack.ln_final(x)
+    if not until and layer == len(stack.blocks) - 1:
+        last = stack.ln_final
+        with hooked(last, dict.fromkeys(hook_points(last), keep_of(f"{prefix}ln_final"))):
+            last(x)
     return seen
 
 
@@ -165,6 +170,10 @@ def memory_name(model: Transformer) -> str:
     return f"encoder_blocks.{len(stack.blocks) - 1}.hook_resid_post"
 
 
+class _EnoughError(Exception):
+    """Ends the reading of a block whose rest is not wanted: its network would cost more than its pattern."""
+
+
 # --- reading ----------------------------------------------------------------------------------------------
 
 
@@ -195,17 +204,11 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
 
 def _read(inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:
     """Read a text once: the activations at some points, and the last vectors."""
-    seen: dict[str, Tensor] = {}
+    model, seen = inputs.model, dict[str, Tensor]()
 
     def keep(activation: Tensor, hook: Hook) -> None:
         seen[hook.name] = activation
 
-    seen[LAST] = look_at(inputs, {name: keep for name in names if name != LAST})
+    with model.hooked({name: keep for name in names if name != LAST}):
+        seen[LAST] = (model.encode if isinstance(model, Encoder) else model.hidden)(*inputs.arguments)
     return seen
-
-
-def look_at(inputs: Inputs, hooks: Mapping[str, HookFn]) -> Float[Tensor, "1 T D"]:
-    """Read a text with functions that look, as far as the last vectors, which are returned."""
-    model = inputs.model
-    with model.hooked(hooks):
-        return (model.encode if isinstance(model, Encoder) else model.hidden)(*inputs.arguments)

@@ -25,6 +25,7 @@ from clearformer.lens.numbers.rules import Activated, Dot, Embedding, Lookup, Me
 from clearformer.lens.numbers.sources import Source
 from clearformer.lens.numbers.steps import Code, Way, as_code, computed
 from clearformer.lens.patterns.attention import checked_number
+from clearformer.lens.readings import once
 from clearformer.model import Encoder, Transformer
 from clearformer.model.block import Block
 from clearformer.model.feedforward import FeedForward, GatedFeedForward
@@ -70,7 +71,8 @@ class Walk:
         self.path = f"{self.prefix}blocks.{self.layer}"
         self.is_last = self.layer == len(self.stack.blocks) - 1
         cache = kept(inputs, self.is_needed_before)
-        cache.update(block_in_the_open(inputs, self.prefix, self.layer))
+        opened = ("block in the open", inputs.key, self.path)
+        cache.update(once(self.model, opened, lambda: block_in_the_open(inputs, self.prefix, self.layer)))
         self.way = Way(inputs, cache, "source" if self.reads_source else "tokens")
         with torch.no_grad():
             self.walk()

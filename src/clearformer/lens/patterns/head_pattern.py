@@ -179,7 +179,7 @@ def head_pattern(
 
 def _patterns(inputs: Inputs, prefix: str, layer: int, name: str) -> Float[np.ndarray, "H T S"]:
     with quiet(inputs.model):
-        return block_in_the_open(inputs, prefix, layer)[name][0].float().cpu().numpy()
+        return block_in_the_open(inputs, prefix, layer, until=name)[name][0].float().cpu().numpy()
 
 
 def window(centre: int, n: int, most: int) -> slice:

@@ -21,8 +21,7 @@ from torch import Tensor
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, count
-from clearformer.hooks import Hook
-from clearformer.lens.activations import look_at
+from clearformer.lens.activations import block_in_the_open
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.patterns.attention import habits_of, pattern_names
 from clearformer.lens.readings import once
@@ -128,19 +127,23 @@ SmallPatterns = dict[str, tuple[np.ndarray, tuple[int, int], list[list[str]]]]
 
 
 def _small_patterns(inputs: Inputs, names: Sequence[str], most: int) -> SmallPatterns:
-    """By name: the small pattern, its steps and the habits of its heads. Only one whole pattern is held at a time."""
+    """By name: the small pattern, its steps and the habits of its heads; one block's patterns are held at a time."""
     found: SmallPatterns = {}
-
-    def make_small(activation: Tensor, hook: Hook) -> None:
-        pattern = activation[0].float()  # [H T S]
-        is_cross = ".cross_attn." in hook.name
-        small, steps = made_small(pattern, most)
-        whole = pattern.cpu().numpy()
-        found[hook.name] = small, steps, [habits_of(each, is_cross=is_cross) for each in whole]
-
     with quiet(inputs.model):
-        look_at(inputs, dict.fromkeys(names, make_small))
-    return {name: found[name] for name in names}
+        for prefix, layer in dict.fromkeys(map(block_of, names)):
+            own = [name for name in names if block_of(name) == (prefix, layer)]
+            for name in own:
+                pattern = block_in_the_open(inputs, prefix, layer, name)[name][0].float()  # [H T S]
+                small, steps = made_small(pattern, most)
+                is_cross = ".cross_attn." in name
+                found[name] = small, steps, [habits_of(each, is_cross) for each in pattern.cpu().numpy()]
+    return found
+
+
+def block_of(name: str) -> tuple[str, int]:
+    """The prefix of the stack that a hook point belongs to, and its block."""
+    prefix, _, rest = name.partition("blocks.")
+    return prefix, int(rest.partition(".")[0])
 
 
 def made_small(
