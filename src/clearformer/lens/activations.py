@@ -32,6 +32,7 @@ OFTEN_WANTED = (
     "hook_mlp_out",
     ".0.hook_resid_pre",
     "hook_resid_post",
+    "ln_embed.hook_normalized",
     "ln_final.hook_normalized",
 )
 """Those of what is kept of every reading: few numbers a token, of which most lens functions are made."""

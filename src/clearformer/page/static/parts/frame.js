@@ -28,7 +28,7 @@ export function Frame({ id, title, about, model, view }) {
     addEventListener("keydown", close);
     return () => removeEventListener("keydown", close);
   }, [large]);
-  return html`<section id=${id} class=${large ? "view is-large" : "view"} aria-labelledby=${`${id}-title`}>
+  return html`<section id=${id} class=${large ? "view is-large" : answer || error ? "view" : "view is-waiting"} aria-labelledby=${`${id}-title`}>
     <header key="header">
       <h2 id=${`${id}-title`}>${title}</h2>
       <p>${about}</p>

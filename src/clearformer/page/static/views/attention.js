@@ -44,8 +44,11 @@ function OneHead({ model, selection, overview }) {
   return html`<div class=${busy ? "one-head is-busy" : "one-head"}>
     <h3>${title}</h3>
     ${error && html`<p class="error" role="alert">${error}</p>`}
-    ${found && !isWhole(found) && html`<${Far} model=${model} found=${found} overview=${overview} />`}
-    ${found && html`<${Near} model=${model} found=${found} selection=${selection} />`}
+    ${found && html`<${Near} model=${model} found=${found} selection=${selection} />
+      <div class="beside-head">
+        ${!isWhole(found) && html`<${Far} model=${model} found=${found} overview=${overview} />`}
+        <${Read} found=${found} selection=${selection} />
+      </div>`}
   </div>`;
 }
 
@@ -57,8 +60,8 @@ function Far({ model, found, overview }) {
   const say = (/** @type {number} */ r, /** @type {number} */ c) => `queries ${until(r * rowStep, rowStep, n)} read keys ${until(c * columnStep, columnStep, m)}, at most`;
   const go = (/** @type {number} */ r, /** @type {number} */ c) =>
     select(model, { position: Math.min(n - 1, r * rowStep + (rowStep >> 1)), key: Math.min(m - 1, c * columnStep + (columnStep >> 1)) });
-  return html`<p class="note">the whole pattern, ${n} × ${m}, made small: choose a place to see its weights below</p>
-    <${HeatMap} values=${overview.values} name="the whole pattern, made small" limits=${[0, 1]} cell=${4} chosen=${[Math.floor(found.position / rowStep), Math.floor(found.key / columnStep)]} onChoose=${go} say=${say} />`;
+  return html`<div><p class="note">the whole pattern, ${n} × ${m}, made small: choose a place to see its weights</p>
+    <${HeatMap} values=${overview.values} name="the whole pattern, made small" cell=${4} chosen=${[Math.floor(found.position / rowStep), Math.floor(found.key / columnStep)]} onChoose=${go} say=${say} /></div>`;
 }
 
 /** The weights themselves. @param {{model: any, found: any, selection: any}} props */
@@ -67,15 +70,17 @@ function Near({ model, found, selection }) {
   const [n, m] = weights.shape;
   const rows = useMemo(() => tokens.slice(top, top + n).map(visible), [found]);
   const columns = useMemo(() => read.slice(left, left + m).map(visible), [found]);
-  // What is chosen shows at once where its weights are here; else when they have come.
-  const at = isWhole(found) ? fromStart(selection.position, tokens.length) : found.position;
+  const at = queryOf(found, selection);
   const key = isWhole(found) ? Math.min(selection.key, read.length - 1) : found.key;
-  const weightsRead = isWhole(found) ? weights.data.subarray(at * m, (at + 1) * m) : found.reads.data;
   const say = (/** @type {number} */ r, /** @type {number} */ c) => `query ${top + r} ${rows[r]} reads key ${left + c} ${columns[c]}`;
-  return html`<${HeatMap} values=${weights} name=${`pattern of ${short(found.name)}, head ${found.head}`} rows=${rows} columns=${columns} limits=${[0, 1]}
+  return html`<div><${HeatMap} values=${weights} name=${`pattern of ${short(found.name)}, head ${found.head}`} rows=${rows} columns=${columns} limits=${isWhole(found) ? [0, 1] : undefined}
       chosen=${[at - top, key - left]} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => select(model, { position: top + r, key: left + c })} say=${say} />
-    ${!isWhole(found) && html`<p class="note">queries ${top} to ${top + n - 1} of ${tokens.length}, keys ${left} to ${left + m - 1} of ${read.length}</p>`}
-    <${Read} weights=${[...weightsRead]} row=${at} rows=${tokens} columns=${read} />`;
+    ${!isWhole(found) && html`<p class="note">queries ${top} to ${top + n - 1} of ${tokens.length}, keys ${left} to ${left + m - 1} of ${read.length}; the lightest colour is the largest weight that is shown</p>`}</div>`;
+}
+
+/** The query that is looked at: what is chosen shows at once where its weights are here, else when they have come. @param {any} found @param {any} selection */
+function queryOf(found, selection) {
+  return isWhole(found) ? fromStart(selection.position, found.tokens.length) : found.position;
 }
 
 /** Whether an answer has all weights of its head. @param {any} found */
@@ -83,8 +88,11 @@ function isWhole({ weights, tokens, read }) {
   return weights.shape[0] === tokens.length && weights.shape[1] === read.length;
 }
 
-/** What one query reads, most first. @param {{weights: number[], row: number, rows: string[], columns: string[]}} props */
-function Read({ weights, row, rows, columns }) {
+/** What one query reads, most first. @param {{found: any, selection: any}} props */
+function Read({ found, selection }) {
+  const { tokens: rows, read: columns } = found;
+  const row = queryOf(found, selection);
+  const weights = [...(isWhole(found) ? found.weights.data.subarray(row * columns.length, (row + 1) * columns.length) : found.reads.data)];
   const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]).slice(0, MOST_ARCS).filter((i) => weights[i] >= 0.005);
   return html`<div class="reads"><p><code>${visible(rows[row])}</code> at ${row} reads</p>
     <ul>${order.map((i) => html`<li key=${i}><i style=${{ width: `${100 * weights[i]}%` }}></i><code>${visible(columns[i])}</code><small>${i}</small><b>${number(weights[i], 3)}</b></li>`)}</ul>
