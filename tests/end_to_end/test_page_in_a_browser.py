@@ -60,14 +60,8 @@ class Window:
             self.complaints.append(message.text)
 
     def section(self, name: str) -> Any:
-        """A view, once it has come. Views above it grow as they come, so that it is scrolled to again."""
-        found = self.page.locator(f"section#{name}")
-        for _ in range(MOST_TRIES):
-            found.scroll_into_view_if_needed()
-            if found.locator(".content > *, .error:not(:empty)").count():
-                break
-            self.page.wait_for_timeout(100)
-        return found
+        """A view, once it has come."""
+        return section_of(self.page, name)
 
     def selected(self) -> dict[str, str]:
         """What the address says."""
@@ -76,6 +70,17 @@ class Window:
     def close(self) -> None:
         self.context.close()
         self.looking.close()
+
+
+def section_of(page: Any, name: str) -> Any:
+    """A view of a page, once it has come. Views above it grow as they come, so that it is scrolled to again."""
+    found = page.locator(f"section#{name}")
+    for _ in range(MOST_TRIES):
+        found.scroll_into_view_if_needed()
+        if found.locator(".content > *, .error:not(:empty)").count():
+            break
+        page.wait_for_timeout(100)
+    return found
 
 
 @pytest.fixture
@@ -160,7 +165,7 @@ def test_a_link_shows_what_its_sender_saw_and_back_goes_back(window: Window) -> 
     assert window.selected()["text"] == "the bank of the river"
     other = window.context.new_page()
     other.goto(page.url)
-    other.wait_for_selector("#attention h3")
+    section_of(other, "attention").locator("h3").wait_for()
     assert other.input_value("textarea[name=text]") == "the bank of the river"
     assert other.input_value("input[name=target]") == "t"
     assert "layer 2" in other.locator("#attention h3").inner_text()
