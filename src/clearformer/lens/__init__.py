@@ -32,6 +32,7 @@
 Each is a value (`to_dict()`), shows itself as a table in a notebook, and draws itself: `.figure("name.png")`.
 """
 
+from clearformer.hooks.readings import Readings
 from clearformer.lens.activations import run_with_cache
 from clearformer.lens.architecture import Architecture, Component, architecture
 from clearformer.lens.causal import (
@@ -129,7 +130,6 @@ from clearformer.lens.predictions import (
     next_tokens,
     tune,
 )
-from clearformer.lens.readings import Readings
 from clearformer.lens.sampling import (
     BeamNode,
     BeamTree,

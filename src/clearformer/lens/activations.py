@@ -14,8 +14,8 @@ from torch import Tensor
 from clearformer.decoding import Text
 from clearformer.errors import UserError, shown
 from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points, hooked
+from clearformer.hooks.readings import MISSING, readings_in_use
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
-from clearformer.lens.readings import MISSING, readings_in_use
 from clearformer.model import Encoder, EncoderDecoder, Transformer
 from clearformer.model.block import EncoderOutput
 from clearformer.text import Tokenizer

@@ -25,8 +25,8 @@ from clearformer.decoding.text.inputs import ids_of, text_of
 from clearformer.decoding.text.samples import Run
 from clearformer.decoding.text.translations import translator
 from clearformer.errors import TokenizerError, UserError, count, did_you_mean, shown
+from clearformer.hooks.readings import once
 from clearformer.lens.embeddings import tokens_read
-from clearformer.lens.readings import once
 from clearformer.model import Encoder, EncoderDecoder, Transformer
 from clearformer.model.arguments import check_length
 from clearformer.text import Tokenizer

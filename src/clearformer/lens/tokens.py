@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
+from clearformer.hooks.readings import once
 from clearformer.lens.activations import last_vectors, outputs_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
-from clearformer.lens.readings import once
 from clearformer.lens.showing import Shown, Table, letters, visible
 from clearformer.model import Transformer
 from clearformer.text import Tokenizer

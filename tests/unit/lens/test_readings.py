@@ -14,7 +14,7 @@ from torch import nn
 import clearformer as cf
 from clearformer import lens
 from clearformer.errors import UserError
-from clearformer.lens.readings import once
+from clearformer.hooks.readings import once
 from clearformer.page.selection import Selection
 from clearformer.page.views import VIEWS, views_of
 

@@ -25,6 +25,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.samplers import Sampling, sampling_of
 from clearformer.errors import ClearformerError, UserError
+from clearformer.hooks.readings import once
 from clearformer.lens.causal.interventions import (
     Edit,
     attention_in_the_open,
@@ -37,7 +38,6 @@ from clearformer.lens.causal.named_edits import NamedEdit, edits_of, parse_edit,
 from clearformer.lens.causal.patching import read_both
 from clearformer.lens.causal.sites import heads_of, networks_of, residuals_of
 from clearformer.lens.inputs import Inputs, Subject, read
-from clearformer.lens.readings import once
 from clearformer.lens.sampling.beginnings import Beginning, nothing_written
 from clearformer.lens.sampling.continuations import Continued, continued
 from clearformer.lens.showing import Shown, Table, number, quoted, visible

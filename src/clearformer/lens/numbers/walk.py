@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearformer.hooks import Hook, hook_points
+from clearformer.hooks.readings import once
 from clearformer.lens.activations import (
     block_in_the_open,
     check_part,
@@ -25,7 +26,6 @@ from clearformer.lens.numbers.rules import Activated, Dot, Embedding, Lookup, Me
 from clearformer.lens.numbers.sources import Source
 from clearformer.lens.numbers.steps import Code, Way, as_code, computed
 from clearformer.lens.patterns.attention import checked_number
-from clearformer.lens.readings import once
 from clearformer.model import Encoder, Transformer
 from clearformer.model.block import Block
 from clearformer.model.feedforward import FeedForward, GatedFeedForward

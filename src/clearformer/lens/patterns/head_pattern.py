@@ -17,10 +17,10 @@ from jaxtyping import Float
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError
+from clearformer.hooks.readings import once
 from clearformer.lens.activations import block_in_the_open, check_part, prefix_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.patterns.attention import checked_number, pattern_names, read_most
-from clearformer.lens.readings import once
 from clearformer.lens.showing import Shown, Table, heat_map, visible
 from clearformer.text import Tokenizer
 

@@ -21,10 +21,10 @@ from torch import Tensor
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, count
+from clearformer.hooks.readings import once
 from clearformer.lens.activations import block_in_the_open
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.patterns.attention import habits_of, pattern_names
-from clearformer.lens.readings import once
 from clearformer.lens.showing import Shown, Table, heat_map
 from clearformer.text import Tokenizer
 

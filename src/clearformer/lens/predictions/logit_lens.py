@@ -20,10 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
+from clearformer.hooks.readings import once
 from clearformer.lens.activations import kept, outputs_at
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.stream import own_prefix
-from clearformer.lens.readings import once
 from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
 from clearformer.lens.tokens import rows_at_once
 from clearformer.model import Encoder, Transformer

@@ -15,8 +15,8 @@ from clearformer.decoding.loop import score_tokens
 from clearformer.decoding.text.inputs import text_of
 from clearformer.decoding.text.samples import prompt_of
 from clearformer.errors import UserError, count
+from clearformer.hooks.readings import once
 from clearformer.lens.inputs import Inputs, Subject, parts_of, read, row_of
-from clearformer.lens.readings import once
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.text import Tokenizer
 

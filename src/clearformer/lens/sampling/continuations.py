@@ -20,8 +20,8 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.decoding.loop import Completion, FinishReason, collect, generate_tokens
 from clearformer.decoding.samplers import Sampling, random_stream, sampling_of
 from clearformer.errors import UserError
+from clearformer.hooks.readings import once
 from clearformer.lens.inputs import Subject
-from clearformer.lens.readings import once
 from clearformer.lens.sampling.beginnings import Beginning, beginning
 from clearformer.lens.sampling.next_draw import entropy_of, probabilities_of
 from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible

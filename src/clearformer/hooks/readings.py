@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from clearformer.errors import UserError, shown
-from clearformer.hooks import is_any_open
+from clearformer.hooks.points import is_any_open
 
 T = TypeVar("T")
 MEGABYTES = 200
