@@ -98,21 +98,21 @@ def outputs_of(model: Transformer, vectors: Float[Tensor, "B T D"]) -> Float[Ten
     return model.unembed(model.masked_head(vectors))
 
 
-def block_in_the_open(inputs: Inputs, prefix: str, layer: int, until: str = "") -> ActivationCache:
+def block_in_the_open(
+    inputs: Inputs, prefix: str, layer: int, before: Mapping[str, Tensor], until: str = ""
+) -> ActivationCache:
     """All activations of one block, its attention by the formula, and those of the final norm behind the last one.
-
-    The blocks before it are read as when nobody looks.
 
     Args:
         inputs: The text.
         prefix: Of the names of its stack.
         layer: The block, from 0.
+        before: The activations at `points_before` it, which are read as when nobody looks.
         until: A hook point of it that alone is wanted.
     """
     model = inputs.model
     stack, path = model.stack(prefix), f"{prefix}blocks.{layer}"
-    before, memory = residual_before(prefix, layer), "" if prefix == "encoder_" else memory_name(model)
-    found = _found(inputs, [name for name in (before, memory) if name])
+    residual, *memory = points_before(model, prefix, layer)
     tokens = inputs.source if prefix == "encoder_" else inputs.tokens
     assert tokens is not None
     mask = model.mask(tokens, None, causal=not (isinstance(model, Encoder) or prefix == "encoder_"))
@@ -129,14 +129,13 @@ def block_in_the_open(inputs: Inputs, prefix: str, layer: int, until: str = "") 
 
     block = stack.blocks[layer]
     names = [until.removeprefix(f"{path}.")] if until else hook_points(block)
+    read = EncoderOutput(before[memory[0]], None) if memory else None
     with suppress(_EnoughError), hooked(block, dict.fromkeys(names, keep_of(path))):
-        x = block(
-            found[before], mask, stack.position, None, EncoderOutput(found[memory], None) if memory else None
-        )
+        block(before[residual], mask, stack.position, None, read)
     if not until and layer == len(stack.blocks) - 1:
         last = stack.ln_final
         with hooked(last, dict.fromkeys(hook_points(last), keep_of(f"{prefix}ln_final"))):
-            last(x)
+            last(seen[f"{path}.hook_resid_post"])
     return seen
 
 
@@ -155,10 +154,10 @@ def check_part(model: Transformer, part: str) -> None:
         raise UserError(f"part={part}: only an encoder-decoder has it; leave it out")
 
 
-def residual_before(prefix: str, layer: int) -> str:
-    """The hook point of the residual stream that a block reads, where it was last written to."""
-    blocks = f"{prefix}blocks"
-    return f"{blocks}.{layer - 1}.hook_resid_post" if layer else f"{blocks}.0.hook_resid_pre"
+def points_before(model: Transformer, prefix: str, layer: int) -> list[str]:
+    """The hook points of what a block reads: the residual stream, where it was last written to, and another text's."""
+    residual = f"{prefix}blocks.{layer - 1}.hook_resid_post" if layer else f"{prefix}blocks.0.hook_resid_pre"
+    return [residual, memory_name(model)] if prefix == "decoder_" else [residual]
 
 
 def memory_name(model: Transformer) -> str:

@@ -17,8 +17,8 @@ from clearformer.lens.activations import (
     check_part,
     kept,
     memory_name,
+    points_before,
     prefix_of,
-    residual_before,
 )
 from clearformer.lens.inputs import Inputs
 from clearformer.lens.numbers.attention import Head, attention_out, attention_steps
@@ -72,7 +72,9 @@ class Walk:
         self.is_last = self.layer == len(self.stack.blocks) - 1
         cache = kept(inputs, self.is_needed_before)
         opened = ("block in the open", inputs.key, self.path)
-        cache.update(once(self.model, opened, lambda: block_in_the_open(inputs, self.prefix, self.layer)))
+        cache.update(
+            once(self.model, opened, lambda: block_in_the_open(inputs, self.prefix, self.layer, cache))
+        )
         self.way = Way(inputs, cache, "source" if self.reads_source else "tokens")
         with torch.no_grad():
             self.walk()
@@ -85,7 +87,7 @@ class Walk:
     def is_needed_before(self, name: str) -> bool:
         """Whether a hook point's activation is on the way before the block."""
         embeds = (f"hook_{self.prefix}embed", f"hook_{self.prefix}pos_embed")
-        before = (residual_before(self.prefix, self.layer), memory_name(self.model))
+        before = points_before(self.model, self.prefix, self.layer)
         return name in (*embeds, *before) or name.startswith(f"{self.prefix}ln_embed.")
 
     def walk(self) -> None:

@@ -18,7 +18,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError
 from clearformer.hooks.readings import once
-from clearformer.lens.activations import block_in_the_open, check_part, prefix_of
+from clearformer.lens.activations import block_in_the_open, check_part, kept, points_before, prefix_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.patterns.attention import checked_number, pattern_names, read_most
 from clearformer.lens.showing import Shown, Table, heat_map, visible
@@ -179,7 +179,9 @@ def head_pattern(
 
 def _patterns(inputs: Inputs, prefix: str, layer: int, name: str) -> Float[np.ndarray, "H T S"]:
     with quiet(inputs.model):
-        return block_in_the_open(inputs, prefix, layer, until=name)[name][0].float().cpu().numpy()
+        points = points_before(inputs.model, prefix, layer)
+        before = kept(inputs, lambda each: each in points)
+        return block_in_the_open(inputs, prefix, layer, before, name)[name][0].float().cpu().numpy()
 
 
 def window(centre: int, n: int, most: int) -> slice:

@@ -22,7 +22,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, count
 from clearformer.hooks.readings import once
-from clearformer.lens.activations import block_in_the_open
+from clearformer.lens.activations import block_in_the_open, kept, points_before
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.patterns.attention import habits_of, pattern_names
 from clearformer.lens.showing import Shown, Table, heat_map
@@ -130,13 +130,13 @@ def _small_patterns(inputs: Inputs, names: Sequence[str], most: int) -> SmallPat
     """By name: the small pattern, its steps and the habits of its heads; one block's patterns are held at a time."""
     found: SmallPatterns = {}
     with quiet(inputs.model):
-        for prefix, layer in dict.fromkeys(map(block_of, names)):
-            own = [name for name in names if block_of(name) == (prefix, layer)]
-            for name in own:
-                pattern = block_in_the_open(inputs, prefix, layer, name)[name][0].float()  # [H T S]
-                small, steps = made_small(pattern, most)
-                is_cross = ".cross_attn." in name
-                found[name] = small, steps, [habits_of(each, is_cross) for each in pattern.cpu().numpy()]
+        points = [point for name in names for point in points_before(inputs.model, *block_of(name))]
+        before = kept(inputs, lambda each: each in points)
+        for name in names:
+            pattern = block_in_the_open(inputs, *block_of(name), before, name)[name][0].float()  # [H T S]
+            small, steps = made_small(pattern, most)
+            is_cross = ".cross_attn." in name
+            found[name] = small, steps, [habits_of(each, is_cross) for each in pattern.cpu().numpy()]
     return found
 
 

@@ -165,12 +165,14 @@ def logit_lens(
     at = inputs.predicting(position)
     if tuned is not None:
         tuned.check_model(inputs.model)
-    key = ("likeliest by layer", inputs.key)
-    best, probabilities = (
-        once(inputs.model, key, lambda: _likeliest(inputs)) if tuned is None else _likeliest(inputs, tuned)
-    )
     with quiet(inputs.model):
-        logits = _logits_at(inputs, at, tuned)  # [L V]
+        streams = list(_streams(inputs, tuned))
+        best, probabilities = (
+            _likeliest(inputs, streams)
+            if tuned is not None
+            else once(inputs.model, ("likeliest by layer", inputs.key), lambda: _likeliest(inputs, streams))
+        )
+        logits = _logits_at(inputs, streams, at)  # [L V]
         own = outputs_at(inputs, at)  # [V] or [C]
     follows = inputs.predicted[at]
     if target is not None:
@@ -191,29 +193,29 @@ def logit_lens(
 
 
 def _likeliest(
-    inputs: Inputs, tuned: "TunedLens | None" = None
+    inputs: Inputs, streams: Sequence[Float[Tensor, "1 T D"]]
 ) -> tuple[list[list[int]], Float[np.ndarray, "L T"]]:
     """The likeliest of each layer at every position, and their probabilities; some positions after others."""
     best: list[list[int]] = []
     probabilities: list[list[float]] = []
-    with quiet(inputs.model):
-        for vectors in _streams(inputs, tuned):
-            row_best: list[int] = []
-            row_probabilities: list[float] = []
-            parts = (vectors,) if inputs.class_names else vectors.split(rows_at_once(inputs.model), dim=1)
-            for part in parts:
-                logits = unembedded(inputs.model, part)[0]
-                largest, likeliest = logits.max(-1)
-                row_best += likeliest.tolist()
-                row_probabilities += (largest - logits.logsumexp(-1)).exp().tolist()
-            best.append(row_best)
-            probabilities.append(row_probabilities)
+    for vectors in streams:
+        row_best: list[int] = []
+        row_probabilities: list[float] = []
+        parts = (vectors,) if inputs.class_names else vectors.split(rows_at_once(inputs.model), dim=1)
+        for part in parts:
+            logits = unembedded(inputs.model, part)[0]
+            largest, likeliest = logits.max(-1)
+            row_best += likeliest.tolist()
+            row_probabilities += (largest - logits.logsumexp(-1)).exp().tolist()
+        best.append(row_best)
+        probabilities.append(row_probabilities)
     return best, np.array(probabilities)
 
 
-def _logits_at(inputs: Inputs, position: int, tuned: "TunedLens | None") -> Float[Tensor, "L V"]:
+def _logits_at(
+    inputs: Inputs, streams: Sequence[Float[Tensor, "1 T D"]], position: int
+) -> Float[Tensor, "L V"]:
     """The logits of each layer at one position, or those of the classes."""
-    streams = list(_streams(inputs, tuned))
     if inputs.class_names:
         return torch.cat([unembedded(inputs.model, vectors)[0] for vectors in streams])
     rows = [vectors[:, position : position + 1] for vectors in streams]
