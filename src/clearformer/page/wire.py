@@ -40,9 +40,9 @@ def encode(value: Any) -> bytes:
         offset += _aligned(array.nbytes)
     head = json.dumps({"value": content, "arrays": described}, allow_nan=False).encode()
     start = _aligned(4 + len(head))
-    parts = [struct.pack("<I", len(head)), head, bytes(start - 4 - len(head))]
+    parts: list[bytes | memoryview] = [struct.pack("<I", len(head)), head, bytes(start - 4 - len(head))]
     for array in arrays:
-        parts += [array.tobytes(), bytes(_aligned(array.nbytes) - array.nbytes)]
+        parts += [array.reshape(-1).view(np.uint8).data, bytes(_aligned(array.nbytes) - array.nbytes)]
     return b"".join(parts)
 
 
