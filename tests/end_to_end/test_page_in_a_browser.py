@@ -63,14 +63,8 @@ class Window:
             self.complaints.append(message.text)
 
     def section(self, name: str) -> Any:
-        """A view, once it has come. Views above it grow as they come, so that it is scrolled to again."""
-        found = self.page.locator(f"section#{name}")
-        for _ in range(MOST_TRIES):
-            found.scroll_into_view_if_needed()
-            if found.locator(".content > *, .error:not(:empty)").count():
-                break
-            self.page.wait_for_timeout(100)
-        return found
+        """A view, once it has come."""
+        return section_of(self.page, name)
 
     def selected(self) -> dict[str, str]:
         """What the address says."""
@@ -79,6 +73,17 @@ class Window:
     def close(self) -> None:
         self.context.close()
         self.looking.close()
+
+
+def section_of(page: Any, name: str) -> Any:
+    """A view of a page, once it has come. Views above it grow as they come, so that it is scrolled to again."""
+    found = page.locator(f"section#{name}")
+    for _ in range(MOST_TRIES):
+        found.scroll_into_view_if_needed()
+        if found.locator(".content > *, .error:not(:empty)").count():
+            break
+        page.wait_for_timeout(100)
+    return found
 
 
 @pytest.fixture
@@ -163,7 +168,7 @@ def test_a_link_shows_what_its_sender_saw_and_back_goes_back(window: Window) -> 
     assert window.selected()["text"] == "the bank of the river"
     other = window.context.new_page()
     other.goto(page.url)
-    other.wait_for_selector("#attention h3")
+    section_of(other, "attention").locator("h3").wait_for()
     assert other.input_value("textarea[name=text]") == "the bank of the river"
     assert other.input_value("input[name=target]") == "t"
     assert "layer 2" in other.locator("#attention h3").inner_text()
@@ -225,6 +230,7 @@ def test_what_is_taken_from_a_view_is_what_it_shows(window: Window) -> None:
         ledger.get_by_role("button", name="PNG").click()
     assert download.value.path().read_bytes().startswith(b"\x89PNG")
     ledger.get_by_role("button", name="Table").click()
+    ledger.locator(".as-table tbody tr").first.wait_for()
     assert ledger.locator(".as-table tbody tr").count() == len(rows)
     ledger.get_by_role("button", name="Enlarge").click()
     assert "is-large" in (ledger.get_attribute("class") or "")

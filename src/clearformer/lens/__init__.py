@@ -6,6 +6,7 @@
     lens.sources(run, text)                               a logit, by source token
     lens.logit_lens(run, text)                            the prediction of every layer
     lens.attention(run, text), lens.alignment(run, text)  who reads whom
+    lens.attention_overview(run, text), lens.head_pattern(run, text, layer=0, head=2)    the same of long texts
     lens.block(run, text, layer=0, head=2)                every matrix on the way through a block
     lens.cell(run, text, name="blocks.0.attn.hook_q", row=3, column=5)    one number, by what it is computed of
     lens.next_tokens(run, text), lens.positions(run), lens.tokens(run, text)
@@ -29,10 +30,12 @@
     lens.check_tracin(run, text)                          how far the two agree
     lens.match_heads(run, other, texts), lens.differences(run, other, text)
     lens.transplant(run, other, layer, head)              a head of the other run, and the loss that it costs
+    with lens.Readings(megabytes=200).in_use(): ...       a text is read once for all functions in the block
 
 Each is a value (`to_dict()`), shows itself as a table in a notebook, and draws itself: `.figure("name.png")`.
 """
 
+from clearformer.hooks.readings import Readings
 from clearformer.lens.activations import run_with_cache
 from clearformer.lens.architecture import Architecture, Component, architecture
 from clearformer.lens.causal import (
@@ -113,7 +116,16 @@ from clearformer.lens.ledgers import Ledger, Part, Score, Sources, ledger, score
 from clearformer.lens.metrics import Metrics, metrics
 from clearformer.lens.numbers import BlockNumbers, Cell, CodeLine, NamedArray, Operand, Term, block, cell
 from clearformer.lens.passages import Corpus, CorpusRow, Passage, corpus
-from clearformer.lens.patterns import Alignment, AttentionPatterns, alignment, attention
+from clearformer.lens.patterns import (
+    Alignment,
+    AttentionOverview,
+    AttentionPatterns,
+    HeadPattern,
+    alignment,
+    attention,
+    attention_overview,
+    head_pattern,
+)
 from clearformer.lens.positions import PositionTable, positions
 from clearformer.lens.predictions import (
     LogitLens,
@@ -144,6 +156,7 @@ __all__ = [
     "Agreement",
     "Alignment",
     "Architecture",
+    "AttentionOverview",
     "AttentionPatterns",
     "BeamNode",
     "BeamTree",
@@ -172,6 +185,7 @@ __all__ = [
     "HeadHistory",
     "HeadMatch",
     "HeadMatches",
+    "HeadPattern",
     "HeadScore",
     "HeadScores",
     "InductionAt",
@@ -196,6 +210,7 @@ __all__ = [
     "PathEffect",
     "PositionTable",
     "Predicted",
+    "Readings",
     "Score",
     "Shown",
     "Site",
@@ -214,6 +229,7 @@ __all__ = [
     "alignment",
     "architecture",
     "attention",
+    "attention_overview",
     "beam_tree",
     "bigram",
     "block",
@@ -230,6 +246,7 @@ __all__ = [
     "events",
     "gradient_x_input",
     "gradients_at",
+    "head_pattern",
     "head_scores",
     "head_scores_by_checkpoint",
     "heads_of",

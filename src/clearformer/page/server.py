@@ -5,7 +5,10 @@ import json
 import logging
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,7 +21,7 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from clearformer.errors import ClearformerError, UserError, did_you_mean, shown
-from clearformer.lens import Shown
+from clearformer.lens import Readings, Shown
 from clearformer.page.live import followed
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.security import MOST_BODY_BYTES, Gate, Guarded
@@ -30,17 +33,24 @@ from clearformer.run import Run
 STATIC = Path(__file__).parent / "static"
 WIRE = "application/octet-stream"
 PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
+READINGS_MEGABYTES = 128  # of what the models made of the texts
+REPLAY = "replay"
 BAD_REQUEST = 400
+CLOSED = 499  # nobody is there to be answered
 SERVER_ERROR = 500
 
 logger = logging.getLogger(__name__)
 
 
 class PageServer:
-    """The answers to what the page asks for."""
+    """The answers to what the page asks for. One thread computes them: two would only starve each other."""
 
     def __init__(self, opened: OpenedRuns, first: Selection) -> None:
         self.opened, self.first = opened, first
+        self.readings = Readings(READINGS_MEGABYTES)
+        self.turn = asyncio.Lock()
+        self.thread = ThreadPoolExecutor(1, "clearformer page computes")
+        self.drawing = Lock()
 
     def app(self, gate: Gate) -> ASGIApp:
         """The application behind its gate."""
@@ -48,6 +58,7 @@ class PageServer:
             Route("/", self.index),
             Route("/api/runs", self.runs),
             Route("/api/view/{view}", self.answering(self.view), methods=["POST"]),
+            Route("/api/table/{view}", self.answering(self.table), methods=["POST"]),
             Route("/api/figure/{view}.{kind}", self.answering(self.figure), methods=["POST"]),
             Route("/api/replay/{view}", self.answering(self.replay), methods=["POST"]),
             Route("/api/progress/{name}", self.progress),
@@ -88,13 +99,24 @@ class PageServer:
         }
 
     def answering(self, answer: Callable[[str, Selection, Request], Response]) -> Callable[[Request], Any]:
-        """A route that reads a selection and answers from a thread; what is wrong with it is said in one line."""
+        """A route that reads a selection and answers from the one thread that computes; what takes long, from another.
+
+        What is wrong with the selection is said in one line. A question that the page has dropped meanwhile, because it
+        asked a newer one, is not computed any more.
+        """
 
         async def endpoint(request: Request) -> Response:
             try:
                 body = await limited_body(request)
                 selection = read_selection(json.loads(body))
-                return await run_in_threadpool(answer, request.path_params["view"], selection, request)
+                name = request.path_params["view"]
+                if takes_long(name):
+                    return await run_in_threadpool(answer, name, selection, request)
+                async with self.turn:
+                    if await request.is_disconnected():
+                        return Response(status_code=CLOSED)
+                    computed = partial(self.computed, answer, name, selection, request)
+                    return await asyncio.get_running_loop().run_in_executor(self.thread, computed)
             except (json.JSONDecodeError, UnicodeDecodeError):
                 return JSONResponse({"error": "the request is no JSON"}, BAD_REQUEST)
             except ClearformerError as error:
@@ -106,18 +128,32 @@ class PageServer:
 
         return endpoint
 
+    def computed(
+        self,
+        answer: Callable[[str, Selection, Request], Response],
+        name: str,
+        selection: Selection,
+        request: Request,
+    ) -> Response:
+        """An answer, of readings that are kept from one to the next."""
+        with self.readings.in_use():
+            return answer(name, selection, request)
+
     def view(self, name: str, selection: Selection, request: Request) -> Response:
-        """A view's numbers, table and Python."""
+        """A view's numbers and Python."""
         run, view, found = self.found(name, selection)
-        table = found.table()
         content = {
             "caption": found.caption(),
             "notes": found.notes(),
-            "table": {"heads": table.heads, "rows": table.rows, "words": table.n_left},
             "python": view.as_python(run, selection),
             "found": found,
         }
         return Response(encode(content), media_type=WIRE)
+
+    def table(self, name: str, selection: Selection, request: Request) -> Response:
+        """A view as a table of words, for those who ask for it."""
+        table = self.found(name, selection, again=False)[2].table()
+        return JSONResponse({"heads": table.heads, "rows": table.rows, "words": table.n_left})
 
     def figure(self, name: str, selection: Selection, request: Request) -> Response:
         """A view as a picture."""
@@ -125,7 +161,7 @@ class PageServer:
         if kind not in PICTURES:
             raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
         _, _, found = self.found(name, selection, again=False)
-        with self.opened.computing, tempfile.TemporaryDirectory() as folder:
+        with self.drawing, tempfile.TemporaryDirectory() as folder:
             picture = found.figure(Path(folder) / f"{name}.{kind}").read_bytes()
         return Response(picture, media_type=PICTURES[kind])
 
@@ -134,10 +170,9 @@ class PageServer:
 
         One that takes long holds up no quick one, and is not computed again for a picture of it.
         """
-        with self.opened.computing:
-            run, view = self.of(name, selection)
-            if not view.is_long:
-                return run, view, view.call(run, selection)
+        run, view = self.of(name, selection)
+        if not view.is_long:
+            return run, view, view.call(run, selection)
         question = [getattr(selection, field) for field in view.fields]
         found = None if again else self.opened.long.kept(name, question)
         if found is None:
@@ -192,6 +227,11 @@ class PageServer:
             await socket.close()  # a damaged line; the view `training` says which
         except (WebSocketDisconnect, asyncio.CancelledError, RuntimeError):
             return
+
+
+def takes_long(name: str) -> bool:
+    """Whether a question is answered beside the quick ones, in turns of its own (`page/long.py`)."""
+    return name == REPLAY or (name in VIEWS and VIEWS[name].is_long)
 
 
 async def limited_body(request: Request) -> bytes:

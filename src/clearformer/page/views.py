@@ -196,7 +196,14 @@ VIEWS = {
     "attention": View(
         "Attention",
         "Each head's pattern: the query (row) reads the keys (columns).",
-        "attention",
+        "attention_overview",
+        fits=has_patterns,
+    ),
+    "pattern": View(
+        "One head",
+        "Where each token reads, in one head.",
+        "head_pattern",
+        (*TEXT, "layer", "head", "part", "position", "key"),
         fits=has_patterns,
     ),
     "ledger": View(
