@@ -1,23 +1,33 @@
 """How long the page's server takes to answer, and the memory that it takes.
 
-    python benchmarks/page.py [--interactions 1000] [--json FILE]
+    python benchmarks/page.py [--each 60] [--interactions 1000] [--json FILE] [--only MODEL]
 
 For a model of 12M parameters with 256 tokens, the same with 1,024, and GPT-2's 124M with 256 (random weights: times do
-not depend on them): seconds from the address to the answer of the first view; of random interactions (another position
-or temperature, and with it every view that uses it) the median and the 95th percentile of milliseconds; and how much
-the process has grown beyond the model after them. Each in a process of its own, asked over HTTP as the browser asks;
-drawing is not counted. Prints one JSON object.
+not depend on them):
+
+    seconds from the address to the answer of the first view, in a new process
+    of `--each` interactions of each sort (another position; layer and head; target; text) the median and the 95th
+        percentile of milliseconds, by the clock and of the processor, until all views that it changes are answered:
+        of a screen, and of the whole page
+    how much the process has grown beyond the model after `--interactions` random ones, and its peak
+
+A screen is a view and its neighbours above and below, as the page asks for those near the window; which, is drawn
+anew each time. The percentiles of screens are also told of those that hold none of the desks which write texts. Each
+model has a process of its own, asked over HTTP as the browser asks, one request after the other; drawing is not
+counted. Prints one JSON object.
 """
 
 import argparse
 import http.client
 import json
 import random
+import resource
 import statistics
 import string
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,7 +51,23 @@ MODELS: dict[str, dict[str, Any]] = {
     "124M, 256 tokens": {"preset": "gpt2", "tokens": 256},
 }
 LETTERS = string.ascii_lowercase
-FIELDS = ("position", "temperature")
+PAGE = (
+    ("overview",),
+    ("tokens",),
+    ("block",),
+    ("attention", "pattern"),
+    ("ledger",),
+    ("lens",),
+    ("sampling",),
+    ("continuations",),
+    ("beams",),
+    ("interventions",),
+)
+"""The page's views from top to bottom, with what each asks for beside itself."""
+WRITING = {"continuations", "beams", "interventions"}
+SORTS = ("position", "layer and head", "target", "text")
+FIELDS = {"layer and head": ("layer", "head")}  # of others: the sort's own name
+FEWER = 12  # times fewer interactions of models that take long
 
 
 def run_of(settings: dict[str, Any]) -> tuple[Any, int]:
@@ -84,51 +110,123 @@ class Browser:
         return content
 
 
-def measured(name: str, interactions: int) -> dict[str, float]:
+class Visitor:
+    """Somebody who looks around, and waits for all views near the window."""
+
+    def __init__(self, run: cf.Run, n_tokens: int, browser: Browser) -> None:
+        self.run, self.n_tokens, self.browser = run, n_tokens, browser
+        self.views = views_of(run)
+        self.draws = random.Random(1)
+        self.chosen = json.loads(browser.ask("GET", "/api/runs"))["first"]
+
+    def ask(self, view: str) -> None:
+        self.browser.ask("POST", f"/api/view/{view}", self.chosen)
+
+    def change(self, sort: str) -> None:
+        """Select something else."""
+        config = self.run.model.config
+        heads, _ = config.attention.heads(config.d_model)
+        match sort:
+            case "position":
+                self.chosen["position"] = self.draws.randrange(self.n_tokens)
+            case "target":
+                self.chosen["target"] = self.draws.choice(LETTERS)
+            case "text":
+                self.chosen["text"] = "".join(self.draws.choices(LETTERS, k=self.n_tokens))
+            case _:
+                self.chosen["layer"] = self.draws.randrange(config.n_layers)
+                self.chosen["head"] = self.draws.randrange(heads)
+
+    def screen(self) -> list[str]:
+        """A view and its neighbours."""
+        at = self.draws.randrange(len(PAGE))
+        return [name for place in PAGE[max(0, at - 1) : at + 2] for name in place]
+
+    def interact(self, sort: str, near: Sequence[str]) -> tuple[float, float]:
+        """Milliseconds, by the clock and of the processor, until the views that change are answered."""
+        self.change(sort)
+        fields = set(FIELDS.get(sort, (sort,)))
+        start, cpu = time.perf_counter(), time.process_time()
+        for view in near:
+            if fields & set(self.views[view].uses):
+                self.ask(view)
+        return 1000 * (time.perf_counter() - start), 1000 * (time.process_time() - cpu)
+
+
+def of_sort(visitor: Visitor, sort: str, each: int) -> dict[str, Any]:
+    """The figures of one sort of interaction."""
+    on_screens = [(near, visitor.interact(sort, near)) for near in (visitor.screen() for _ in range(each))]
+    everything = [name for place in PAGE for name in place]
+    return {
+        "screen": percentiles([times for _, times in on_screens]),
+        "screen without writing": percentiles(
+            [times for near, times in on_screens if not WRITING & set(near)]
+        ),
+        "all views": percentiles([visitor.interact(sort, everything) for _ in range(each)]),
+    }
+
+
+def percentiles(times: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """The median and the 95th percentile of milliseconds by the clock, and of the processor's."""
+    if len(times) < 2:
+        return {"interactions": len(times)}
+    clock, cpu = zip(*times, strict=True)
+    return {
+        "interactions": len(times),
+        "median_milliseconds": round(statistics.median(clock), 1),
+        "p95_milliseconds": round(statistics.quantiles(clock, n=20, method="inclusive")[-1], 1),
+        "median_cpu_milliseconds": round(statistics.median(cpu), 1),
+        "p95_cpu_milliseconds": round(statistics.quantiles(cpu, n=20, method="inclusive")[-1], 1),
+    }
+
+
+def measured(name: str, each: int, interactions: int) -> dict[str, Any]:
     """The figures of one of MODELS."""
     run, n = run_of(MODELS[name])
     before = memory_bytes()
     start = time.perf_counter()
     looking = look(run, text="".join(LETTERS[i % len(LETTERS)] for i in range(n)), browser=False)
-    browser = Browser(looking.address)
-    chosen = json.loads(browser.ask("GET", "/api/runs"))["first"]
-    browser.ask("POST", "/api/view/tokens", chosen)
+    visitor = Visitor(run, n, Browser(looking.address))
+    visitor.ask("tokens")
     first = time.perf_counter() - start
-    draws, seconds = random.Random(1), []
-    offered = views_of(run)
+    for view in (name for place in PAGE for name in place):
+        visitor.ask(view)
+    by_sort = {sort: of_sort(visitor, sort, each) for sort in SORTS}
     for _ in range(interactions):
-        field = draws.choice(FIELDS)
-        chosen[field] = draws.randrange(n) if field == "position" else draws.choice((0.5, 0.8, 1.0, 1.5))
-        start = time.perf_counter()
-        for view in (name for name, each in offered.items() if field in each.uses):
-            browser.ask("POST", f"/api/view/{view}", chosen)
-        seconds.append(1000 * (time.perf_counter() - start))
-    grown = memory_bytes() - before
+        visitor.interact(visitor.draws.choice(SORTS), visitor.screen())
+    grown, peak = memory_bytes() - before, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     looking.close()
     return {
         "parameters": sum(each.numel() for each in run.model.parameters()),
         "first_view_seconds": round(first, 3),
-        "interactions": interactions,
-        "median_milliseconds": round(statistics.median(seconds), 1),
-        "p95_milliseconds": round(statistics.quantiles(seconds, n=20)[-1], 1),
+        "by_sort": by_sort,
+        "random_interactions": interactions,
         "grown_megabytes": round(grown / 2**20, 1),
+        "grown_at_peak_megabytes": round(peak / 2**20, 1),
     }
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--interactions", type=int, default=1000)
+    parser.add_argument("--each", type=int, default=60, help="interactions of each sort")
+    parser.add_argument("--interactions", type=int, default=1000, help="random ones, for the memory")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", choices=MODELS)
     given = parser.parse_args()
     if given.only:
-        print(json.dumps(measured(given.only, given.interactions)))
+        print(json.dumps(measured(given.only, given.each, given.interactions)))
         return
     found: dict[str, Any] = {}
-    for name in MODELS:
-        n = given.interactions if name == next(iter(MODELS)) else min(given.interactions, 100)
-        command = [sys.executable, __file__, "--only", name, "--interactions", str(n)]
+    for number, name in enumerate(MODELS):
+        fewer = FEWER if number else 1
+        counts = [
+            "--each",
+            str(max(2, given.each // fewer)),
+            "--interactions",
+            str(given.interactions // fewer),
+        ]
+        command = [sys.executable, __file__, "--only", name, *counts]
         found[name] = json.loads(
             subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         )

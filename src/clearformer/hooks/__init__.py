@@ -9,6 +9,7 @@ from clearformer.hooks.points import (
     has_any_hooks,
     hook_points,
     hooked,
+    is_any_open,
     matching,
 )
 
@@ -22,5 +23,6 @@ __all__ = [
     "has_any_hooks",
     "hook_points",
     "hooked",
+    "is_any_open",
     "matching",
 ]

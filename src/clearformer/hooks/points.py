@@ -79,6 +79,11 @@ def hook_points(model: nn.Module) -> dict[str, HookPoint]:
     }
 
 
+def is_any_open() -> bool:
+    """Whether a `hooked` block of any model is open, in this thread or task."""
+    return bool(_open.get())
+
+
 def has_any_hooks(model: nn.Module) -> bool:
     """Whether a function looks at any point of a model in this call."""
     return any(point.has_hooks for point in hook_points(model).values())
@@ -149,9 +154,12 @@ def hooked(model: nn.Module, hooks: Mapping[str, HookFn]) -> Iterator[None]:
     """
     points = hook_points(model)
     by_point: HookFns = {}
+    checked: set[int] = set()  # often one function is given for many points
     for pattern, function in hooks.items():
-        _check_signature(pattern, function)
-        for name in matching(pattern, points):
+        if id(function) not in checked:
+            _check_signature(pattern, function)
+            checked.add(id(function))
+        for name in [pattern] if pattern in points else matching(pattern, points):
             by_point.setdefault(points[name], []).append((function, Hook(name)))
     _count(by_point, 1)
     _open.set((*_open.get(), by_point))

@@ -6,6 +6,7 @@
     lens.sources(run, text)                               a logit, by source token
     lens.logit_lens(run, text)                            the prediction of every layer
     lens.attention(run, text), lens.alignment(run, text)  who reads whom
+    lens.attention_overview(run, text), lens.head_pattern(run, text, layer=0, head=2)    the same of long texts
     lens.block(run, text, layer=0, head=2)                every matrix on the way through a block
     lens.cell(run, text, name="blocks.0.attn.hook_q", row=3, column=5)    one number, by what it is computed of
     lens.next_tokens(run, text), lens.positions(run), lens.tokens(run, text)
@@ -13,6 +14,9 @@
     lens.next_draw(run, text, top_k=40, seed=1)           the whole vocabulary, what cuts it, and the draw
     lens.continuations(run, text, num=3), lens.beam_tree(run, text)
     lens.metrics(run)                                     its loss by step
+    lens.events(run)                                      when the induction heads formed, when bigram loss was reached
+    lens.bigram(run)                                      the loss of a bigram model of its training text
+    lens.corpus(run, "val")                               the loss of every token of its data, the hardest passages
     lens.embed(run, text), lens.word_similarity(run, word, texts)
     lens.intervene(run, text, lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)))
     lens.with_edits(run, text, ["zero blocks.0.attn.hook_z:2"])    predictions and losses beside those without
@@ -26,10 +30,12 @@
     lens.check_tracin(run, text)                          how far the two agree
     lens.match_heads(run, other, texts), lens.differences(run, other, text)
     lens.transplant(run, other, layer, head)              a head of the other run, and the loss that it costs
+    with lens.Readings(megabytes=200).in_use(): ...       a text is read once for all functions in the block
 
 Each is a value (`to_dict()`), shows itself as a table in a notebook, and draws itself: `.figure("name.png")`.
 """
 
+from clearformer.hooks.readings import Readings
 from clearformer.lens.activations import run_with_cache
 from clearformer.lens.architecture import Architecture, Component, architecture
 from clearformer.lens.causal import (
@@ -94,6 +100,7 @@ from clearformer.lens.heads import (
     head_scores,
     head_scores_by_checkpoint,
 )
+from clearformer.lens.history import Bigram, Event, Events, InductionAt, bigram, events
 from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.lens.learning import (
     Agreement,
@@ -108,7 +115,17 @@ from clearformer.lens.learning import (
 from clearformer.lens.ledgers import Ledger, Part, Score, Sources, ledger, score, sources
 from clearformer.lens.metrics import Metrics, metrics
 from clearformer.lens.numbers import BlockNumbers, Cell, CodeLine, NamedArray, Operand, Term, block, cell
-from clearformer.lens.patterns import Alignment, AttentionPatterns, alignment, attention
+from clearformer.lens.passages import Corpus, CorpusRow, Passage, corpus
+from clearformer.lens.patterns import (
+    Alignment,
+    AttentionOverview,
+    AttentionPatterns,
+    HeadPattern,
+    alignment,
+    attention,
+    attention_overview,
+    head_pattern,
+)
 from clearformer.lens.positions import PositionTable, positions
 from clearformer.lens.predictions import (
     LogitLens,
@@ -139,9 +156,11 @@ __all__ = [
     "Agreement",
     "Alignment",
     "Architecture",
+    "AttentionOverview",
     "AttentionPatterns",
     "BeamNode",
     "BeamTree",
+    "Bigram",
     "BlockNumbers",
     "Cell",
     "CodeLine",
@@ -149,6 +168,8 @@ __all__ = [
     "Component",
     "Continuations",
     "Continued",
+    "Corpus",
+    "CorpusRow",
     "Counterfactual",
     "Cut",
     "Differences",
@@ -157,13 +178,17 @@ __all__ = [
     "Edit",
     "Effect",
     "Embedded",
+    "Event",
+    "Events",
     "Found",
     "Gradient",
     "HeadHistory",
     "HeadMatch",
     "HeadMatches",
+    "HeadPattern",
     "HeadScore",
     "HeadScores",
+    "InductionAt",
     "InputAttribution",
     "Inputs",
     "Intervention",
@@ -180,10 +205,12 @@ __all__ = [
     "NextTokens",
     "Operand",
     "Part",
+    "Passage",
     "PatchEffects",
     "PathEffect",
     "PositionTable",
     "Predicted",
+    "Readings",
     "Score",
     "Shown",
     "Site",
@@ -202,19 +229,24 @@ __all__ = [
     "alignment",
     "architecture",
     "attention",
+    "attention_overview",
     "beam_tree",
+    "bigram",
     "block",
     "cell",
     "change",
     "check_tracin",
     "continuations",
     "copy_without_heads",
+    "corpus",
     "counterfactual",
     "differences",
     "edited_copy",
     "embed",
+    "events",
     "gradient_x_input",
     "gradients_at",
+    "head_pattern",
     "head_scores",
     "head_scores_by_checkpoint",
     "heads_of",

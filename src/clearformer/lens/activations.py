@@ -4,16 +4,39 @@ cache["pattern", 0]                      [1 H T S], no gradient attached: .numpy
 cache["blocks.0.attn.hook_pattern"]      the same
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.hooks import ActivationCache, Hook, hook_points
+from clearformer.errors import UserError, shown
+from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points, hooked
+from clearformer.hooks.readings import MISSING, readings_in_use
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
-from clearformer.model import Encoder
+from clearformer.model import Encoder, EncoderDecoder, Transformer
+from clearformer.model.block import EncoderOutput
 from clearformer.text import Tokenizer
+
+PARTS = ("attn", "cross_attn", "encoder")
+"""Which attention of a block: its own, that of an encoder-decoder to its source, or that of its encoder."""
+SQUARE = ("hook_attn_scores", "hook_pattern")
+"""The last parts of the names of what only attention by its formula has."""
+OFTEN_WANTED = (
+    "embed",
+    "hook_scale",
+    "hook_z",
+    "attn_out",
+    "hook_mlp_out",
+    ".0.hook_resid_pre",
+    "hook_resid_post",
+    "ln_embed.hook_normalized",
+    "ln_final.hook_normalized",
+)
+"""Those of what is kept of every reading: few numbers a token, of which most lens functions are made."""
+LAST = "the last vectors"  # in place of a hook point's name
 
 Names = str | Iterable[str] | Callable[[str], bool] | None
 
@@ -46,16 +69,146 @@ def run_with_cache(
 
 
 def kept(inputs: Inputs, is_wanted: Callable[[str], bool]) -> ActivationCache:
-    """The activations at some points up to the final vectors, of which no logits are made."""
-    model, seen = inputs.model, ActivationCache()
+    """The activations at some points up to the final vectors, of which no logits are made.
+
+    Whoever is given them leaves them as they are: they may belong to `Readings`.
+    """
+    names = [name for name in hook_points(inputs.model) if is_wanted(name)]
+    found = _found(inputs, names)
+    return ActivationCache({name: found[name] for name in names if name in found})
+
+
+def last_vectors(inputs: Inputs) -> Float[Tensor, "1 T D"]:
+    """The vectors behind the final norm, before a masked head or a classifier; they are left as they are."""
+    return _found(inputs, [LAST])[LAST]
+
+
+def outputs_at(inputs: Inputs, position: int) -> Float[Tensor, " V"]:
+    """The model's logits at one position, or those of the classes."""
+    model, vectors = inputs.model, last_vectors(inputs)
+    return outputs_of(model, vectors if inputs.class_names else vectors[:, position : position + 1])[0, 0]
+
+
+def outputs_of(model: Transformer, vectors: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
+    """The logits of vectors behind the final norm; of a model that tells classes theirs, [B 1 C], of all vectors."""
+    if not isinstance(model, Encoder):
+        return model.unembed(vectors)
+    if model.config.n_classes is not None:
+        return model.classifier(model.pool(vectors))[:, None]
+    return model.unembed(model.masked_head(vectors))
+
+
+def block_in_the_open(
+    inputs: Inputs, prefix: str, layer: int, before: Mapping[str, Tensor], until: str = ""
+) -> ActivationCache:
+    """All activations of one block, its attention by the formula, and those of the final norm behind the last one.
+
+    Args:
+        inputs: The text.
+        prefix: Of the names of its stack.
+        layer: The block, from 0.
+        before: The activations at `points_before` it, which are read as when nobody looks.
+        until: A hook point of it that alone is wanted.
+    """
+    model = inputs.model
+    stack, path = model.stack(prefix), f"{prefix}blocks.{layer}"
+    residual, *memory = points_before(model, prefix, layer)
+    tokens = inputs.source if prefix == "encoder_" else inputs.tokens
+    assert tokens is not None
+    mask = model.mask(tokens, None, causal=not (isinstance(model, Encoder) or prefix == "encoder_"))
+    seen = ActivationCache()
+
+    def keep_of(parent: str) -> HookFn:
+        def keep(activation: Tensor, hook: Hook) -> None:
+            name = f"{parent}.{hook.name}"
+            seen[name] = activation
+            if name == until:
+                raise _EnoughError
+
+        return keep
+
+    block = stack.blocks[layer]
+    names = [until.removeprefix(f"{path}.")] if until else hook_points(block)
+    read = EncoderOutput(before[memory[0]], None) if memory else None
+    with suppress(_EnoughError), hooked(block, dict.fromkeys(names, keep_of(path))):
+        block(before[residual], mask, stack.position, None, read)
+    if not until and layer == len(stack.blocks) - 1:
+        last = stack.ln_final
+        with hooked(last, dict.fromkeys(hook_points(last), keep_of(f"{prefix}ln_final"))):
+            last(seen[f"{path}.hook_resid_post"])
+    return seen
+
+
+def prefix_of(model: Transformer, part: str) -> str:
+    """The prefix of the names of the stack that a part belongs to."""
+    if not isinstance(model, EncoderDecoder):
+        return ""
+    return "encoder_" if part == "encoder" else "decoder_"
+
+
+def check_part(model: Transformer, part: str) -> None:
+    """Raise UserError where a model has no such part."""
+    if part not in PARTS:
+        raise UserError(f"part: {', '.join(PARTS[:-1])} or {PARTS[-1]}; got {shown(part)}")
+    if part != "attn" and not isinstance(model, EncoderDecoder):
+        raise UserError(f"part={part}: only an encoder-decoder has it; leave it out")
+
+
+def points_before(model: Transformer, prefix: str, layer: int) -> list[str]:
+    """The hook points of what a block reads: the residual stream, where it was last written to, and another text's."""
+    residual = f"{prefix}blocks.{layer - 1}.hook_resid_post" if layer else f"{prefix}blocks.0.hook_resid_pre"
+    return [residual, memory_name(model)] if prefix == "decoder_" else [residual]
+
+
+def memory_name(model: Transformer) -> str:
+    """The hook point of what cross-attention reads; nothing, where a model has none."""
+    if not isinstance(model, EncoderDecoder):
+        return ""
+    stack = model.stack("encoder_")
+    if hasattr(stack.ln_final, "hook_normalized"):
+        return "encoder_ln_final.hook_normalized"
+    return f"encoder_blocks.{len(stack.blocks) - 1}.hook_resid_post"
+
+
+class _EnoughError(Exception):
+    """Ends the reading of a block whose rest is not wanted: its network would cost more than its pattern."""
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
+    """The activations at some points, as far as the text comes by them, computed or from the readings in use.
+
+    Attention whose scores or pattern are wanted is computed by its formula, all other as when nobody looks: the
+    two differ in their last bits, and readings are kept of each by itself.
+    """
+    model = inputs.model
+    readings = None if torch.is_grad_enabled() else readings_in_use()
+    if readings is None:
+        return _read(inputs, names)
+    form = frozenset(name.rpartition(".")[0] for name in names if name.endswith(SQUARE))
+    key = inputs.key
+    found = dict(zip(names, readings.find(model, [(key, form, name) for name in names]), strict=True))
+    missing = [name for name, value in found.items() if value is MISSING]
+    if missing:
+        often = [] if form else [name for name in hook_points(model) if name.endswith(OFTEN_WANTED)]
+        opened = [f"{path}.hook_pattern" for path in sorted(form)]  # looked at, so that the form is the same
+        made = _read(inputs, list(dict.fromkeys([*missing, *opened, *often])))
+        # A point that the text does not come by is kept as None, so that nobody reads it for that again.
+        all_names = {**dict.fromkeys(missing), **made}
+        readings.keep(model, {(key, form, name): made.get(name) for name in all_names})
+        found |= {name: made.get(name) for name in missing}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _read(inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:
+    """Read a text once: the activations at some points, and the last vectors."""
+    model, seen = inputs.model, dict[str, Tensor]()
 
     def keep(activation: Tensor, hook: Hook) -> None:
         seen[hook.name] = activation
 
-    names = [name for name in hook_points(model) if is_wanted(name)]
-    with model.hooked(dict.fromkeys(names, keep)):
-        if isinstance(model, Encoder):
-            model.encode(*inputs.arguments)
-        else:
-            model.hidden(*inputs.arguments)
+    with model.hooked({name: keep for name in names if name != LAST}):
+        seen[LAST] = (model.encode if isinstance(model, Encoder) else model.hidden)(*inputs.arguments)
     return seen

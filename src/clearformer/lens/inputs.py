@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Int
@@ -24,6 +25,7 @@ from clearformer.decoding.text.inputs import ids_of, text_of
 from clearformer.decoding.text.samples import Run
 from clearformer.decoding.text.translations import translator
 from clearformer.errors import TokenizerError, UserError, count, did_you_mean, shown
+from clearformer.hooks.readings import once
 from clearformer.lens.embeddings import tokens_read
 from clearformer.model import Encoder, EncoderDecoder, Transformer
 from clearformer.model.arguments import check_length
@@ -31,6 +33,10 @@ from clearformer.text import Tokenizer
 
 Subject = Run | Transformer
 """A run, or a model by itself, which is looked at with ids in place of texts."""
+
+
+_labels: WeakKeyDictionary[Tokenizer, dict[int, str]] = WeakKeyDictionary()
+"""The labels that were made: a lens names the same few tokens again and again, or a whole vocabulary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +67,11 @@ class Inputs:
         return (self.tokens,) if self.source is None else (self.source, self.tokens)
 
     @property
+    def key(self) -> tuple[tuple[int, ...], ...]:
+        """The ids that the model reads, which tell its texts apart."""
+        return tuple(tuple(each[0].tolist()) for each in self.arguments)
+
+    @property
     def labels(self) -> list[str]:
         """The tokens as a person can read them."""
         return [self.label(token) for token in self.tokens[0].tolist()]
@@ -82,7 +93,10 @@ class Inputs:
         """One token as a person can read it; its id, without a tokeniser."""
         if self.tokenizer is None or token >= self.tokenizer.vocab_size:  # a vocabulary may be padded
             return f"#{token}"
-        return self.tokenizer.token_label(token)
+        known = _labels.setdefault(self.tokenizer, {})
+        if token not in known:
+            known[token] = self.tokenizer.token_label(token)
+        return known[token]
 
     def position(self, position: int, of_source: bool = False) -> int:
         """A position of the text (or of the source), counted from 0; negative ones count from the end.
@@ -269,7 +283,8 @@ def _output(
     _, bos, eos = translator(model, tokenizer)
     if plain is not None:
         return [bos, *ids_of(tokenizer, plain)], eos
-    [[best]] = translate_texts(model, tokenizer, [source], BeamSearch(beams=1))
+    key = ("translation", tuple(source), bos, eos)
+    [[best]] = once(model, key, lambda: translate_texts(model, tokenizer, [source], BeamSearch(beams=1)))
     written = [bos, *best.tokens]
     return written[:-1] or [bos], written[-1]
 

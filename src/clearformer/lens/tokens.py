@@ -10,9 +10,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
+from clearformer.hooks.readings import once
+from clearformer.lens.activations import last_vectors, outputs_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, letters, visible
+from clearformer.model import Transformer
 from clearformer.text import Tokenizer
+
+MOST_LOGITS = 1 << 24  # at once; of more, those of some positions are made after others
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -103,16 +108,39 @@ def losses_of(inputs: Inputs) -> Float[np.ndarray, " T"]:
     """-ln of each predicted token's probability, in nats; not a number, where the text does not tell the token."""
     if all(token is None for token in inputs.predicted):
         return np.full(len(inputs), np.nan)
+    return once(inputs.model, ("losses", inputs.key), lambda: _losses_of(inputs)).copy()
+
+
+def _losses_of(inputs: Inputs) -> Float[np.ndarray, " T"]:
+    """The losses, of logits of a few positions after others."""
     with quiet(inputs.model):
-        return losses_from(inputs, inputs.model(*inputs.arguments)[0])
+        vectors, first = last_vectors(inputs), 0
+        losses = []
+        for part in vectors.split(rows_at_once(inputs.model), dim=1):
+            predicted = inputs.predicted[first : first + part.shape[1]]
+            losses.append(losses_of_logits(predicted, outputs_of(inputs.model, part)[0]))
+            first += part.shape[1]
+    return np.concatenate(losses)
+
+
+def rows_at_once(model: Transformer) -> int:
+    """Of how many positions the logits are made at once."""
+    return max(1, MOST_LOGITS // model.embed.num_embeddings)
 
 
 def losses_from(
     inputs: Inputs, logits: Float[Tensor, "T V"] | Float[Tensor, " C"]
 ) -> Float[np.ndarray, " T"]:
     """Those losses by a text's logits; of a classifier's none is a number."""
-    losses = np.full(len(inputs), np.nan)
-    known = [(at, token) for at, token in enumerate(inputs.predicted) if token is not None]
+    return losses_of_logits(inputs.predicted, logits)
+
+
+def losses_of_logits(
+    predicted: Sequence[int | None], logits: Float[Tensor, "T V"] | Float[Tensor, " C"]
+) -> Float[np.ndarray, " T"]:
+    """Those of some positions that predict the given tokens."""
+    losses = np.full(len(predicted), np.nan)
+    known = [(at, token) for at, token in enumerate(predicted) if token is not None]
     if known:
         at, wanted = map(list, zip(*known, strict=True))
         logits = logits.double().cpu()

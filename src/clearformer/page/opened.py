@@ -3,13 +3,14 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import RLock
+from threading import Lock
 
 from clearformer.errors import RunError, UserError, did_you_mean
-from clearformer.run import Run, load
+from clearformer.page.long import LongComputations, OnStep
+from clearformer.run import Run, load, replay
 from clearformer.runs.folders import kept_steps
 
-MOST_BYTES = 400 * 2**20  # of further checkpoints' weights
+MOST_BYTES = 200 * 2**20  # of further checkpoints' weights
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,15 @@ class Shelf:
 
 
 class OpenedRuns:
-    """The page's runs by their names. One thread at a time computes: two would only starve each other."""
+    """The page's runs by their names."""
 
     def __init__(self, runs: Sequence[Run], device: str = "auto") -> None:
         self.shelves = {run.name: Shelf(run) for run in runs}
         self.device = device
-        self.computing = RLock()
+        self.long = LongComputations()
+        self._opening = Lock()
         self._others: OrderedDict[tuple[str, str], Run] = OrderedDict()
+        self._made_again: set[tuple[str, str]] = set()
 
     @property
     def names(self) -> list[str]:
@@ -60,15 +63,37 @@ class OpenedRuns:
         if checkpoint in ("latest", str(run.step)):
             return run
         key = (name, checkpoint)
-        if key not in self._others:
-            self._others[key] = load(run.folder.path, checkpoint, self.device)
+        with self._opening:
+            if key not in self._others:
+                self._others[key] = load(run.folder.path, checkpoint, self.device)
+                self._close_oldest()
+            self._others.move_to_end(key)
+            return self._others[key]
+
+    def replay(self, name: str, step: int, on_step: OnStep) -> None:
+        """Make the weights after a step again, so that `get` has them.
+
+        Raises:
+            UserError: the page was not opened with such a run, or it has not taken that many steps.
+            RunError, DataError, CheckpointError: it cannot be made again.
+        """
+        made = replay(self.get(name), step, self.device, on_step)
+        with self._opening:
+            self._made_again.add((name, str(step)))
+            self._others[name, str(step)] = made
             self._close_oldest()
-        self._others.move_to_end(key)
-        return self._others[key]
+
+    def replayed(self, name: str) -> list[int]:
+        """The steps of a run that were made again, and are still open."""
+        return [
+            int(step) for run, step in list(self._others) if run == name and (run, step) in self._made_again
+        ]
 
     def _close_oldest(self) -> None:
+        """Close what was not looked at for longest; what was made again only where nothing else is left."""
         while len(self._others) > 1 and sum(map(weight_bytes, self._others.values())) > MOST_BYTES:
-            self._others.popitem(last=False)
+            *earlier, _ = self._others
+            self._others.pop(next((key for key in earlier if key not in self._made_again), earlier[0]))
 
 
 def weight_bytes(run: Run) -> int:

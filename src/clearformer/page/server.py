@@ -5,7 +5,10 @@ import json
 import logging
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,6 +21,7 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from clearformer.errors import ClearformerError, UserError, did_you_mean, shown
+from clearformer.lens import Readings, Shown
 from clearformer.page.live import followed
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.security import MOST_BODY_BYTES, Gate, Guarded
@@ -29,17 +33,24 @@ from clearformer.run import Run
 STATIC = Path(__file__).parent / "static"
 WIRE = "application/octet-stream"
 PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
+READINGS_MEGABYTES = 128  # of what the models made of the texts
+REPLAY = "replay"
 BAD_REQUEST = 400
+CLOSED = 499  # nobody is there to be answered
 SERVER_ERROR = 500
 
 logger = logging.getLogger(__name__)
 
 
 class PageServer:
-    """The answers to what the page asks for."""
+    """The answers to what the page asks for. One thread computes them: two would only starve each other."""
 
     def __init__(self, opened: OpenedRuns, first: Selection) -> None:
         self.opened, self.first = opened, first
+        self.readings = Readings(READINGS_MEGABYTES)
+        self.turn = asyncio.Lock()
+        self.thread = ThreadPoolExecutor(1, "clearformer page computes")
+        self.drawing = Lock()
 
     def app(self, gate: Gate) -> ASGIApp:
         """The application behind its gate."""
@@ -47,7 +58,11 @@ class PageServer:
             Route("/", self.index),
             Route("/api/runs", self.runs),
             Route("/api/view/{view}", self.answering(self.view), methods=["POST"]),
+            Route("/api/table/{view}", self.answering(self.table), methods=["POST"]),
             Route("/api/figure/{view}.{kind}", self.answering(self.figure), methods=["POST"]),
+            Route("/api/replay/{view}", self.answering(self.replay), methods=["POST"]),
+            Route("/api/progress/{name}", self.progress),
+            Route("/api/end/{name}", self.end, methods=["POST"]),
             WebSocketRoute("/api/live", self.live),
         ]
         app = Starlette(routes=routes)
@@ -76,6 +91,7 @@ class PageServer:
             "context": config.max_seq_len,
             "step": shelf.run.step,
             "steps": shelf.steps,
+            "replayed": self.opened.replayed(name),
             "views": {
                 key: {"title": each.title, "about": each.about, "uses": each.fields}
                 for key, each in views.items()
@@ -83,13 +99,24 @@ class PageServer:
         }
 
     def answering(self, answer: Callable[[str, Selection, Request], Response]) -> Callable[[Request], Any]:
-        """A route that reads a selection and answers from a thread; what is wrong with it is said in one line."""
+        """A route that reads a selection and answers from the one thread that computes; what takes long, from another.
+
+        What is wrong with the selection is said in one line. A question that the page has dropped meanwhile, because it
+        asked a newer one, is not computed any more.
+        """
 
         async def endpoint(request: Request) -> Response:
             try:
                 body = await limited_body(request)
                 selection = read_selection(json.loads(body))
-                return await run_in_threadpool(answer, request.path_params["view"], selection, request)
+                name = request.path_params["view"]
+                if takes_long(name):
+                    return await run_in_threadpool(answer, name, selection, request)
+                async with self.turn:
+                    if await request.is_disconnected():
+                        return Response(status_code=CLOSED)
+                    computed = partial(self.computed, answer, name, selection, request)
+                    return await asyncio.get_running_loop().run_in_executor(self.thread, computed)
             except (json.JSONDecodeError, UnicodeDecodeError):
                 return JSONResponse({"error": "the request is no JSON"}, BAD_REQUEST)
             except ClearformerError as error:
@@ -101,32 +128,76 @@ class PageServer:
 
         return endpoint
 
+    def computed(
+        self,
+        answer: Callable[[str, Selection, Request], Response],
+        name: str,
+        selection: Selection,
+        request: Request,
+    ) -> Response:
+        """An answer, of readings that are kept from one to the next."""
+        with self.readings.in_use():
+            return answer(name, selection, request)
+
     def view(self, name: str, selection: Selection, request: Request) -> Response:
-        """A view's numbers, table and Python."""
-        with self.opened.computing:
-            run, view = self.of(name, selection)
-            found = view.call(run, selection)
-        table = found.table()
+        """A view's numbers and Python."""
+        run, view, found = self.found(name, selection)
         content = {
             "caption": found.caption(),
             "notes": found.notes(),
-            "table": {"heads": table.heads, "rows": table.rows, "words": table.n_left},
             "python": view.as_python(run, selection),
             "found": found,
         }
         return Response(encode(content), media_type=WIRE)
+
+    def table(self, name: str, selection: Selection, request: Request) -> Response:
+        """A view as a table of words, for those who ask for it."""
+        table = self.found(name, selection, again=False)[2].table()
+        return JSONResponse({"heads": table.heads, "rows": table.rows, "words": table.n_left})
 
     def figure(self, name: str, selection: Selection, request: Request) -> Response:
         """A view as a picture."""
         kind = request.path_params["kind"]
         if kind not in PICTURES:
             raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
-        with self.opened.computing:
-            run, view = self.of(name, selection)
-            found = view.call(run, selection)
-            with tempfile.TemporaryDirectory() as folder:
-                picture = found.figure(Path(folder) / f"{name}.{kind}").read_bytes()
+        _, _, found = self.found(name, selection, again=False)
+        with self.drawing, tempfile.TemporaryDirectory() as folder:
+            picture = found.figure(Path(folder) / f"{name}.{kind}").read_bytes()
         return Response(picture, media_type=PICTURES[kind])
+
+    def found(self, name: str, selection: Selection, again: bool = True) -> tuple[Run, View, Shown]:
+        """A run, a view of it, and what it shows.
+
+        One that takes long holds up no quick one, and is not computed again for a picture of it.
+        """
+        run, view = self.of(name, selection)
+        if not view.is_long:
+            return run, view, view.call(run, selection)
+        question = [getattr(selection, field) for field in view.fields]
+        found = None if again else self.opened.long.kept(name, question)
+        if found is None:
+            with self.opened.long.turn(name) as on_step:
+                found = view.call(run, selection, on_step=on_step)
+            self.opened.long.keep(name, question, found)
+        return run, view, found
+
+    def replay(self, name: str, selection: Selection, request: Request) -> Response:
+        """Make the weights after the selected step again, so that views can be asked of it."""
+        if not selection.checkpoint.isdecimal():
+            raise UserError(f"checkpoint: the number of a step; got {shown(selection.checkpoint)}")
+        with self.opened.long.turn(name) as on_step:
+            self.opened.replay(selection.run, int(selection.checkpoint), on_step)
+        return JSONResponse({"step": int(selection.checkpoint)})
+
+    async def progress(self, request: Request) -> Response:
+        """How far a computation that takes long is."""
+        told = self.opened.long.progress(request.path_params["name"])
+        return JSONResponse(None if told is None else {"done": told[0], "total": told[1]})
+
+    async def end(self, request: Request) -> Response:
+        """End a computation that takes long."""
+        self.opened.long.end(request.path_params["name"])
+        return JSONResponse(None)
 
     def of(self, name: str, selection: Selection) -> tuple[Run, View]:
         """The run and the view that are asked for.
@@ -134,9 +205,9 @@ class PageServer:
         Raises:
             UserError: there is no such view of this run.
         """
-        run = self.opened.get(selection.run, selection.checkpoint)
         if name not in VIEWS:
             raise UserError(f"there is no view {shown(name)}{did_you_mean(name, VIEWS)}")
+        run = self.opened.get(selection.run, "latest" if VIEWS[name].is_of_run else selection.checkpoint)
         if not VIEWS[name].fits(run):
             raise UserError(f"{VIEWS[name].title}: this run has no such view")
         return run, VIEWS[name]
@@ -156,6 +227,11 @@ class PageServer:
             await socket.close()  # a damaged line; the view `training` says which
         except (WebSocketDisconnect, asyncio.CancelledError, RuntimeError):
             return
+
+
+def takes_long(name: str) -> bool:
+    """Whether a question is answered beside the quick ones, in turns of its own (`page/long.py`)."""
+    return name == REPLAY or (name in VIEWS and VIEWS[name].is_long)
 
 
 async def limited_body(request: Request) -> bytes:

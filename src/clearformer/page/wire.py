@@ -5,13 +5,13 @@
     0 to 7    zeros, so that the arrays begin at a multiple of 8
     arrays    one behind the other, each at a multiple of 8
 
-In the value, `{"$array": 0}` stands for the first of the arrays. Numbers that are not finite travel in arrays as they
-are, and in JSON as null.
+In the value, `{"$array": 0}` stands for the first of the arrays, and `{"$range": [0, 3]}` for [0, 1, 2]. Numbers that
+are not finite travel in arrays as they are, and in JSON as null.
 """
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -20,6 +20,13 @@ import numpy as np
 from clearformer.results import plain
 
 ALIGNMENT = 8
+LEAST_RANGE = 16  # whole numbers that follow each other; fewer are written out
+JSON_TYPES = {
+    str,
+    int,
+    bool,
+    type(None),
+}  # they travel as they are; a float may not be finite
 DTYPES = ("float32", "float64", "int32", "uint8")
 
 
@@ -33,9 +40,9 @@ def encode(value: Any) -> bytes:
         offset += _aligned(array.nbytes)
     head = json.dumps({"value": content, "arrays": described}, allow_nan=False).encode()
     start = _aligned(4 + len(head))
-    parts = [struct.pack("<I", len(head)), head, bytes(start - 4 - len(head))]
+    parts: list[bytes | memoryview] = [struct.pack("<I", len(head)), head, bytes(start - 4 - len(head))]
     for array in arrays:
-        parts += [array.tobytes(), bytes(_aligned(array.nbytes) - array.nbytes)]
+        parts += [array.reshape(-1).view(np.uint8).data, bytes(_aligned(array.nbytes) - array.nbytes)]
     return b"".join(parts)
 
 
@@ -58,6 +65,8 @@ def _with_arrays(value: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"$array"}:
             return arrays[value["$array"]]
+        if value.keys() == {"$range"}:
+            return list(range(*value["$range"]))
         return {key: _with_arrays(each, arrays) for key, each in value.items()}
     return [_with_arrays(each, arrays) for each in value] if isinstance(value, list) else value
 
@@ -71,8 +80,19 @@ def _without_arrays(value: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _without_arrays(each, arrays) for key, each in value.items()}
     if isinstance(value, list | tuple):
+        if is_range(value):
+            return {"$range": [value[0], value[-1] + 1]}
+        if set(map(type, value)) <= JSON_TYPES:
+            return value
         return [_without_arrays(each, arrays) for each in value]
     return plain(value)
+
+
+def is_range(value: Sequence[Any]) -> bool:
+    """Whether these are many whole numbers, each one more than the one before."""
+    if len(value) < LEAST_RANGE or type(value[0]) is not int:
+        return False
+    return list(value) == list(range(value[0], value[0] + len(value)))
 
 
 def _portable(array: np.ndarray) -> np.ndarray:

@@ -67,6 +67,12 @@ class Client:
         assert status == 200, body.decode()
         return decode(body)
 
+    def table(self, name: str, **selection: Any) -> Any:
+        """A view's table."""
+        status, _, body = self.ask("POST", f"/api/table/{name}", selection)
+        assert status == 200, body.decode()
+        return json.loads(body)
+
     def refusal(self, name: str, **selection: Any) -> str:
         status, _, body = self.ask("POST", f"/api/view/{name}", selection)
         assert status == 400, body[:200]

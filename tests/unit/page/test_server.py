@@ -1,7 +1,10 @@
 """What the page is answered: the numbers of `clearformer.lens`, to the bit."""
 
 import asyncio
+import http.client
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -52,13 +55,15 @@ def test_every_view_is_what_its_python_gives(page: Client) -> None:
     first = told["first"]
     [shown] = told["runs"]
     assert {"overview", "tokens", "attention", "ledger", "lens", "sampling"} <= shown["views"].keys()
+    marks = {"before": shown["steps"][0], "after": shown["steps"][-1]}
     for name in shown["views"]:
-        answer = page.view(name, **first)
+        answer = page.view(name, **(first | marks))
         scope: dict[str, Any] = {}
         exec(answer["python"], scope)  # noqa: S102  (our own snippet)
         same(answer["found"], scope["found"])
         table = scope["found"].table()
-        assert answer["table"]["rows"] == table.rows
+        sent = page.table(name, **(first | marks))
+        assert (sent["heads"], sent["rows"], sent["words"]) == (table.heads, table.rows, table.n_left)
         assert answer["caption"] == scope["found"].caption()
 
 
@@ -152,6 +157,47 @@ def test_a_view_that_fails_says_so_here_and_why_in_the_log(
     assert status == 500
     assert "this view failed" in json.loads(answer)["error"]
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_question_that_was_dropped_is_not_computed(
+    decoder_page: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page drops a question when it asks a newer one."""
+    chosen = card(decoder_page)["first"]
+    begun, go_on, asked = threading.Event(), threading.Event(), []
+    own = cf.lens.tokens
+
+    def slow(run: Any, text: str, **given: Any) -> Any:
+        asked.append(text)
+        begun.set()
+        assert go_on.wait(20)
+        return own(run, text, **given)
+
+    monkeypatch.setattr(cf.lens, "tokens", slow)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(decoder_page.view, "tokens", **(chosen | {"text": "the bank"}))
+        assert begun.wait(20)
+        connection = http.client.HTTPConnection(decoder_page.host)
+        headers = {"Origin": f"http://{decoder_page.host}", "Cookie": decoder_page.cookie}
+        connection.request("POST", "/api/view/tokens", json.dumps(chosen | {"text": "the river"}), headers)
+        card(decoder_page)
+        connection.close()
+        for _ in range(5):  # by then the server has seen that nobody is there
+            card(decoder_page)
+        last = threads.submit(decoder_page.view, "tokens", **(chosen | {"text": "the money"}))
+        go_on.set()
+        assert first.result()["found"]["tokens"] != last.result()["found"]["tokens"]
+    assert asked == ["the bank", "the money"]
+
+
+def test_tables_are_asked_for_and_refused_as_views_are(decoder_page: Client) -> None:
+    chosen = card(decoder_page)["first"]
+    assert "table" not in decoder_page.view("ledger", **chosen)
+    table = decoder_page.table("ledger", **chosen)
+    assert all(len(row) == len(table["heads"]) for row in table["rows"])
+    status, _, body = decoder_page.ask("POST", "/api/table/ledger", chosen | {"position": 4000})
+    assert status == 400
+    assert "position 4000" in json.loads(body)["error"]
 
 
 def test_a_model_kept_nowhere_is_shown_without_its_training(runs: dict[str, Any]) -> None:

@@ -67,3 +67,25 @@ def test_what_is_not_finite_is_null_in_json_and_itself_in_arrays() -> None:
     assert found["right"][0] is None
     assert np.isnan(found["right"][1][0])
     json.dumps(found["left"], allow_nan=False)
+
+
+def test_whole_numbers_in_a_row_travel_as_a_range() -> None:
+    numbers = list(range(7, 700))
+    assert decode(encode({"rows": numbers, "place": tuple(numbers)})) == {"rows": numbers, "place": numbers}
+    assert len(encode(numbers)) < 80
+    for others in (
+        [*numbers, 9],
+        numbers[::-1],
+        [True, *range(2, 40)],
+        [1.0, *range(2, 40)],
+        [0.5] * 40,
+        ["a"] * 40,
+    ):
+        assert decode(encode(others)) == others
+
+
+def test_lists_of_mixed_values_keep_what_is_no_number_of_jsons() -> None:
+    values = [1, "two", None, True, np.float32(0.5), float("nan"), np.arange(3)]
+    *plain, array = decode(encode(values))
+    assert plain == [1, "two", None, True, 0.5, None]
+    np.testing.assert_array_equal(array, np.arange(3))

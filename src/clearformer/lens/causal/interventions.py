@@ -26,8 +26,9 @@ from torch import Tensor
 from clearformer.decoding import Text
 from clearformer.errors import UserError
 from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points
+from clearformer.lens.activations import SQUARE
 from clearformer.lens.causal.metrics import Metric, inputs_of, metric_of, name_of
-from clearformer.lens.causal.sites import SQUARE, Site, Where, site_of
+from clearformer.lens.causal.sites import Site, Where, site_of
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer

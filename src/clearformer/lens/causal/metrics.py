@@ -17,6 +17,7 @@ from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run
 from clearformer.errors import UserError
+from clearformer.lens.activations import outputs_at
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import logit_name
 from clearformer.model import Transformer
@@ -114,6 +115,5 @@ def metric_of(
     if target is not None:
         return LogitDifference(inputs.output("target", target), other, at)
     with quiet(inputs.model):
-        output = inputs.model(*inputs.arguments)
-    logits = output[0] if output.dim() == 2 else output[0, at]
+        logits = outputs_at(inputs, at)
     return LogitDifference(int(logits.argmax()), other, at)

@@ -107,8 +107,10 @@ def edits_of(lines: Sequence[str], inputs: Inputs, donor: Inputs | None) -> list
     named = [parse_edit(line) for line in lines]
     names = list(hook_points(inputs.model))
     known = [each.site.name for each in named if each.site.name in names]
-    own = activations(inputs.model, inputs.arguments, known)
-    donated = {} if donor is None else activations(donor.model, donor.arguments, known)
+    own: Activations = activations(inputs.model, inputs.arguments, known) if known else {}
+    donated: Activations = {}
+    if donor is not None and known:
+        donated = activations(donor.model, donor.arguments, known)
     found = []
     for each in named:
         try:

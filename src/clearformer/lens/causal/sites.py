@@ -14,9 +14,8 @@ from torch import Tensor
 
 from clearformer.errors import UserError, count
 from clearformer.hooks import hook_points, matching
+from clearformer.lens.activations import SQUARE
 from clearformer.model import Transformer
-
-SQUARE = ("hook_attn_scores", "hook_pattern")  # [B H T S]; every other point with heads is [B T H Dh]
 
 
 @dataclass(frozen=True)

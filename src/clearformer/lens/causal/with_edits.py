@@ -9,9 +9,11 @@ Edits are lines of words; see `named_edits`. Without edits both sides are the sa
 Shapes: T positions of the text, V vocabulary.
 """
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.samplers import Sampling, sampling_of
 from clearformer.errors import ClearformerError, UserError
+from clearformer.hooks.readings import once
 from clearformer.lens.causal.interventions import (
     Edit,
     attention_in_the_open,
@@ -234,12 +237,15 @@ def with_edits(
     given = None if donor is None or not patches else read_both(subject, inputs, donor, output)[1]
     named = edits_of(edits, inputs, given)
     measure = metric_of(inputs, target, foil, position)
-    before = output_with(inputs.model, inputs.arguments)
+    before = _output_without_edits(inputs)
     after = output_with(inputs.model, inputs.arguments, [edit for _, edit in named]) if named else before
     at = inputs.predicting(position)
     logits = [each[0] if inputs.class_names else each[0, at] for each in (before, after)]
-    losses_before, losses_after = losses_from(inputs, before[0]), losses_from(inputs, after[0])
-    held_out_before, held_out_after, held_out_note = _held_out(subject, named, held_out)
+    losses_before = once(
+        inputs.model, ("losses in the open", inputs.key), lambda: losses_from(inputs, before[0])
+    ).copy()
+    losses_after = losses_from(inputs, after[0]) if named else losses_before
+    held_out_before, held_out_after, held_out_note = _held_out(subject, inputs, named, held_out)
     begun = Beginning(inputs, 0 if nothing_written(inputs.model, output, position) else at, [])
     continued_before, continued_after = _continued(begun, named, sampling, max_new_tokens, seed)
     return WithEdits(
@@ -266,6 +272,12 @@ def with_edits(
         heads=[each.label for each in heads_of(inputs.model)],
         networks=[each.label for each in networks_of(inputs.model)],
         residuals=[each.label for each in residuals_of(inputs.model)],
+    )
+
+
+def _output_without_edits(inputs: Inputs) -> Tensor:
+    return once(
+        inputs.model, ("output in the open", inputs.key), lambda: output_with(inputs.model, inputs.arguments)
     )
 
 
@@ -320,7 +332,7 @@ def _predicted(inputs: Inputs, before: Float[Tensor, " V"], after: Float[Tensor,
 
 
 def _held_out(
-    subject: Any, edits: Sequence[tuple[NamedEdit, Edit]], n_rows: int
+    subject: Any, inputs: Inputs, edits: Sequence[tuple[NamedEdit, Edit]], n_rows: int
 ) -> tuple[float | None, float | None, str]:
     """The mean loss of some rows of a run's own held-out data, without the edits and with them, and a note."""
     if not n_rows or isinstance(subject, Transformer):
@@ -333,15 +345,28 @@ def _held_out(
         task = task_type(subject.config.train.objective)(subject.config, own.prepared)
     except ClearformerError as error:
         return None, None, f"no held-out loss: {error}"
-    losses = [_loss_with(subject.model, task, made, n_rows) for made in _sides(edits)]
+    settings = (subject.config.model_dump_json(), json.dumps(own.prepared.manifest), n_rows)
+    losses = [
+        once(
+            subject.model,
+            ("held out", *settings, *_key_of(inputs, made)),
+            partial(_loss_with, subject.model, task, [edit for _, edit in made], n_rows),
+        )
+        for made in _sides(edits)
+    ]
     if losses[0] is None:
         return None, None, "no held-out loss: none of the run's data are held out"
     return losses[0], losses[-1], CHANGED if own.changed else ""
 
 
-def _sides(edits: Sequence[tuple[NamedEdit, Edit]]) -> list[list[Edit]]:
+def _sides(edits: Sequence[tuple[NamedEdit, Edit]]) -> list[list[tuple[NamedEdit, Edit]]]:
     """No edits, and the edits where there are any."""
-    return [[], [edit for _, edit in edits]] if edits else [[]]
+    return [[], list(edits)] if edits else [[]]
+
+
+def _key_of(inputs: Inputs, edits: Sequence[tuple[NamedEdit, Edit]]) -> list[Hashable]:
+    """The lines of edits, and the text, from which `mean` takes."""
+    return [inputs.key, *(named.line for named, _ in edits)] if edits else []
 
 
 def _loss_with(model: Transformer, task: Task, edits: list[Edit], n_rows: int) -> float | None:

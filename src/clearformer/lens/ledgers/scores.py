@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from clearformer.decoding import Text
 from clearformer.errors import UserError, count
 from clearformer.hooks import ActivationCache
-from clearformer.lens.activations import kept
+from clearformer.lens.activations import block_in_the_open, kept, points_before
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.residual import Part
 from clearformer.lens.ledgers.stream import (
@@ -203,7 +203,10 @@ def score(
     check_may_read(inputs, module, cross, at, read_at)
     with quiet(inputs.model):
         looked = (f"{path}.hook_attn_scores", f"{path}.hook_pattern")
-        cache = kept(inputs, lambda name: is_needed(name) or name in looked)
+        before = points_before(inputs.model, prefix, layer)
+        cache = kept(inputs, lambda name: is_needed(name) or name in before)
+        opened = block_in_the_open(inputs, prefix, layer, cache)
+        cache.update({name: opened[name] for name in looked})
         parts = Decomposition(inputs.model, cache)
         of_query = parts.read_by(prefix, layer, attention, [at])
         of_key = (

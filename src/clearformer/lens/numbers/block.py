@@ -201,7 +201,7 @@ def named_array(inputs: Inputs, step: Step, at: int) -> NamedArray:
         step.rows,
         step.columns,
         labels,
-        values,
+        values.copy(),
     )
 
 

@@ -111,7 +111,7 @@ def constant(symbol: str, name: str, value: float, python: str) -> Operand:
 
 def as_float64(values: Tensor) -> Float[np.ndarray, "*N"]:
     """A tensor's numbers as NumPy computes with them, whatever type they are kept in."""
-    return values.detach().to("cpu", torch.float64).numpy()
+    return values.detach().to("cpu", torch.float64, copy=True).numpy()
 
 
 def as_array(values: Tensor) -> Any:

@@ -10,22 +10,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearformer.errors import UserError, shown
 from clearformer.hooks import Hook, hook_points
-from clearformer.lens.activations import kept
+from clearformer.hooks.readings import once
+from clearformer.lens.activations import (
+    block_in_the_open,
+    check_part,
+    kept,
+    memory_name,
+    points_before,
+    prefix_of,
+)
 from clearformer.lens.inputs import Inputs
 from clearformer.lens.numbers.attention import Head, attention_out, attention_steps
 from clearformer.lens.numbers.rules import Activated, Dot, Embedding, Lookup, Mean, Sinusoid, Sum
 from clearformer.lens.numbers.sources import Source
 from clearformer.lens.numbers.steps import Code, Way, as_code, computed
 from clearformer.lens.patterns.attention import checked_number
-from clearformer.model import Encoder, EncoderDecoder, Transformer
+from clearformer.model import Encoder, Transformer
 from clearformer.model.block import Block
 from clearformer.model.feedforward import FeedForward, GatedFeedForward
 from clearformer.model.positions import LearnedPositions, SinusoidalPositions
 from clearformer.model.transformer import MaskedHead, Stack
 
-PARTS = ("attn", "cross_attn", "encoder")
 WORDS = {
     "relu": "relu: relu(a) = max(0, a)",
     "relu2": "relu2: relu2(a) = max(0, a)^2",
@@ -64,7 +70,11 @@ class Walk:
         self.position = position
         self.path = f"{self.prefix}blocks.{self.layer}"
         self.is_last = self.layer == len(self.stack.blocks) - 1
-        cache = kept(inputs, self.is_needed)
+        cache = kept(inputs, self.is_needed_before)
+        opened = ("block in the open", inputs.key, self.path)
+        cache.update(
+            once(self.model, opened, lambda: block_in_the_open(inputs, self.prefix, self.layer, cache))
+        )
         self.way = Way(inputs, cache, "source" if self.reads_source else "tokens")
         with torch.no_grad():
             self.walk()
@@ -74,22 +84,11 @@ class Walk:
         """Whether its rows are an encoder-decoder's source."""
         return self.prefix == "encoder_"
 
-    def is_needed(self, name: str) -> bool:
-        """Whether a hook point's activation is on the way."""
-        before = f"{self.prefix}blocks.{self.layer - 1}.hook_resid_post"
-        own = name.startswith((f"{self.path}.", f"{self.prefix}ln_")) or name == before
-        embeds = name in (f"hook_{self.prefix}embed", f"hook_{self.prefix}pos_embed")
-        return own or embeds or name == self.memory_name
-
-    @property
-    def memory_name(self) -> str:
-        """The hook point of what cross-attention reads."""
-        if not isinstance(self.model, EncoderDecoder):
-            return ""
-        stack = self.model.stack("encoder_")
-        if hasattr(stack.ln_final, "hook_normalized"):
-            return "encoder_ln_final.hook_normalized"
-        return f"encoder_blocks.{len(stack.blocks) - 1}.hook_resid_post"
+    def is_needed_before(self, name: str) -> bool:
+        """Whether a hook point's activation is on the way before the block."""
+        embeds = (f"hook_{self.prefix}embed", f"hook_{self.prefix}pos_embed")
+        before = points_before(self.model, self.prefix, self.layer)
+        return name in (*embeds, *before) or name.startswith(f"{self.prefix}ln_embed.")
 
     def walk(self) -> None:
         """Add all steps, in their order."""
@@ -235,7 +234,7 @@ class Walk:
     def memory(self) -> Source:
         """The vectors that cross-attention reads."""
         way = self.way
-        made = way.activation(self.memory_name, "memory")
+        made = way.activation(memory_name(self.model), "memory")
         why = "what the encoder made of the source: its own last block explains it (part encoder)"
         title = "what is read: the encoder's vectors of the source"
         return way.add(
@@ -481,18 +480,3 @@ class Walk:
 def soft_capped(x: Tensor, cap: float) -> Tensor:
     """cap * tanh(x / cap), as `Transformer.unembed` has it."""
     return cap * torch.tanh(x / cap)
-
-
-def prefix_of(model: Transformer, part: str) -> str:
-    """The prefix of the names of the stack that a part belongs to."""
-    if not isinstance(model, EncoderDecoder):
-        return ""
-    return "encoder_" if part == "encoder" else "decoder_"
-
-
-def check_part(model: Transformer, part: str) -> None:
-    """Raise UserError where a model has no such part."""
-    if part not in PARTS:
-        raise UserError(f"part: {', '.join(PARTS[:-1])} or {PARTS[-1]}; got {shown(part)}")
-    if part != "attn" and not isinstance(model, EncoderDecoder):
-        raise UserError(f"part={part}: only an encoder-decoder has it; leave it out")

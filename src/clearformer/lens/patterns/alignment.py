@@ -106,7 +106,7 @@ def alignment(
         inputs.source_labels,
         inputs.predicted_labels,
         inputs.labels,
-        (pattern.mean(0) if one is None else pattern[one]).numpy(),
+        (pattern.mean(0) if one is None else pattern[one]).numpy().copy(),
         number,
         one,
     )

@@ -63,7 +63,7 @@ class AttentionPatterns(Shown):
             return self._of_tokens(one[0], one[2])
         heads = ["pattern", "head", "itself", "previous", "first", "distance"]
         rows = [
-            [name, str(head), *_habits(pattern, is_cross=".cross_attn." in name)]
+            [name, str(head), *habits_of(pattern, is_cross=".cross_attn." in name)]
             for name, patterns in self.patterns.items()
             for head, pattern in zip(self.heads, patterns, strict=True)
         ]
@@ -143,9 +143,9 @@ def attention(
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     names = pattern_names(inputs)
     if layer is not None:
-        numbers = sorted({_layer_of(name) for name in names})
+        numbers = sorted({layer_of(name) for name in names})
         wanted = numbers[checked_number("layer", layer, len(numbers))]
-        names = [name for name in names if _layer_of(name) == wanted]
+        names = [name for name in names if layer_of(name) == wanted]
     with quiet(inputs.model):
         seen = kept(inputs, lambda name: name in names)
     n_heads = next(iter(seen.values())).shape[1]
@@ -188,7 +188,7 @@ def read_most(weights: Float[np.ndarray, " S"], labels: Sequence[str]) -> str:
     return "  ".join(f"{visible(labels[i])} {weights[i]:.2f}" for i in order if weights[i] >= 0.005)
 
 
-def _habits(pattern: Float[np.ndarray, "T S"], is_cross: bool) -> list[str]:
+def habits_of(pattern: Float[np.ndarray, "T S"], is_cross: bool) -> list[str]:
     """Mean weight of the token itself, of the one before and of the first, and the mean distance, as words."""
     first = float(pattern[:, 0].mean())
     if is_cross:
@@ -200,7 +200,7 @@ def _habits(pattern: Float[np.ndarray, "T S"], is_cross: bool) -> list[str]:
     return [f"{itself:.3f}", f"{previous:.3f}", f"{first:.3f}", f"{distance:.2f}"]
 
 
-def _layer_of(name: str) -> int:
+def layer_of(name: str) -> int:
     found = re.search(r"blocks\.(\d+)\.", name)
     assert found is not None
     return int(found[1])

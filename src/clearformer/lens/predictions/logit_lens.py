@@ -20,18 +20,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.lens.activations import kept
+from clearformer.hooks.readings import once
+from clearformer.lens.activations import kept, outputs_at
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.stream import own_prefix
 from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
+from clearformer.lens.tokens import rows_at_once
 from clearformer.model import Encoder, Transformer
 from clearformer.results import Result
 from clearformer.text import Tokenizer
 
 if TYPE_CHECKING:
     from clearformer.lens.predictions.tuned_lens import TunedLens
-
-MOST_LOGITS = 1 << 26  # at once; of more, some positions are unembedded after others
 
 
 @dataclass(frozen=True)
@@ -163,42 +163,73 @@ def logit_lens(
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     at = inputs.predicting(position)
+    if tuned is not None:
+        tuned.check_model(inputs.model)
     with quiet(inputs.model):
-        found = [(name, _summary(logits, at, top)) for name, logits in logits_by_layer(inputs, tuned)]
-        outputs = inputs.model(*inputs.arguments)
-        own = (outputs if inputs.class_names else outputs[0])[at]  # [V] or [C]
+        streams = list(_streams(inputs, tuned))
+        best, probabilities = (
+            _likeliest(inputs, streams)
+            if tuned is not None
+            else once(inputs.model, ("likeliest by layer", inputs.key), lambda: _likeliest(inputs, streams))
+        )
+        logits = _logits_at(inputs, streams, at)  # [L V]
+        own = outputs_at(inputs, at)  # [V] or [C]
     follows = inputs.predicted[at]
     if target is not None:
         wanted = inputs.output("target", target)
     else:
         wanted = int(own.argmax()) if follows is None else follows
-    last = found[-1][1]
     return LogitLens(
         token=inputs.labels[at],
         position=at,
         target=inputs.output_label(wanted),
-        layers=[_layer(inputs, name, summary, wanted) for name, summary in found],
+        layers=_layers(inputs, logits, wanted, top),
         learned=tuned is not None,
-        error=float((last.logits - own).abs().max()),
+        error=float((logits[-1] - own).abs().max()),
         tokens=inputs.labels,
-        best=[[inputs.output_label(token) for token in summary.best] for _, summary in found],
-        probabilities=np.array([summary.probabilities for _, summary in found]),
+        best=[[inputs.output_label(token) for token in row] for row in best],
+        probabilities=probabilities.copy(),
     )
 
 
-def logits_by_layer(
-    inputs: Inputs, tuned: "TunedLens | None" = None
-) -> Iterator[tuple[str, Float[Tensor, "T V"]]]:
-    """The logits of each layer at every position ([1 C] of a classifier), with the name of what was unembedded."""
+def _likeliest(
+    inputs: Inputs, streams: Sequence[Float[Tensor, "1 T D"]]
+) -> tuple[list[list[int]], Float[np.ndarray, "L T"]]:
+    """The likeliest of each layer at every position, and their probabilities; some positions after others."""
+    best: list[list[int]] = []
+    probabilities: list[list[float]] = []
+    for vectors in streams:
+        row_best: list[int] = []
+        row_probabilities: list[float] = []
+        parts = (vectors,) if inputs.class_names else vectors.split(rows_at_once(inputs.model), dim=1)
+        for part in parts:
+            logits = unembedded(inputs.model, part)[0]
+            largest, likeliest = logits.max(-1)
+            row_best += likeliest.tolist()
+            row_probabilities += (largest - logits.logsumexp(-1)).exp().tolist()
+        best.append(row_best)
+        probabilities.append(row_probabilities)
+    return best, np.array(probabilities)
+
+
+def _logits_at(
+    inputs: Inputs, streams: Sequence[Float[Tensor, "1 T D"]], position: int
+) -> Float[Tensor, "L V"]:
+    """The logits of each layer at one position, or those of the classes."""
+    if inputs.class_names:
+        return torch.cat([unembedded(inputs.model, vectors)[0] for vectors in streams])
+    rows = [vectors[:, position : position + 1] for vectors in streams]
+    # The last by itself, as the model's own: products of other sizes differ in their last bits.
+    parts = (torch.cat(rows[:-1], dim=1), rows[-1])
+    return torch.cat([unembedded(inputs.model, part)[0] for part in parts])
+
+
+def _streams(inputs: Inputs, tuned: "TunedLens | None") -> Iterator[Float[Tensor, "1 T D"]]:
+    """The residual stream before the first block and after every one, as the final norm is given it."""
     names = stream_names(inputs.model)
     seen = kept(inputs, lambda name: name in names)
-    if tuned is not None:
-        tuned.check_model(inputs.model)
     for i, name in enumerate(names):
-        yield (
-            name,
-            unembedded(inputs.model, seen[name] if tuned is None else tuned.translated(seen[name], i))[0],
-        )
+        yield seen[name] if tuned is None else tuned.translated(seen[name], i)
 
 
 def stream_names(model: Transformer) -> list[str]:
@@ -215,29 +246,28 @@ def unembedded(model: Transformer, x: Float[Tensor, "B T D"]) -> Float[Tensor, "
         if model.config.n_classes is not None:
             return model.classifier(model.pool(ln_final(x)))[:, None]
         return model.unembed(model.masked_head(ln_final(x)))
-    n_rows = max(1, MOST_LOGITS // (len(x) * model.embed.num_embeddings))
-    return torch.cat([model.unembed(ln_final(part)) for part in x.split(n_rows, dim=1)], dim=1)
+    return model.unembed(ln_final(x))
 
 
-@dataclass(frozen=True)
-class _Summary:
-    """Of one layer's logits: those of one position, and the likeliest of each."""
-
-    logits: Float[Tensor, " V"]
-    top: list[int]
-    best: list[int]
-    probabilities: list[float]
-
-
-def _summary(logits: Float[Tensor, "T V"], row: int, top: int) -> _Summary:
-    largest, best = logits.max(-1)
-    probabilities = (largest - logits.logsumexp(-1)).exp()
-    first = logits[row].topk(min(top, logits.shape[-1])).indices.tolist()
-    return _Summary(logits[row].clone(), first, best.tolist(), probabilities.tolist())
-
-
-def _layer(inputs: Inputs, name: str, summary: _Summary, target: int) -> Layer:
-    logs = summary.logits.log_softmax(-1)
-    guesses = [Guess(inputs.output_label(token), float(logs[token].exp())) for token in summary.top]
-    rank = 1 + int((summary.logits > summary.logits[target]).sum())
-    return Layer(name, guesses, rank, float(-(logs.exp() * logs).nan_to_num().sum()))
+def _layers(inputs: Inputs, logits: Float[Tensor, "L V"], target: int, top: int) -> list[Layer]:
+    """The predictions of each layer at the position whose logits these are."""
+    logs = logits.log_softmax(-1)
+    likeliest = logits.topk(min(top, logits.shape[-1])).indices
+    ranks = 1 + (logits > logits[:, target, None]).sum(-1)
+    entropies = -(logs.exp() * logs).nan_to_num().sum(-1)
+    columns = zip(
+        stream_names(inputs.model),
+        likeliest.tolist(),
+        logs.gather(-1, likeliest).exp().tolist(),
+        ranks.tolist(),
+        entropies.tolist(),
+        strict=True,
+    )
+    return [
+        Layer(
+            name,
+            [Guess(inputs.output_label(token), p) for token, p in zip(tokens, chances, strict=True)],
+            *rest,
+        )
+        for name, tokens, chances, *rest in columns
+    ]

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, shown
+from clearformer.lens.activations import outputs_at
 from clearformer.lens.inputs import Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, quoted, visible
 from clearformer.text import Tokenizer
@@ -98,8 +99,7 @@ def next_tokens(
     inputs = read(subject, prompt, output, tokenizer=tokenizer, masked=masked)
     at = inputs.predicting(position)
     with quiet(inputs.model):
-        outputs = inputs.model(*inputs.arguments)[0]
-        logits = (outputs if inputs.class_names else outputs[at]).double().cpu()
+        logits = outputs_at(inputs, at).double().cpu()
     ids = logits.topk(min(top, len(logits))).indices
     rows = [(logits / temperature).softmax(-1)[ids].numpy() for temperature in wanted]
     labels = [inputs.output_label(token) for token in ids.tolist()]

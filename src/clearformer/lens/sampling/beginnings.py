@@ -1,6 +1,6 @@
 """The beginning that a model continues: a text up to a position, and the tokens that were drawn behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ from clearformer.decoding.loop import score_tokens
 from clearformer.decoding.text.inputs import text_of
 from clearformer.decoding.text.samples import prompt_of
 from clearformer.errors import UserError, count
+from clearformer.hooks.readings import once
 from clearformer.lens.inputs import Inputs, Subject, parts_of, read, row_of
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.text import Tokenizer
@@ -38,6 +39,11 @@ class Beginning:
     def tokens(self) -> list[int]:
         """The ids so far, <bos> included."""
         return [*self.inputs.tokens[0, : self.position + 1].tolist(), *self.drawn]
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """The text, the position and the ids behind it, which tell it from others of one model."""
+        return self.inputs.key, self.position, tuple(self.drawn)
 
     @property
     def sources(self) -> list[list[int]] | None:
@@ -73,6 +79,9 @@ class Beginning:
 
     def logits(self) -> Float[Tensor, " V"]:
         """The logits of the next token, of a text that is written; else those at the position, or of the classes."""
+        return once(self.inputs.model, ("next", *self.key), self._logits)
+
+    def _logits(self) -> Float[Tensor, " V"]:
         model = self.inputs.model
         with evaluating(model), torch.inference_mode():
             if isinstance(model, Decoder | EncoderDecoder):

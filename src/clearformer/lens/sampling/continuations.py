@@ -20,6 +20,7 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.decoding.loop import Completion, FinishReason, collect, generate_tokens
 from clearformer.decoding.samplers import Sampling, random_stream, sampling_of
 from clearformer.errors import UserError
+from clearformer.hooks.readings import once
 from clearformer.lens.inputs import Subject
 from clearformer.lens.sampling.beginnings import Beginning, beginning
 from clearformer.lens.sampling.next_draw import entropy_of, probabilities_of
@@ -183,6 +184,17 @@ def continued(
         seed: Of the draws.
         use_cache: See `generate_tokens`.
     """
+    chosen = (sampling.model_dump_json(), max_new_tokens, num, seed, use_cache)
+    key = ("continued", *begun.key, begun.eos_id, *chosen)
+    found = once(
+        begun.model, key, lambda: _continuations(begun, sampling, max_new_tokens, num, seed, use_cache)
+    )
+    return list(found)
+
+
+def _continuations(
+    begun: Beginning, sampling: Sampling, max_new_tokens: int, num: int, seed: int, use_cache: bool
+) -> list[Continued]:
     seen: list[list[Chosen]] = [[] for _ in range(num)]
     streams = [random_stream(seed, number) for number in range(num)]
     if not sampling.greedy:

@@ -48,6 +48,35 @@ export function colour(value, low, high, signed) {
   return [colours[i], colours[i + 1], colours[i + 2]];
 }
 
+/**
+ * The colours of many numbers between two limits, as `colour` has them: a function that paints one into an image's data.
+ * @param {number} low
+ * @param {number} high
+ * @param {boolean} signed
+ * @returns {(image: Uint8ClampedArray, place: number, value: number) => void}
+ */
+export function painter(low, high, signed) {
+  const scheme = isDark() ? "dark" : "light";
+  const colours = signed ? TABLES[scheme] : TABLES.amount;
+  const [r, g, b] = NOTHING[scheme];
+  const scale = high > low ? 255 / (high - low) : 0;
+  return (image, place, value) => {
+    const at = 4 * place;
+    image[at + 3] = 255;
+    if (Number.isNaN(value)) {
+      image[at] = r;
+      image[at + 1] = g;
+      image[at + 2] = b;
+      return;
+    }
+    const part = scale * (value - low);
+    const i = 3 * Math.round(Math.min(255, Math.max(0, Number.isFinite(part) ? part : 0)));
+    image[at] = colours[i];
+    image[at + 1] = colours[i + 1];
+    image[at + 2] = colours[i + 2];
+  };
+}
+
 /** Black or white, whichever can be read on a colour. @param {[number, number, number]} on */
 export function ink([r, g, b]) {
   return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#11151a" : "#ffffff";

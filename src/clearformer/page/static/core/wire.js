@@ -30,9 +30,10 @@ export function decode(buffer) {
  * @returns {any}
  */
 function withArrays(value, arrays) {
-  if (Array.isArray(value)) return value.map((each) => withArrays(each, arrays));
+  if (Array.isArray(value)) return value.some((each) => typeof each === "object") ? value.map((each) => withArrays(each, arrays)) : value;
   if (value === null || typeof value !== "object") return value;
   if ("$array" in value) return arrays[value.$array];
+  if ("$range" in value) return Array.from({ length: value.$range[1] - value.$range[0] }, (_, i) => value.$range[0] + i);
   return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, withArrays(each, arrays)]));
 }
 

@@ -11,13 +11,15 @@ const SLOW = 300; // milliseconds, from which waiting is said
  * @param {string} props.title
  * @param {string} props.about
  * @param {import("../core/model.js").PageModel} props.model
- * @param {{hasControls?: boolean, render: (props: {model: any, el: HTMLElement}) => () => void}} props.view
+ * @param {{hasControls?: boolean, byHand?: boolean, render: (props: {model: any, el: HTMLElement}) => () => void}} props.view
  */
 export function Frame({ id, title, about, model, view }) {
   const place = /** @type {{current: HTMLElement | null}} */ (useRef(null));
   const answer = useTrait(model, "answer");
   const error = useTrait(model, "error");
   const waiting = useSlow(useTrait(model, "busy"));
+  const progress = useTrait(model, "progress");
+  const ended = useTrait(model, "ended") && !waiting;
   const [large, setLarge] = useState(false);
   const [asTable, setAsTable] = useState(false);
   useEffect(() => (place.current ? view.render({ model, el: place.current }) : undefined), [view, model]);
@@ -28,7 +30,7 @@ export function Frame({ id, title, about, model, view }) {
     addEventListener("keydown", close);
     return () => removeEventListener("keydown", close);
   }, [large]);
-  return html`<section id=${id} class=${large ? "view is-large" : "view"} aria-labelledby=${`${id}-title`}>
+  return html`<section id=${id} class=${large ? "view is-large" : answer || error ? "view" : "view is-waiting"} aria-labelledby=${`${id}-title`}>
     <header key="header">
       <h2 id=${`${id}-title`}>${title}</h2>
       <p>${about}</p>
@@ -38,16 +40,16 @@ export function Frame({ id, title, about, model, view }) {
         <button type="button" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Close" : "Enlarge"}</button>
       </nav>
     </header>
-    <p key="error" class="error" role="alert">${error}</p>
-    <p key="state" class="state" role="status">${waiting ? "computing" : answer || error ? "" : "waiting for the model"}</p>
+    <p key="error" class="error" role="alert">${error}${error && ended && html` <button type="button" onClick=${() => model.ask(model.get("selection"))}>Ask again</button>`}</p>
+    <p key="state" class="state" role="status">${waiting ? html`computing${progress && `: ${progress}`} ${progress && html`<button type="button" onClick=${() => model.end()}>End</button>`}` : answer || error || view.byHand ? "" : "waiting for the model"}</p>
     <div key="content" class=${(error && !view.hasControls) || asTable ? "content is-hidden" : error ? "content is-stale" : "content"} ref=${place}></div>
-    ${asTable && answer && html`<${AsTable} table=${answer.table} caption=${answer.caption} />`}
+    ${asTable && answer && html`<${AsTable} id=${id} model=${model} answer=${answer} />`}
     ${!error && !view.hasControls && answer?.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
   </section>`;
 }
 
 /** @param {{id: string, model: import("../core/model.js").PageModel, answer: any}} props */
-function Taking({ id, model, answer }) {
+export function Taking({ id, model, answer }) {
   const [said, setSaid] = useState("");
   /** @param {string} words */
   const tell = (words) => {
@@ -64,17 +66,35 @@ function Taking({ id, model, answer }) {
     if (response.ok) save(await response.blob(), `${id}.${kind}`);
     else tell(await complaint(response));
   };
+  const csv = async () => {
+    const response = await post(`api/table/${id}`, model.get("selection"));
+    if (response.ok) save(new Blob([asCsv(await response.json())], { type: "text/csv" }), `${id}.csv`);
+    else tell(await complaint(response));
+  };
   return html`
     <button type="button" disabled=${!answer} onClick=${copy}>Copy as Python</button>
-    <button type="button" disabled=${!answer} onClick=${() => save(new Blob([asCsv(answer.table)], { type: "text/csv" }), `${id}.csv`)}>CSV</button>
+    <button type="button" disabled=${!answer} onClick=${csv}>CSV</button>
     ${PICTURES.map((kind) => html`<button key=${kind} type="button" disabled=${!answer} onClick=${() => picture(kind)}>${kind.toUpperCase()}</button>`)}
     <span class="said" role="status">${said}</span>
   `;
 }
 
-/** @param {{table: {heads: string[], rows: string[][], words: number}, caption: string}} props */
-function AsTable({ table, caption }) {
+/** A view as a table, which is asked for whenever the view has another answer. @param {{id: string, model: import("../core/model.js").PageModel, answer: any}} props */
+function AsTable({ id, model, answer }) {
   const most = 500;
+  const { caption } = answer;
+  const [table, setTable] = useState(/** @type {{heads: string[], rows: string[][], words: number} | null} */ (null));
+  const [error, setError] = useState("");
+  useEffect(() => {
+    const asking = new AbortController();
+    post(`api/table/${id}`, model.get("selection"), asking.signal).then(
+      async (response) => (response.ok ? setTable(await response.json()) : setError(await complaint(response))),
+      () => {},
+    );
+    return () => asking.abort();
+  }, [answer]);
+  if (error) return html`<p class="error" role="alert">${error}</p>`;
+  if (!table) return html`<p class="state" role="status">computing</p>`;
   return html`<div class="as-table" tabindex="0" role="region" aria-label=${caption}>
     <table>
       <caption>${caption}</caption>

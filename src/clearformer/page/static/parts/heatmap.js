@@ -1,7 +1,7 @@
 // A matrix as colours on a canvas, beside an ARIA grid of one tab stop: arrows, Home, End and the Page keys move the
 // chosen cell, Enter opens it, and a polite region says what it holds.
-import { colour, ink } from "../core/colours.js";
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../core/html.js";
+import { colour, ink, painter } from "../core/colours.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../core/html.js";
 import { number } from "../core/words.js";
 
 const LARGEST_SIDE = 8192; // pixels of a canvas that every browser draws
@@ -34,7 +34,7 @@ export function HeatMap(props) {
   const [nRows, nColumns] = values.shape;
   const height = fitted(props.cell ?? cellFor(Math.max(nRows, nColumns)), nRows);
   const width = fitted(props.wide ?? height, nColumns);
-  const limits = props.limits ?? range(values, signed);
+  const limits = useMemo(() => props.limits ?? range(values, signed), [values, signed, props.limits?.[0], props.limits?.[1]]);
   const canvas = /** @type {{current: HTMLCanvasElement | null}} */ (useRef(null));
   const cell = /** @type {{current: HTMLElement | null}} */ (useRef(null));
   const body = /** @type {{current: HTMLElement | null}} */ (useRef(null));
@@ -53,7 +53,7 @@ export function HeatMap(props) {
     const again = () => canvas.current && paint(canvas.current, { values, width, height, limits, signed, texts });
     scheme.addEventListener("change", again);
     return () => scheme.removeEventListener("change", again);
-  });
+  }, [values, width, height, limits[0], limits[1], signed, texts]);
 
   /** @param {number} r @param {number} c */
   const say = (r, c) => {
@@ -178,10 +178,8 @@ function paint(canvas, { values, width, height, limits, signed, texts }) {
     canvas.width = columns;
     canvas.height = rows;
     const image = context.createImageData(columns, rows);
-    for (let i = 0; i < rows * columns; i++) {
-      const [r, g, b] = colour(values.data[i], limits[0], limits[1], signed);
-      image.data.set([r, g, b, 255], 4 * i);
-    }
+    const put = painter(limits[0], limits[1], signed);
+    for (let i = 0; i < rows * columns; i++) put(image.data, i, values.data[i]);
     context.putImageData(image, 0, 0);
     return;
   }

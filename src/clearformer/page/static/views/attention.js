@@ -1,5 +1,6 @@
 // Every head small, one of them large: the query (row) reads the key (column).
-import { html, select, view } from "../core/html.js";
+import { html, select, useEffect, useMemo, useTrait, view } from "../core/html.js";
+import { keyOf } from "../core/selection.js";
 import { matrixOf } from "../core/wire.js";
 import { number, visible } from "../core/words.js";
 import { HeatMap, Thumbnail } from "../parts/heatmap.js";
@@ -7,39 +8,91 @@ import { fromStart } from "../parts/strip.js";
 
 const PARTS = /(encoder_|decoder_)?blocks\.(\d+)\.(attn|cross_attn)\./;
 const MOST_ARCS = 12;
+const USES = ["run", "checkpoint", "text", "output", "masked", "layer", "head", "part"];
+const PLACE = ["position", "key"];
 
 /** @param {{model: any, found: any, selection: any}} props */
 function Attention({ model, found, selection }) {
   const names = Object.keys(found.patterns);
   const name = nearest(names, selection);
-  const [, stack = "", layer, part] = /** @type {RegExpMatchArray} */ (name.match(PARTS));
   const head = Math.min(selection.head, found.heads.length - 1);
-  const values = matrixOf(found.patterns[name], head);
-  const rows = stack === "encoder_" ? found.source : found.tokens;
-  const columns = stack === "encoder_" || part === "cross_attn" ? found.source : found.tokens;
-  const row = fromStart(selection.position, rows.length);
-  const say = (/** @type {number} */ r, /** @type {number} */ c) => `query ${r} ${visible(rows[r])} reads key ${c} ${visible(columns[c])}`;
-  const choose = (/** @type {number} */ position, /** @type {number} */ key) => select(model, { position, key });
+  const small = useMemo(() => Object.fromEntries(names.map((each) => [each, found.heads.map((/** @type {number} */ _, /** @type {number} */ i) => matrixOf(found.patterns[each], i))])), [found]);
   return html`<div class="attention">
     <div class="wall" role="group" aria-label="all heads">
       ${names.map((each) => html`<div class="wall-row" key=${each}><span>${short(each)}</span>
         ${found.heads.map((/** @type {number} */ h, /** @type {number} */ i) => html`<button key=${h} type="button" aria-pressed=${each === name && i === head} aria-label=${`${short(each)}, head ${h}`}
-          onClick=${() => select(model, { ...chosen(each), head: h })}><${Thumbnail} values=${matrixOf(found.patterns[each], i)} size=${56} /></button>`)}
+          onClick=${() => select(model, { ...chosen(each), head: h })}><${Thumbnail} values=${small[each][i]} size=${56} /></button>`)}
       </div>`)}
     </div>
-    <div class="one-head">
-      <h3>layer ${layer}, head ${head}${part === "cross_attn" ? ", of the source" : stack === "encoder_" ? ", encoder" : ""}</h3>
-      <${HeatMap} values=${values} name=${`pattern of ${short(name)}, head ${head}`} rows=${rows.map(visible)} columns=${columns.map(visible)} limits=${[0, 1]}
-        chosen=${[row, Math.min(selection.key, columns.length - 1)]} onChoose=${choose} say=${say} />
-      <${Read} values=${values} row=${row} rows=${rows} columns=${columns} />
-    </div>
+    <${OneHead} model=${model} selection=${{ ...selection, ...chosen(name), head }} overview=${{ found, name, values: small[name][head] }} />
   </div>`;
 }
 
-/** What one query reads, most first. @param {{values: any, row: number, rows: string[], columns: string[]}} props */
-function Read({ values, row, rows, columns }) {
-  const width = values.shape[1];
-  const weights = [...values.data.subarray(row * width, (row + 1) * width)];
+/**
+ * The weights of one head, asked for by themselves: of a long text those around the query and the key.
+ * @param {{model: any, selection: any, overview: {found: any, name: string, values: import("../core/wire.js").NDArray}}} props
+ */
+function OneHead({ model, selection, overview }) {
+  const pattern = useMemo(() => model.beside("pattern"), [model]);
+  const found = useTrait(pattern, "found");
+  const error = useTrait(pattern, "error");
+  const busy = useTrait(pattern, "busy");
+  const { layer, head, part } = selection;
+  const others = found && !isWhole(found) ? PLACE : [];
+  useEffect(() => pattern.ask(selection), [keyOf(selection, [...USES, ...others])]);
+  const title = `layer ${layer}, head ${head}${part === "cross_attn" ? ", of the source" : part === "encoder" ? ", encoder" : ""}`;
+  return html`<div class=${busy ? "one-head is-busy" : "one-head"}>
+    <h3>${title}</h3>
+    ${error && html`<p class="error" role="alert">${error}</p>`}
+    ${found && html`<${Near} model=${model} found=${found} selection=${selection} />
+      <div class="beside-head">
+        ${!isWhole(found) && html`<${Far} model=${model} found=${found} overview=${overview} />`}
+        <${Read} found=${found} selection=${selection} />
+      </div>`}
+  </div>`;
+}
+
+/** All of a long text's pattern, made small: a click goes there. @param {{model: any, found: any, overview: any}} props */
+function Far({ model, found, overview }) {
+  const [rowStep, columnStep] = overview.found.steps[overview.name];
+  const [n, m] = [found.tokens.length, found.read.length];
+  const until = (/** @type {number} */ first, /** @type {number} */ step, /** @type {number} */ size) => `${first} to ${Math.min(size, first + step) - 1}`;
+  const say = (/** @type {number} */ r, /** @type {number} */ c) => `queries ${until(r * rowStep, rowStep, n)} read keys ${until(c * columnStep, columnStep, m)}, at most`;
+  const go = (/** @type {number} */ r, /** @type {number} */ c) =>
+    select(model, { position: Math.min(n - 1, r * rowStep + (rowStep >> 1)), key: Math.min(m - 1, c * columnStep + (columnStep >> 1)) });
+  return html`<div><p class="note">the whole pattern, ${n} × ${m}, made small: choose a place to see its weights</p>
+    <${HeatMap} values=${overview.values} name="the whole pattern, made small" cell=${4} chosen=${[Math.floor(found.position / rowStep), Math.floor(found.key / columnStep)]} onChoose=${go} say=${say} /></div>`;
+}
+
+/** The weights themselves. @param {{model: any, found: any, selection: any}} props */
+function Near({ model, found, selection }) {
+  const { tokens, read, first_row: top, first_column: left, weights } = found;
+  const [n, m] = weights.shape;
+  const rows = useMemo(() => tokens.slice(top, top + n).map(visible), [found]);
+  const columns = useMemo(() => read.slice(left, left + m).map(visible), [found]);
+  const at = queryOf(found, selection);
+  const key = isWhole(found) ? Math.min(selection.key, read.length - 1) : found.key;
+  const say = (/** @type {number} */ r, /** @type {number} */ c) => `query ${top + r} ${rows[r]} reads key ${left + c} ${columns[c]}`;
+  return html`<div><${HeatMap} values=${weights} name=${`pattern of ${short(found.name)}, head ${found.head}`} rows=${rows} columns=${columns} limits=${isWhole(found) ? [0, 1] : undefined}
+      chosen=${[at - top, key - left]} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => select(model, { position: top + r, key: left + c })} say=${say} />
+    ${!isWhole(found) && html`<p class="note">queries ${top} to ${top + n - 1} of ${tokens.length}, keys ${left} to ${left + m - 1} of ${read.length}; the lightest colour is the largest weight that is shown</p>`}</div>`;
+}
+
+/** The query that is looked at: what is chosen shows at once where its weights are here, else when they have come. @param {any} found @param {any} selection */
+function queryOf(found, selection) {
+  return isWhole(found) ? fromStart(selection.position, found.tokens.length) : found.position;
+}
+
+/** Whether an answer has all weights of its head. @param {any} found */
+function isWhole({ weights, tokens, read }) {
+  return weights.shape[0] === tokens.length && weights.shape[1] === read.length;
+}
+
+/** What one query reads, most first. @param {{found: any, selection: any}} props */
+function Read({ found, selection }) {
+  const { tokens: rows, read: columns } = found;
+  const row = queryOf(found, selection);
+  const weights = [...(isWhole(found) ? found.weights.data.subarray(row * columns.length, (row + 1) * columns.length) : found.reads.data)];
   const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]).slice(0, MOST_ARCS).filter((i) => weights[i] >= 0.005);
   return html`<div class="reads"><p><code>${visible(rows[row])}</code> at ${row} reads</p>
     <ul>${order.map((i) => html`<li key=${i}><i style=${{ width: `${100 * weights[i]}%` }}></i><code>${visible(columns[i])}</code><small>${i}</small><b>${number(weights[i], 3)}</b></li>`)}</ul>

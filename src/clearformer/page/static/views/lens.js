@@ -1,5 +1,5 @@
 // What each layer would predict at each position, were it the last.
-import { html, select, view } from "../core/html.js";
+import { html, select, useRef, view } from "../core/html.js";
 import { number, visible } from "../core/words.js";
 import { HeatMap } from "../parts/heatmap.js";
 
@@ -8,19 +8,37 @@ const WIDE = 64;
 /** @param {{model: any, found: any, selection: any}} props */
 function LogitLens({ model, found }) {
   const layers = [...found.layers].reverse();
-  const texts = [...found.best].reverse().map((/** @type {string[]} */ row) => row.map(visible));
-  const [n, width] = found.probabilities.shape;
-  const upside = new Float64Array(n * width);
-  for (let r = 0; r < n; r++) upside.set(found.probabilities.data.subarray((n - 1 - r) * width, (n - r) * width), r * width);
+  const picture = useRef(/** @type {any} */ (null));
+  // Another position or target leaves the picture as it is: then it is not painted anew.
+  if (!picture.current || !isSame(picture.current.found, found)) picture.current = { found, texts: upsideDown(found.best), values: turned(found.probabilities) };
+  const { texts, values } = picture.current;
   const names = layers.map((layer) => layer.name.replace("blocks.", "").replace(".hook_resid_", " "));
   return html`<div class="logit-lens">
-    <${HeatMap} values=${{ data: upside, shape: [n, width] }} name="likeliest token by layer and position" rows=${names} columns=${found.tokens.map(visible)} limits=${[0, 1]}
+    <${HeatMap} values=${values} name="likeliest token by layer and position" rows=${names} columns=${found.tokens.map(visible)} limits=${[0, 1]}
       texts=${texts} cell=${24} wide=${WIDE} chosen=${[0, found.position]} onChoose=${(/** @type {number} */ _, /** @type {number} */ position) => select(model, { position })}
       say=${(/** @type {number} */ r, /** @type {number} */ c) => `${names[r]} at ${c} ${visible(found.tokens[c])}`} />
     <div class="wide" tabindex="0" role="region" aria-label="ranks by layer"><table class="ranks"><caption>at position ${found.position}, the target <code>${visible(found.target)}</code></caption>
       <thead><tr><th scope="col">layer</th><th scope="col">likeliest</th><th scope="col" class="is-number">rank</th><th scope="col" class="is-number">entropy, nats</th></tr></thead>
       <tbody>${layers.map((layer) => html`<tr key=${layer.name}><td>${layer.name}</td><td>${layer.top.slice(0, 3).map((/** @type {any} */ guess) => html`<code>${visible(guess.token)}</code> ${number(guess.probability, 2)} `)}</td><td class="is-number">${layer.rank}</td><td class="is-number">${number(layer.entropy, 3)}</td></tr>`)}</tbody></table></div>
   </div>`;
+}
+
+/** @param {string[][]} best */
+function upsideDown(best) {
+  return [...best].reverse().map((row) => row.map(visible));
+}
+
+/** The rows in the opposite order. @param {import("../core/wire.js").NDArray} values @returns {import("../core/wire.js").NDArray} */
+function turned({ data, shape: [n, width] }) {
+  const upside = new Float64Array(n * width);
+  for (let r = 0; r < n; r++) upside.set(data.subarray((n - 1 - r) * width, (n - r) * width), r * width);
+  return { data: upside, shape: [n, width] };
+}
+
+/** Whether two answers show the same picture. @param {any} one @param {any} other */
+function isSame(one, other) {
+  const [a, b] = [one.probabilities, other.probabilities];
+  return a.shape.join() === b.shape.join() && a.data.every((/** @type {number} */ value, /** @type {number} */ i) => value === b.data[i]) && one.best.join() === other.best.join();
 }
 
 export default view(LogitLens);

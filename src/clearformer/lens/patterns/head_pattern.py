@@ -1,0 +1,190 @@
+"""One head's pattern: all of its weights, or of a long text those around one query and one key.
+
+    found = lens.head_pattern(run, text, layer=2, head=1, position=700, key=650)
+    found.weights[700 - found.first_row, 650 - found.first_column]
+    found.reads                                         [S], all that the query at the position reads
+
+Shapes: T positions that read, S positions that are read, R and C rows and columns of the part that is shown.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
+from clearformer.errors import UserError
+from clearformer.hooks.readings import once
+from clearformer.lens.activations import block_in_the_open, check_part, kept, points_before, prefix_of
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.patterns.attention import checked_number, pattern_names, read_most
+from clearformer.lens.showing import Shown, Table, heat_map, visible
+from clearformer.text import Tokenizer
+
+MOST = 512
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class HeadPattern(Shown):
+    """The pattern of one head.
+
+    Attributes:
+        name: Its hook point.
+        layer: The block, from 0.
+        head: From 0.
+        part: `attn`, `cross_attn`, or `encoder`.
+        tokens: Those that read.
+        read: Those that are read.
+        position: Of the query, from 0.
+        key: Of the key, from 0.
+        first_row: The position of the first row of `weights`.
+        first_column: That of the first column.
+        weights: By which each position reads: all, or those around the query and the key.
+        reads: All weights of the query at the position.
+    """
+
+    name: str
+    layer: int
+    head: int
+    part: str
+    tokens: list[str]
+    read: list[str]
+    position: int
+    key: int
+    first_row: int
+    first_column: int
+    weights: Float[np.ndarray, "R C"]
+    reads: Float[np.ndarray, " S"]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all weights are there."""
+        return self.weights.shape == (len(self.tokens), len(self.read))
+
+    def caption(self) -> str:
+        return f"{self.name}, head {self.head}: where each token reads"
+
+    def table(self) -> Table:
+        names = self.read[self.first_column : self.first_column + self.weights.shape[1]]
+        rows = [
+            [str(position), visible(self.tokens[position]), read_most(row, names)]
+            for position, row in enumerate(self.weights, self.first_row)
+        ]
+        return Table(["position", "token", "reads most"], rows, n_left=3)
+
+    def notes(self) -> list[str]:
+        if self.is_whole:
+            return []
+        rows, columns = self.weights.shape
+        return [
+            f"queries {self.first_row} to {self.first_row + rows - 1} of {len(self.tokens)}, "
+            f"keys {self.first_column} to {self.first_column + columns - 1} of {len(self.read)}"
+        ]
+
+    def inches(self) -> tuple[float, float]:
+        rows, columns = self.weights.shape
+        return 2.4 + 0.2 * columns, 1.9 + 0.2 * rows
+
+    def draw(self, figure: Any) -> None:
+        rows, columns = self.weights.shape
+        axes = figure.subplots()
+        image = heat_map(
+            axes,
+            self.weights,
+            self.tokens[self.first_row : self.first_row + rows],
+            self.read[self.first_column : self.first_column + columns],
+            limits=(0, 1),
+        )
+        axes.set_ylabel("reads")
+        axes.set_xlabel("is read")
+        axes.set_title(f"{self.name}, head {self.head}", fontsize=10)
+        figure.colorbar(image, ax=axes, shrink=0.8, label="weight").outline.set_visible(False)
+
+
+def head_pattern(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    layer: int = 0,
+    head: int = 0,
+    part: str = "attn",
+    position: int = -1,
+    key: int = 0,
+    most: int = MOST,
+    tokenizer: Tokenizer | None = None,
+    masked: Sequence[int] = (),
+) -> HeadPattern:
+    """The pattern of one head.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        output: What an encoder-decoder writes.
+        layer: The block; negative ones count from the last.
+        head: Of the attention.
+        part: `attn`; of an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
+        position: Of a query; of a longer text than `most`, the rows around it are given.
+        key: Of a key; the columns around it likewise. The last, where the text has fewer.
+        most: Rows and columns that are given, at most.
+        tokenizer: That of a model by itself.
+        masked: Positions at which an encoder reads [MASK].
+
+    Raises:
+        UserError: there is no such layer, head, part or position, the attention has no pattern, or `most` is less
+            than 1.
+    """
+    check_whole("most", most)
+    if most < 1:
+        raise UserError(f"most: at least 1; got {most}")
+    check_whole("key", key)
+    inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
+    check_part(inputs.model, part)
+    pattern_names(inputs)
+    prefix = prefix_of(inputs.model, part)
+    n_layers = len(inputs.model.stack(prefix).blocks)
+    layer = checked_number("layer", layer, n_layers)
+    at = inputs.position(position, of_source=part == "encoder")
+    name = f"{prefix}blocks.{layer}.{'cross_attn' if part == 'cross_attn' else 'attn'}.hook_pattern"
+    patterns = once(
+        inputs.model, ("pattern", inputs.key, name), lambda: _patterns(inputs, prefix, layer, name)
+    )
+    head = checked_number("head", head, len(patterns))
+    pattern = patterns[head]
+    n_rows, n_columns = pattern.shape
+    key = min(max(key, -n_columns), n_columns - 1) % n_columns
+    rows, columns = window(at, n_rows, most), window(key, n_columns, most)
+    readers, read_ones = (
+        inputs.source_labels if of_source else inputs.labels
+        for of_source in (part == "encoder", part in ("encoder", "cross_attn"))
+    )
+    return HeadPattern(
+        name,
+        layer,
+        head,
+        part,
+        readers,
+        read_ones,
+        at,
+        key,
+        rows.start,
+        columns.start,
+        pattern[rows, columns].copy(),
+        pattern[at].copy(),
+    )
+
+
+def _patterns(inputs: Inputs, prefix: str, layer: int, name: str) -> Float[np.ndarray, "H T S"]:
+    with quiet(inputs.model):
+        points = points_before(inputs.model, prefix, layer)
+        before = kept(inputs, lambda each: each in points)
+        return block_in_the_open(inputs, prefix, layer, before, name)[name][0].float().cpu().numpy()
+
+
+def window(centre: int, n: int, most: int) -> slice:
+    """At most so many of n places, around one of them."""
+    first = min(max(0, centre - most // 2), max(0, n - most))
+    return slice(first, min(n, first + most))

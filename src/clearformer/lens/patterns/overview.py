@@ -1,0 +1,155 @@
+"""All heads at a glance, of texts of any length: each pattern made small, beside what is measured of the whole.
+
+    found = lens.attention_overview(run, text, most=64)
+    found.patterns["blocks.0.attn.hook_pattern"]        [H R C], at most 64 of each
+
+A number of a small pattern is the largest weight of those that it stands for, so that nothing that is read is lost from
+sight. `head_pattern` has the weights themselves.
+
+Shapes: H heads, T positions that read, S positions that are read, R and C rows and columns of a small pattern.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
+from clearformer.errors import UserError, count
+from clearformer.hooks.readings import once
+from clearformer.lens.activations import block_in_the_open, kept, points_before
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.patterns.attention import habits_of, pattern_names
+from clearformer.lens.showing import Shown, Table, heat_map
+from clearformer.text import Tokenizer
+
+MOST = 64
+HABITS = ["itself", "previous", "first", "distance"]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class AttentionOverview(Shown):
+    """The patterns of a text's attention, each made small.
+
+    Attributes:
+        tokens: Those of the text; of an encoder-decoder, of its output.
+        source: Those of an encoder-decoder's source; none in other models.
+        heads: The numbers of the heads, the same for each layer.
+        patterns: By hook point: the largest weight of each group of positions that read and are read.
+        steps: By hook point: how many positions that read, and how many that are read, a group has.
+        habits: By hook point, for each head in words: mean weights of the token itself, of the one before and of the
+            first, and the mean distance that is read over.
+    """
+
+    tokens: list[str]
+    source: list[str]
+    heads: list[int]
+    patterns: dict[str, Float[np.ndarray, "H R C"]]
+    steps: dict[str, tuple[int, int]]
+    habits: dict[str, list[list[str]]]
+
+    def caption(self) -> str:
+        return f"{count(len(self.heads), 'head')} in each of {count(len(self.patterns), 'pattern')}: where they read"
+
+    def table(self) -> Table:
+        rows = [
+            [name, str(head), *habits]
+            for name, of_heads in self.habits.items()
+            for head, habits in zip(self.heads, of_heads, strict=True)
+        ]
+        return Table(["pattern", "head", *HABITS], rows)
+
+    def notes(self) -> list[str]:
+        rows, columns = (max(step) for step in zip(*self.steps.values(), strict=True))
+        if rows == columns == 1:
+            return []
+        return [f"small pictures show the largest weight of up to {rows} x {columns} positions"]
+
+    def inches(self) -> tuple[float, float]:
+        return 1.2 + 1.35 * len(self.heads), 0.9 + 1.45 * len(self.patterns)
+
+    def draw(self, figure: Any) -> None:
+        grid = figure.subplots(len(self.patterns), len(self.heads), squeeze=False)
+        for line, (name, patterns) in zip(grid, self.patterns.items(), strict=True):
+            for axes, head, pattern in zip(line, self.heads, patterns, strict=True):
+                heat_map(axes, pattern, [], [], limits=(0, 1))
+                axes.set_title(f"head {head}", fontsize=7, pad=2)
+            line[0].set_ylabel(name.removesuffix(".hook_pattern").replace(".", "\n"), fontsize=7)
+        figure.suptitle("attention patterns: rows read, columns are read", fontsize=10)
+
+
+def attention_overview(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    most: int = MOST,
+    tokenizer: Tokenizer | None = None,
+    masked: Sequence[int] = (),
+) -> AttentionOverview:
+    """The patterns of all layers and heads, each made small.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        output: What an encoder-decoder writes.
+        most: Rows and columns of a small pattern, at most.
+        tokenizer: That of a model by itself.
+        masked: Positions at which an encoder reads [MASK].
+
+    Raises:
+        UserError: the model's attention has no pattern, or `most` is less than 1.
+    """
+    check_whole("most", most)
+    if most < 1:
+        raise UserError(f"most: at least 1; got {most}")
+    inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
+    names = pattern_names(inputs)
+    found = once(
+        inputs.model, ("attention overview", inputs.key, most), lambda: _small_patterns(inputs, names, most)
+    )
+    return AttentionOverview(
+        inputs.labels,
+        inputs.source_labels,
+        list(range(len(next(iter(found.values()))[0]))),
+        {name: small.copy() for name, (small, _, _) in found.items()},
+        {name: steps for name, (_, steps, _) in found.items()},
+        {name: [list(each) for each in habits] for name, (_, _, habits) in found.items()},
+    )
+
+
+SmallPatterns = dict[str, tuple[np.ndarray, tuple[int, int], list[list[str]]]]
+
+
+def _small_patterns(inputs: Inputs, names: Sequence[str], most: int) -> SmallPatterns:
+    """By name: the small pattern, its steps and the habits of its heads; one block's patterns are held at a time."""
+    found: SmallPatterns = {}
+    with quiet(inputs.model):
+        points = [point for name in names for point in points_before(inputs.model, *block_of(name))]
+        before = kept(inputs, lambda each: each in points)
+        for name in names:
+            pattern = block_in_the_open(inputs, *block_of(name), before, name)[name][0].float()  # [H T S]
+            small, steps = made_small(pattern, most)
+            is_cross = ".cross_attn." in name
+            found[name] = small, steps, [habits_of(each, is_cross) for each in pattern.cpu().numpy()]
+    return found
+
+
+def block_of(name: str) -> tuple[str, int]:
+    """The prefix of the stack that a hook point belongs to, and its block."""
+    prefix, _, rest = name.partition("blocks.")
+    return prefix, int(rest.partition(".")[0])
+
+
+def made_small(
+    pattern: Float[Tensor, "H T S"], most: int
+) -> tuple[Float[np.ndarray, "H R C"], tuple[int, int]]:
+    """The largest numbers of groups of rows and columns, and how many of each a group has."""
+    rows, columns = (-(-n // most) for n in pattern.shape[1:])
+    small = F.max_pool2d(pattern[None], (rows, columns), ceil_mode=True)[0]
+    return small.cpu().numpy().copy(), (rows, columns)
