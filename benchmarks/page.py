@@ -137,25 +137,33 @@ class Visitor:
                 self.chosen["layer"] = self.draws.randrange(config.n_layers)
                 self.chosen["head"] = self.draws.randrange(heads)
 
-    def screen(self) -> list[str]:
-        """A view and its neighbours."""
-        at = self.draws.randrange(len(PAGE))
-        return [name for place in PAGE[max(0, at - 1) : at + 2] for name in place]
+    def changed(self, sort: str, near: Sequence[str]) -> list[str]:
+        """Those of some views that a sort of interaction changes."""
+        fields = set(FIELDS.get(sort, (sort,)))
+        return [view for view in near if fields & set(self.views[view].uses)]
+
+    def screen(self, sort: str) -> list[str]:
+        """A view and its neighbours, one of which at least is changed."""
+        while True:
+            at = self.draws.randrange(len(PAGE))
+            near = [name for place in PAGE[max(0, at - 1) : at + 2] for name in place]
+            if self.changed(sort, near):
+                return near
 
     def interact(self, sort: str, near: Sequence[str]) -> tuple[float, float]:
         """Milliseconds, by the clock and of the processor, until the views that change are answered."""
         self.change(sort)
-        fields = set(FIELDS.get(sort, (sort,)))
         start, cpu = time.perf_counter(), time.process_time()
-        for view in near:
-            if fields & set(self.views[view].uses):
-                self.ask(view)
+        for view in self.changed(sort, near):
+            self.ask(view)
         return 1000 * (time.perf_counter() - start), 1000 * (time.process_time() - cpu)
 
 
 def of_sort(visitor: Visitor, sort: str, each: int) -> dict[str, Any]:
     """The figures of one sort of interaction."""
-    on_screens = [(near, visitor.interact(sort, near)) for near in (visitor.screen() for _ in range(each))]
+    on_screens = [
+        (near, visitor.interact(sort, near)) for near in (visitor.screen(sort) for _ in range(each))
+    ]
     everything = [name for place in PAGE for name in place]
     return {
         "screen": percentiles([times for _, times in on_screens]),
@@ -193,7 +201,8 @@ def measured(name: str, each: int, interactions: int) -> dict[str, Any]:
         visitor.ask(view)
     by_sort = {sort: of_sort(visitor, sort, each) for sort in SORTS}
     for _ in range(interactions):
-        visitor.interact(visitor.draws.choice(SORTS), visitor.screen())
+        sort = visitor.draws.choice(SORTS)
+        visitor.interact(sort, visitor.screen(sort))
     grown, peak = memory_bytes() - before, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     looking.close()
     return {
