@@ -4,8 +4,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import RLock
+from typing import Any
 
 from clearformer.errors import RunError, UserError, did_you_mean
+from clearformer.page.views import views_of
 from clearformer.run import Run, load
 from clearformer.runs.folders import kept_steps
 
@@ -30,6 +32,23 @@ class Shelf:
             return kept_steps(self.run.folder)
         except RunError:
             return []
+
+    def card(self) -> dict[str, Any]:
+        """The run as the page must know it before it asks for a view."""
+        config = self.run.config.model
+        return {
+            "name": self.run.name,
+            "family": config.family,
+            "layers": config.n_layers,
+            "heads": config.attention.heads(config.d_model)[0],
+            "context": config.max_seq_len,
+            "step": self.run.step,
+            "steps": self.steps,
+            "views": {
+                name: {"title": view.title, "about": view.about, "uses": view.fields}
+                for name, view in views_of(self.run).items()
+            },
+        }
 
 
 class OpenedRuns:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,18 +16,18 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from clearformer.errors import ClearformerError, UserError, did_you_mean, shown
+from clearformer.errors import ClearformerError, UserError
 from clearformer.page.live import followed
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.security import MOST_BODY_BYTES, Gate, Guarded
 from clearformer.page.selection import Selection, read_selection
-from clearformer.page.views import VIEWS, View, views_of
+from clearformer.page.standalone.export import one_file
+from clearformer.page.views import find_view
 from clearformer.page.wire import encode
-from clearformer.run import Run
 
 STATIC = Path(__file__).parent / "static"
 WIRE = "application/octet-stream"
-PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
+PICTURE_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
 BAD_REQUEST = 400
 SERVER_ERROR = 500
 
@@ -48,6 +47,7 @@ class PageServer:
             Route("/api/runs", self.runs),
             Route("/api/view/{view}", self.answering(self.view), methods=["POST"]),
             Route("/api/figure/{view}.{kind}", self.answering(self.figure), methods=["POST"]),
+            Route("/api/export", self.answering(self.export), methods=["POST"]),
             WebSocketRoute("/api/live", self.live),
         ]
         app = Starlette(routes=routes)
@@ -60,36 +60,20 @@ class PageServer:
     async def runs(self, request: Request) -> Response:
         """The runs, their checkpoints and views, and what is selected at first."""
         return JSONResponse(
-            {"runs": [self.card(name) for name in self.opened.names], "first": self.first.model_dump()}
+            {
+                "runs": [shelf.card() for shelf in self.opened.shelves.values()],
+                "first": self.first.model_dump(),
+            }
         )
 
-    def card(self, name: str) -> dict[str, Any]:
-        """A run as the page must know it before it asks for a view."""
-        shelf = self.opened.shelves[name]
-        config = shelf.run.config.model
-        views = views_of(shelf.run)
-        return {
-            "name": name,
-            "family": config.family,
-            "layers": config.n_layers,
-            "heads": config.attention.heads(config.d_model)[0],
-            "context": config.max_seq_len,
-            "step": shelf.run.step,
-            "steps": shelf.steps,
-            "views": {
-                key: {"title": each.title, "about": each.about, "uses": each.fields}
-                for key, each in views.items()
-            },
-        }
-
-    def answering(self, answer: Callable[[str, Selection, Request], Response]) -> Callable[[Request], Any]:
+    def answering(self, answer: Callable[[Request, Selection], Response]) -> Callable[[Request], Any]:
         """A route that reads a selection and answers from a thread; what is wrong with it is said in one line."""
 
         async def endpoint(request: Request) -> Response:
             try:
                 body = await limited_body(request)
                 selection = read_selection(json.loads(body))
-                return await run_in_threadpool(answer, request.path_params["view"], selection, request)
+                return await run_in_threadpool(answer, request, selection)
             except (json.JSONDecodeError, UnicodeDecodeError):
                 return JSONResponse({"error": "the request is no JSON"}, BAD_REQUEST)
             except ClearformerError as error:
@@ -101,45 +85,27 @@ class PageServer:
 
         return endpoint
 
-    def view(self, name: str, selection: Selection, request: Request) -> Response:
+    def view(self, request: Request, selection: Selection) -> Response:
         """A view's numbers, table and Python."""
         with self.opened.computing:
-            run, view = self.of(name, selection)
-            found = view.call(run, selection)
-        table = found.table()
-        content = {
-            "caption": found.caption(),
-            "notes": found.notes(),
-            "table": {"heads": table.heads, "rows": table.rows, "words": table.n_left},
-            "python": view.as_python(run, selection),
-            "found": found,
-        }
-        return Response(encode(content), media_type=WIRE)
+            run = self.opened.get(selection.run, selection.checkpoint)
+            answer = find_view(request.path_params["view"], run).answer(run, selection)
+        return Response(encode(answer), media_type=WIRE)
 
-    def figure(self, name: str, selection: Selection, request: Request) -> Response:
+    def figure(self, request: Request, selection: Selection) -> Response:
         """A view as a picture."""
         kind = request.path_params["kind"]
-        if kind not in PICTURES:
-            raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
         with self.opened.computing:
-            run, view = self.of(name, selection)
-            found = view.call(run, selection)
-            with tempfile.TemporaryDirectory() as folder:
-                picture = found.figure(Path(folder) / f"{name}.{kind}").read_bytes()
-        return Response(picture, media_type=PICTURES[kind])
+            run = self.opened.get(selection.run, selection.checkpoint)
+            picture = find_view(request.path_params["view"], run).picture(run, selection, kind)
+        return Response(picture, media_type=PICTURE_TYPES[kind])
 
-    def of(self, name: str, selection: Selection) -> tuple[Run, View]:
-        """The run and the view that are asked for.
-
-        Raises:
-            UserError: there is no such view of this run.
-        """
-        run = self.opened.get(selection.run, selection.checkpoint)
-        if name not in VIEWS:
-            raise UserError(f"there is no view {shown(name)}{did_you_mean(name, VIEWS)}")
-        if not VIEWS[name].fits(run):
-            raise UserError(f"{VIEWS[name].title}: this run has no such view")
-        return run, VIEWS[name]
+    def export(self, request: Request, selection: Selection) -> Response:
+        """The whole page as one file."""
+        with self.opened.computing:
+            run = self.opened.get(selection.run, selection.checkpoint)
+            content = one_file(run, selection)
+        return Response(content, media_type="text/html")
 
     async def live(self, socket: WebSocket) -> None:
         """Lines of a run's metrics as they are written, from a cursor on."""

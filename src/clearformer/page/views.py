@@ -4,12 +4,14 @@ What a view shows is what that function returns: its arrays, its table, its figu
 Python that gives the same numbers.
 """
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from clearformer import lens
-from clearformer.errors import RunError
+from clearformer.errors import RunError, UserError, did_you_mean, shown
 from clearformer.hooks import hook_points
 from clearformer.lens import Shown
 from clearformer.model import Encoder, EncoderDecoder
@@ -33,6 +35,7 @@ OPTIONAL = (
     *FILTERS,
 )
 """Left out of a call where nothing is selected."""
+PICTURES = ("svg", "png")
 
 Fits = Callable[[Run], bool]
 
@@ -83,6 +86,35 @@ class View:
         """
         text = [selection.text] if "text" in self.uses else []
         return getattr(lens, self.function)(run, *text, **self.arguments(run, selection))
+
+    def answer(self, run: Run, selection: Selection) -> dict[str, Any]:
+        """All that the page shows of the view.
+
+        Raises:
+            UserError: the selection does not fit the run or the text.
+        """
+        found = self.call(run, selection)
+        table = found.table()
+        return {
+            "caption": found.caption(),
+            "notes": found.notes(),
+            "table": {"heads": table.heads, "rows": table.rows, "words": table.n_left},
+            "python": self.as_python(run, selection),
+            "found": found,
+        }
+
+    def picture(self, run: Run, selection: Selection, kind: str) -> bytes:
+        """The view as a picture.
+
+        Raises:
+            UserError: there is no such kind of picture, or the selection does not fit the run or the text.
+            MissingPackageError: matplotlib is not installed.
+        """
+        if kind not in PICTURES:
+            raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
+        found = self.call(run, selection)
+        with tempfile.TemporaryDirectory() as folder:
+            return found.figure(Path(folder) / f"{self.function}.{kind}").read_bytes()
 
     def as_python(self, run: Run, selection: Selection) -> str:
         """The call as a few lines that anybody can run, of the run at the step that is shown."""
@@ -208,6 +240,19 @@ VIEWS = {
         "Training", "The run's loss by step, live while it trains.", "metrics", (), fits=is_kept
     ),
 }
+
+
+def find_view(name: str, run: Run) -> View:
+    """A view of a run by its name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in VIEWS:
+        raise UserError(f"there is no view {shown(name)}{did_you_mean(name, VIEWS)}")
+    if not VIEWS[name].fits(run):
+        raise UserError(f"{VIEWS[name].title}: this run has no such view")
+    return VIEWS[name]
 
 
 def views_of(run: Run) -> dict[str, View]:

@@ -1,6 +1,7 @@
 // The frame around every view: its heading, what it is doing, what went wrong, and what one can take from it.
 import { html, useEffect, useRef, useState, useTrait } from "../core/html.js";
-import { complaint, post } from "../core/model.js";
+import { Refused } from "../sources/source.js";
+import { copied, save } from "./taking.js";
 
 const PICTURES = ["svg", "png"];
 const SLOW = 300; // milliseconds, from which waiting is said
@@ -12,11 +13,13 @@ const SLOW = 300; // milliseconds, from which waiting is said
  * @param {string} props.about
  * @param {import("../core/model.js").PageModel} props.model
  * @param {{hasControls?: boolean, render: (props: {model: any, el: HTMLElement}) => () => void}} props.view
+ * @param {boolean} [props.canEnlarge] not where it stands in a page that is not ours
  */
-export function Frame({ id, title, about, model, view }) {
+export function Frame({ id, title, about, model, view, canEnlarge = true }) {
   const place = /** @type {{current: HTMLElement | null}} */ (useRef(null));
   const answer = useTrait(model, "answer");
   const error = useTrait(model, "error");
+  const kept = useTrait(model, "kept");
   const waiting = useSlow(useTrait(model, "busy"));
   const [large, setLarge] = useState(false);
   const [asTable, setAsTable] = useState(false);
@@ -31,11 +34,11 @@ export function Frame({ id, title, about, model, view }) {
   return html`<section id=${id} class=${large ? "view is-large" : "view"} aria-labelledby=${`${id}-title`}>
     <header key="header">
       <h2 id=${`${id}-title`}>${title}</h2>
-      <p>${about}</p>
+      <p>${about}${kept && html` <span class="badge">${kept}</span>`}</p>
       <nav aria-label=${`${title}: take it with you`}>
         <button type="button" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>Table</button>
         <${Taking} id=${id} model=${model} answer=${answer} />
-        <button type="button" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Close" : "Enlarge"}</button>
+        ${canEnlarge && html`<button type="button" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Close" : "Enlarge"}</button>`}
       </nav>
     </header>
     <p key="error" class="error" role="alert">${error}</p>
@@ -55,19 +58,20 @@ function Taking({ id, model, answer }) {
     setTimeout(() => setSaid(""), 2500);
   };
   const copy = async () => {
-    await navigator.clipboard.writeText(answer.python);
-    tell("copied");
+    tell(await copied(answer.python));
   };
   /** @param {string} kind */
   const picture = async (kind) => {
-    const response = await post(`api/figure/${id}.${kind}`, model.get("selection"));
-    if (response.ok) save(await response.blob(), `${id}.${kind}`);
-    else tell(await complaint(response));
+    try {
+      save(await model.picture(kind), `${id}.${kind}`);
+    } catch (error) {
+      tell(error instanceof Refused ? error.message : model.source.gone);
+    }
   };
   return html`
     <button type="button" disabled=${!answer} onClick=${copy}>Copy as Python</button>
     <button type="button" disabled=${!answer} onClick=${() => save(new Blob([asCsv(answer.table)], { type: "text/csv" }), `${id}.csv`)}>CSV</button>
-    ${PICTURES.map((kind) => html`<button key=${kind} type="button" disabled=${!answer} onClick=${() => picture(kind)}>${kind.toUpperCase()}</button>`)}
+    ${PICTURES.map((kind) => html`<button key=${kind} type="button" disabled=${!answer || !model.draws} title=${model.draws ? "" : "an exported page has no model to draw with"} onClick=${() => picture(kind)}>${kind.toUpperCase()}</button>`)}
     <span class="said" role="status">${said}</span>
   `;
 }
@@ -89,15 +93,6 @@ function AsTable({ table, caption }) {
 function asCsv({ heads, rows }) {
   const quoted = (/** @type {string} */ cell) => (/[",\n\r]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
   return [heads, ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
-}
-
-/** @param {Blob} blob @param {string} name */
-function save(blob, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 /** Whether something goes on for so long that it must be said. @param {boolean} busy */

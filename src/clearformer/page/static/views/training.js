@@ -9,11 +9,14 @@ const CURVES = [
   { title: "gradient norm", names: [["grad_norm", "--key"]] },
 ];
 
-/** @param {{model: any}} props */
+/** @param {{model: import("../core/html.js").Model}} props */
 function Training({ model }) {
   const [lines, setLines] = useState(/** @type {any[]} */ ([]));
   const run = model.get("selection").run;
-  useEffect(() => follow(run, setLines), [run]);
+  useEffect(() => {
+    setLines([]);
+    return model.follow(run, (news) => setLines((lines) => (news.restarted ? news.lines : [...lines, ...news.lines])));
+  }, [run]);
   if (!lines.length) return html`<p class="note">this run has written no metrics (an imported model has none)</p>`;
   const last = lines[lines.length - 1];
   return html`<div class="training">
@@ -44,35 +47,6 @@ function Curve({ title, names, lines }) {
   }, []);
   useEffect(() => plot.current?.setData(data), [lines]);
   return html`<figure class="curve"><figcaption>${title}</figcaption><div ref=${place} role="img" aria-label=${`${title} by step`}></div></figure>`;
-}
-
-/**
- * Hear of a run's metrics, from the cursor on where the connection was lost.
- * @param {string} run
- * @param {(change: (lines: any[]) => any[]) => void} setLines
- */
-function follow(run, setLines) {
-  let cursor = 0;
-  let stopped = false;
-  /** @type {WebSocket} */
-  let socket;
-  setLines(() => []);
-  const open = () => {
-    socket = new WebSocket(`ws://${location.host}/api/live?run=${encodeURIComponent(run)}&cursor=${cursor}`);
-    socket.onmessage = (event) => {
-      const news = JSON.parse(event.data);
-      cursor = news.cursor;
-      setLines((lines) => (news.restarted ? news.lines : [...lines, ...news.lines]));
-    };
-    socket.onclose = (event) => {
-      if (!stopped && event.code !== 1008 && event.code !== 1000) setTimeout(open, 2000);
-    };
-  };
-  open();
-  return () => {
-    stopped = true;
-    socket.close();
-  };
 }
 
 /** @param {any[]} lines @param {string} name */

@@ -1,0 +1,19 @@
+// Who answers a page's questions: its server, a file that it was exported to, or a notebook's kernel.
+
+/**
+ * @typedef {object} Source
+ * @property {(view: string, selection: any, signal: AbortSignal) => Promise<any>} ask a view's answer; a refusal is a Refused
+ * @property {((view: string, kind: string, selection: any) => Promise<Blob>) | null} picture null where nothing can draw
+ * @property {(run: string, tell: (news: {lines: any[], restarted: boolean}) => void) => () => void} follow tells a run's metrics as they come, until it is called again
+ * @property {(view: string, selection: any) => {selection: any, kept: string}} within what a view shows of a selection, and in words what it cannot follow
+ * @property {string[]} fixed fields that cannot be selected anew
+ * @property {string} gone what is said where it does not answer at all
+ */
+
+/** A question that was refused, and why, in one line. */
+export class Refused extends Error {}
+
+/** A view follows the whole selection. @param {string} _ @param {any} selection */
+export function follows(_, selection) {
+  return { selection, kept: "" };
+}
