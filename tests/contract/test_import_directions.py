@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "clearformer"
 # Each part and those it builds on; what these build on in turn is open to it too.
 BUILDS_ON = {
     "errors": set(),
+    "late": set(),
     "results": {"errors"},
     "files": {"errors"},
     "config": {"errors"},
@@ -29,7 +30,7 @@ BUILDS_ON = {
     "runs": {"training", "results"},
     "auto": {"training"},
     "interop": {"runs"},
-    "lens": {"runs"},
+    "lens": {"runs", "late"},
     "registry": {"training"},
     "testing": {"registry"},
     "run": {"interop"},

@@ -26,6 +26,7 @@
     lens.check_tracin(run, text)                          how far the two agree
     lens.match_heads(run, other, texts), lens.differences(run, other, text)
     lens.transplant(run, other, layer, head)              a head of the other run, and the loss that it costs
+    lens.show(run, text, "attention")                     a view of the page in a notebook: all of it can be pressed
 
 Each is a value (`to_dict()`), shows itself as a table in a notebook, and draws itself: `.figure("name.png")`.
 """
@@ -131,6 +132,7 @@ from clearformer.lens.sampling import (
     continuations,
     next_draw,
 )
+from clearformer.lens.notebook import show
 from clearformer.lens.showing import Shown, Table
 from clearformer.lens.tokens import TokenTable, tokens
 from clearformer.lens.words import WordSimilarity, word_similarity
@@ -243,6 +245,7 @@ __all__ = [
     "resample",
     "run_with_cache",
     "score",
+    "show",
     "sources",
     "tokens",
     "tracin",

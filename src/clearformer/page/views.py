@@ -52,6 +52,7 @@ class View:
         fits: Whether it can be had of a run.
         fixed: Arguments that are no part of the selection.
         renamed: The function's names of the selection's fields, where they differ.
+        beside: Whether it is opened beside another and has no place of its own.
     """
 
     title: str
@@ -61,6 +62,7 @@ class View:
     fits: Fits = lambda _: True
     fixed: tuple[tuple[str, Any], ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
+    beside: bool = False
 
     @property
     def fields(self) -> list[str]:
@@ -188,6 +190,7 @@ VIEWS = {
         "cell",
         (*TEXT, "layer", "head", "part", "matrix", "row", "column"),
         renamed=(("matrix", "name"),),
+        beside=True,
     ),
     "attention": View(
         "Attention",

@@ -13,7 +13,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import clearformer
 from clearformer.config import resolve
 from clearformer.errors import ClearformerError, RunError, UserError, shortened, shown
 from clearformer.files import user_path, write_file
@@ -38,7 +37,7 @@ PAGE = """\
     <meta charset="utf-8" />
     <meta http-equiv="Content-Security-Policy" content="{policy}" />
     <meta name="viewport" content="width=device-width, initial-scale=1" />
-    <meta name="generator" content="clearformer {version}" />
+    <meta name="generator" content="clearformer" />
     <title>{title}</title>
     <link rel="icon" href="data:," />
     <style>{style}</style>
@@ -53,7 +52,7 @@ PAGE = """\
 """
 
 
-def export(
+def export_page(
     run: Run | str | Path,
     target: str | PathLike[str],
     *,
@@ -149,14 +148,13 @@ def at_its_place(run: Run, selection: Selection) -> Selection:
 def answers_of(run: Run, selection: Selection) -> Iterator[tuple[str, Selection, dict[str, Any]]]:
     """Each view with the selection that it is of; in place of one that cannot be had, why, in one line."""
     for name, view in VIEWS.items():
-        if not view.fits(run):
+        if view.beside or not view.fits(run):
             continue
-        if name != "cell":
-            answer = _answered(run, name, selection)
-            yield name, selection, answer
-            if isinstance(answer.get("found"), BlockNumbers):
-                for chosen in cells_of(answer["found"], selection):
-                    yield "cell", chosen, _answered(run, "cell", chosen)
+        answer = _answered(run, name, selection)
+        yield name, selection, answer
+        if isinstance(answer.get("found"), BlockNumbers):
+            for chosen in cells_of(answer["found"], selection):
+                yield "cell", chosen, _answered(run, "cell", chosen)
 
 
 def cells_of(block: BlockNumbers, selection: Selection) -> Iterator[Selection]:
@@ -225,7 +223,6 @@ def _page(title: str, blocks: list[str]) -> str:
     )
     return PAGE.format(
         policy=policy,
-        version=clearformer.__version__,
         title=escape(title),
         style=style,
         blocks="\n".join(blocks),

@@ -49,10 +49,10 @@ function Page({ runs, selection, onSelect, source, banner, Tool }) {
     document.title = `${run.name} · clearformer`;
   }, [run.name]);
   return html`
+    ${banner}
     <header class="top">
       <h1 class="name"><b>clearformer</b> ${run.name} <small>step ${chosen.checkpoint === "latest" ? run.step : chosen.checkpoint}</small></h1>
       <nav aria-label="views">${views.map(([name, view]) => html`<a key=${name} href=${`#${name}`}>${view.title}</a>`)}${Tool && html`<${Tool} run=${run} selection=${chosen} />`}</nav>
-      ${banner}
       <fieldset class="bar" disabled=${source.fixed.includes("text")}><${LensBar} runs=${runs} selection=${chosen} onSelect=${onSelect} /></fieldset>
     </header>
     <main>${views.map(([name, view]) => html`<${Asked} key=${`${run.name} ${name}`} name=${name} ...${view} chosen=${chosen} onSelect=${onSelect} source=${source} />`)}</main>
