@@ -28,6 +28,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
+def files(runs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The pages of all families as files."""
+    folder = tmp_path_factory.mktemp("pages")
+    outputs = {"encoder-decoder": {"output": "the river"}}
+    return {
+        family: cf.export_page(run, folder / f"{family}.html", text=TEXT, **outputs.get(family, {}))
+        for family, run in runs.items()
+    }
+
+
+@pytest.fixture(scope="module")
 def context() -> Iterator[Any]:
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -60,12 +71,11 @@ class Opened:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_exported_page_shows_every_view_and_asks_for_nothing(
-    context: Any, runs: dict[str, Any], family: str, tmp_path: Path
+    context: Any, runs: dict[str, Any], files: dict[str, Path], family: str
 ) -> None:
-    run = runs[family]
-    file = cf.export_page(run, tmp_path / "page.html", text=TEXT)
+    file = files[family]
     opened = Opened(context, file.as_uri())
-    for name, view in views_of(run).items():
+    for name, view in views_of(runs[family]).items():
         if view.beside:
             continue
         section = opened.section(name)
@@ -81,10 +91,10 @@ def test_an_exported_page_shows_every_view_and_asks_for_nothing(
 
 
 def test_an_exported_page_is_explored_as_far_as_its_numbers_go(
-    context: Any, runs: dict[str, Any], tmp_path: Path
+    context: Any, runs: dict[str, Any], files: dict[str, Path]
 ) -> None:
     run = runs["decoder"]
-    opened = Opened(context, cf.export_page(run, tmp_path / "page.html", text=TEXT).as_uri())
+    opened = Opened(context, files["decoder"].as_uri())
     page = opened.page
     ledger = opened.section("ledger")
     assert f"{abs(lens.ledger(run, TEXT).logit):.4f}" in ledger.locator(".sum").inner_text()
@@ -118,10 +128,10 @@ def test_an_exported_page_is_explored_as_far_as_its_numbers_go(
 
 
 def test_the_inspector_of_an_exported_page_explains_one_number_of_each_matrix(
-    context: Any, runs: dict[str, Any], tmp_path: Path
+    context: Any, runs: dict[str, Any], files: dict[str, Path]
 ) -> None:
     run = runs["decoder"]
-    opened = Opened(context, cf.export_page(run, tmp_path / "page.html", text=TEXT).as_uri())
+    opened = Opened(context, files["decoder"].as_uri())
     block = opened.section("block")
     matrices = block.locator("figure.matrix")
     found = lens.block(run, TEXT)
