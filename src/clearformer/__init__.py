@@ -13,7 +13,8 @@ samples = cf.generate(run, "KING RICHARD II:\n", max_new_tokens=200, temperature
 vectors = cf.lens.embed(run, "the bank").vectors  # of any, by layer
 cf.lens.ledger(run, "To be or not").figure("ledger.png")  # why this token: what each part wrote for it
 cf.lens.show(run, "To be or not", "attention")    # a view of the page in a notebook
-cf.look(run)                                      # the whole page in a browser; cf.export_page(run, "page.html") as one file
+cf.look(run)                                      # the whole page in a browser
+cf.export_page(run, "page.html")                  # the same as one file, which needs no server
 run = cf.from_hf("gpt2-folder")                   # and cf.to_hf(run, "folder")
 run = cf.Run(model, tokenizer)                    # of a model from a loop of one's own; run.save("NAME") keeps it
 """

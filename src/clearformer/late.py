@@ -20,6 +20,6 @@ def say_where(name: str, find: Callable[[], Callable[..., Any]]) -> None:
     _PLACES[name] = find
 
 
-def found(name: str) -> Callable[..., Any]:
+def made_above(name: str) -> Callable[..., Any]:
     """A function that a part above makes."""
     return _PLACES[name]()

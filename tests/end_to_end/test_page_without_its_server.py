@@ -55,7 +55,10 @@ class Opened:
         self.page = context.new_page()
         self.complaints: list[str] = []
         self.asked: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
+        self.page.on(
+            "console",
+            lambda message: self.complaints.append(message.text) if message.type == "error" else None,
+        )
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(address)
@@ -99,7 +102,9 @@ def test_an_exported_page_is_explored_as_far_as_its_numbers_go(
     ledger = opened.section("ledger")
     assert f"{abs(lens.ledger(run, TEXT).logit):.4f}" in ledger.locator(".sum").inner_text()
     opened.section("tokens").locator("[role=option]").nth(2).click()
-    api.expect(page.locator("#tokens .facts")).to_contain_text(f"{lens.tokens(run, TEXT).probabilities[2]:.4f}")
+    api.expect(page.locator("#tokens .facts")).to_contain_text(
+        f"{lens.tokens(run, TEXT).probabilities[2]:.4f}"
+    )
     n = len(lens.tokens(run, TEXT).tokens)
     api.expect(ledger.locator("header .badge")).to_have_text(f"as exported: position {n - 1}")
     attention = opened.section("attention")
@@ -181,27 +186,43 @@ def test_the_button_gives_the_page_as_it_is(context: Any, runs: dict[str, Any]) 
 
 # --- a view in a notebook ---------------------------------------------------------------------------------
 
-NOTEBOOK = """<!doctype html><link rel="icon" href="data:," /><style>h2 { color: rgb(1, 2, 3) } body { font-family: monospace }</style>
+NOTEBOOK = """<!doctype html><link rel="icon" href="data:," />
+<style>h2 { color: rgb(1, 2, 3) } body { font-family: monospace; margin: 16px }</style>
 <h2 id="own">the notebook's own</h2><div id="cell"></div><script type="module">
 import widget from "/widget.js";
 const read = async (path, body) => (await fetch(path, { method: "POST", body: JSON.stringify(body) })).json();
 const view = (text) => new DataView(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
 const listeners = {};
 const tell = (event, ...values) => [...(listeners[event] ?? [])].forEach((listener) => listener(...values));
-const state = {}; let changed = {};
+const state = {};
+let changed = {};
+const isNew = (name, value) => name === "answer" || JSON.stringify(value) !== JSON.stringify(state[name]);
 const take = (traits) => {
-  if (traits.answer !== undefined) traits.answer = view(traits.answer);
-  const names = Object.keys(traits).filter((name) => JSON.stringify(traits[name]) !== JSON.stringify(state[name]) || name === "answer");
+  traits.answer = view(traits.answer);
+  const names = Object.keys(traits).filter((name) => isNew(name, traits[name]));
   Object.assign(state, traits);
   names.forEach((name) => tell(`change:${name}`));
 };
 const model = {
   get: (name) => state[name],
-  set: (name, value) => { state[name] = changed[name] = value; tell(`change:${name}`); },
+  set: (name, value) => {
+    state[name] = changed[name] = value;
+    tell(`change:${name}`);
+  },
   on: (event, listener) => (listeners[event] ??= []).push(listener),
-  off: (event, listener) => { listeners[event] = (listeners[event] ?? []).filter((each) => each !== listener); },
-  save_changes: async () => { const sent = changed; changed = {}; take(await read("/traits", sent)); },
-  send: async (message) => { for (const { content, buffers } of await read("/message", message)) tell("msg:custom", content, buffers.map(view)); },
+  off: (event, listener) => {
+    listeners[event] = (listeners[event] ?? []).filter((each) => each !== listener);
+  },
+  save_changes: async () => {
+    const sent = changed;
+    changed = {};
+    take(await read("/traits", sent));
+  },
+  send: async (message) => {
+    for (const { content, buffers } of await read("/message", message)) {
+      tell("msg:custom", content, buffers.map(view));
+    }
+  },
 };
 take(await read("/traits", {}));
 window.end = widget.render({ model, el: document.getElementById("cell") });
@@ -217,7 +238,12 @@ class Notebook:
         widget.send = lambda content, buffers=(): self.replies.append(
             {"content": content, "buffers": [base64.b64encode(each).decode() for each in buffers]}
         )
-        answers = {"/": self.page, "/widget.js": self.script, "/traits": self.traits, "/message": self.message}
+        answers = {
+            "/": self.page,
+            "/widget.js": self.script,
+            "/traits": self.traits,
+            "/message": self.message,
+        }
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -308,14 +334,20 @@ def test_a_desk_in_a_notebook_asks_the_kernel_for_what_is_selected(
     opened = Opened(context, notebook.address)
     page = opened.page
     before = lens.next_draw(run, TEXT)
-    api.expect(page.locator("section .facts")).to_contain_text(f"{before.entropy_after:.3f} of what is drawn from")
+    api.expect(page.locator("section .facts")).to_contain_text(
+        f"{before.entropy_after:.3f} of what is drawn from"
+    )
     page.fill("input[name=top_k]", "3")
     page.keyboard.press("Tab")
     after = lens.next_draw(run, TEXT, top_k=3)
-    api.expect(page.locator("section .facts")).to_contain_text(f"{after.entropy_after:.3f} of what is drawn from")
+    api.expect(page.locator("section .facts")).to_contain_text(
+        f"{after.entropy_after:.3f} of what is drawn from"
+    )
     assert notebook.widget.found.entropy_after == after.entropy_after
     page.get_by_role("button", name="Step on").click()
-    api.expect(page.locator("section .so-far")).to_contain_text(after.tokens[after.drawn].replace(" ", "\N{OPEN BOX}"))
+    api.expect(page.locator("section .so-far")).to_contain_text(
+        after.tokens[after.drawn].replace(" ", "\N{OPEN BOX}")
+    )
     assert notebook.widget.selection["drawn"] == [int(after.ids[after.drawn])]
     assert opened.complaints == []
     page.close()

@@ -132,8 +132,7 @@ from clearformer.lens.sampling import (
     continuations,
     next_draw,
 )
-from clearformer.lens.notebook import show
-from clearformer.lens.showing import Shown, Table
+from clearformer.lens.showing import Shown, Table, show
 from clearformer.lens.tokens import TokenTable, tokens
 from clearformer.lens.words import WordSimilarity, word_similarity
 

@@ -1,4 +1,4 @@
-"""The whole page of one selection as one file, which works from disk: its numbers stand in it, and nothing is asked for.
+"""The whole page of one selection as one file: it works from disk, its numbers stand in it, and nothing is asked for.
 
 The numbers are blocks of data in base64, so that no text of a model or a user can end one. The file carries its own
 policy: its one script and its one style sheet by their hashes, and no request to anywhere.
@@ -54,7 +54,7 @@ PAGE = """\
 
 def export_page(
     run: Run | str | Path,
-    target: str | PathLike[str],
+    file: str | PathLike[str],
     *,
     text: str | None = None,
     checkpoint: str | int = "latest",
@@ -71,7 +71,7 @@ def export_page(
 
     Args:
         run: A run, or its name.
-        target: A new file that ends in `.html`.
+        file: A new one, whose name ends in `.html`.
         text: What is read; where not given, the beginning of the run's held-out text.
         checkpoint: `latest`, `best` or a step, of a run that is given by its name.
         device: Of a model that is opened by name.
@@ -86,22 +86,22 @@ def export_page(
         RunError: there is no such run.
         DiskError: it cannot be written.
     """
-    place = new_page(target)
+    place = new_page(file)
     opened = run if isinstance(run, Run) else load(run, checkpoint, device)
     begun = first_selection(opened, text).model_dump()
     write_file(place, one_file(opened, resolve(Selection, begun | selected)))
     return place
 
 
-def new_page(target: str | PathLike[str]) -> Path:
+def new_page(file: str | PathLike[str]) -> Path:
     """The path of a page that is to be written.
 
     Raises:
         UserError: something is there already, or the name has another ending.
     """
-    place = user_path(target)
+    place = user_path(file)
     if place.suffix.lower() != ENDING:
-        raise UserError(f"a page is written to a file that ends in {ENDING}; got {shown(str(target))}")
+        raise UserError(f"a page is written to a file that ends in {ENDING}; got {shown(str(file))}")
     if place.exists():
         raise UserError(f"{place} exists; choose another name, or delete it")
     return place
@@ -142,7 +142,9 @@ def at_its_place(run: Run, selection: Selection) -> Selection:
         UserError: the text cannot be read.
     """
     n = len(find_view("tokens", run).call(run, selection).tokens)  # type: ignore[attr-defined]
-    return selection.replace(position=selection.position + n if selection.position < 0 else selection.position)
+    return selection.replace(
+        position=selection.position + n if selection.position < 0 else selection.position
+    )
 
 
 def answers_of(run: Run, selection: Selection) -> Iterator[tuple[str, Selection, dict[str, Any]]]:
@@ -232,7 +234,9 @@ def _page(title: str, blocks: list[str]) -> str:
 
 @cache
 def _style() -> str:
-    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uplot.css", "style.css"))
+    return "\n".join(
+        (STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uplot.css", "style.css")
+    )
 
 
 def _hashed(text: str) -> str:

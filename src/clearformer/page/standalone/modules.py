@@ -12,7 +12,9 @@ from pathlib import Path, PurePosixPath
 STATIC = Path(__file__).parents[1] / "static"
 
 IMPORT = re.compile(
-    r"""^import\s*(?:(?P<default>[\w$]+)\s*,?\s*)?(?:\{(?P<names>[^{}]*)\})?\s*(?:from\s*)?"(?P<path>[^"]+)";?""", re.MULTILINE
+    r"^import\s*(?:(?P<default>[\w$]+)\s*,?\s*)?(?:\{(?P<names>[^{}]*)\})?\s*(?:from\s*)?"
+    r'"(?P<path>[^"]+)";?',
+    re.MULTILINE,
 )
 EXPORTED = re.compile(r"^export (?P<kind>async function|function|class|const) (?P<name>[\w$]+)", re.MULTILINE)
 NAMES = re.compile(r"(?:^|(?<=[;}]))export\s*\{(?P<names>[\w$,\s]+)\};?", re.MULTILINE)
@@ -42,7 +44,9 @@ def bundled(entry: str) -> str:
 def _visit(path: PurePosixPath, order: list[PurePosixPath], importing: tuple[PurePosixPath, ...]) -> None:
     """Put a module behind those that it imports."""
     if path in importing:
-        raise ValueError(f"modules import each other in a circle: {' -> '.join(map(str, (*importing, path)))}")
+        raise ValueError(
+            f"modules import each other in a circle: {' -> '.join(map(str, (*importing, path)))}"
+        )
     if path not in order:
         for found in IMPORT.finditer(_read(path)):
             _visit(_path(path, found["path"]), order, (*importing, path))
@@ -67,7 +71,7 @@ def _as_function(path: PurePosixPath, order: list[PurePosixPath]) -> str:
         exports.update({outer: inner for inner, outer in _pairs(found["names"])})
         return ""
 
-    def keep(found: re.Match[str]) -> str:
+    def keep(_: re.Match[str]) -> str:
         exports["default"] = "$default"
         return "const $default = "
 
@@ -75,7 +79,9 @@ def _as_function(path: PurePosixPath, order: list[PurePosixPath]) -> str:
     for pattern, replacement in ((IMPORT, take), (EXPORTED, declare), (NAMES, hand_on), (DEFAULT, keep)):
         text = pattern.sub(replacement, text)
     if left := LEFT.search(text):
-        raise ValueError(f"{path}: an import or export is written in a way that is not understood: {left[0]!r}")
+        raise ValueError(
+            f"{path}: an import or export is written in a way that is not understood: {left[0]!r}"
+        )
     returned = ", ".join(f"{outer}: {inner}" for outer, inner in exports.items())
     return f"// {path}\nconst {_name(path, order)} = (() => {{\n{text.rstrip()}\nreturn {{ {returned} }};\n}})();"
 

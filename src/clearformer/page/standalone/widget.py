@@ -111,12 +111,12 @@ class ViewWidget(anywidget.AnyWidget):
     def _answer(self, question: dict[str, Any]) -> bytes:
         if question["kind"] == "metrics":
             return encode(self._news(int(question["cursor"])))
+        if question["kind"] not in ("view", "picture"):
+            raise UserError(f"a widget asks for a view, a picture or metrics; got {shown(question['kind'])}")
         view, selection = find_view(question["view"], self.run), read_selection(question["selection"])
         if question["kind"] == "picture":
             return view.picture(self.run, selection, question["picture"])
-        if question["kind"] == "view":
-            return encode(view.answer(self.run, selection))
-        raise UserError(f"a widget asks for a view, a picture or metrics; got {shown(question['kind'])}")
+        return encode(view.answer(self.run, selection))
 
     def _news(self, cursor: int) -> dict[str, Any]:
         """The lines of the run's metrics from a cursor on."""
@@ -139,7 +139,7 @@ WIDTH = re.compile(r"@media (?=\((?:min|max)-width)")
 
 @cache
 def stylesheet() -> str:
-    """The page's styles for a shadow: its root is the host, its body the element in it, its window that element's width.
+    """The page's styles for a shadow: its root is the host, its body the element in it, its window as wide as that.
 
     Whether it is dark follows from the notebook and not from the browser.
     """
