@@ -125,6 +125,11 @@ def test_the_command_line_is_there_before_torch_and_pydantic() -> None:
     assert not loaded_by("import clearformer.cli") & {"torch", "pydantic", "numpy"}
 
 
+def test_the_lens_offers_what_the_page_makes_and_loads_none_of_it() -> None:
+    loaded = loaded_by("import clearformer.lens; assert callable(clearformer.lens.show)")
+    assert not [module for module in loaded if module.startswith("clearformer.page")]
+
+
 TWO_STEPS = (
     "import torch, clearformer.training.loop; from clearformer.training.optim.optimizers import Muon, AdamW; "
     "net = torch.nn.Sequential(torch.nn.Linear(2, 2)); net[0].weight.grad = torch.ones(2, 2); "

@@ -344,11 +344,13 @@ def test_a_desk_in_a_notebook_asks_the_kernel_for_what_is_selected(
         f"{after.entropy_after:.3f} of what is drawn from"
     )
     assert notebook.widget.found.entropy_after == after.entropy_after
+    drawn = [int(after.ids[after.drawn])]
     page.get_by_role("button", name="Step on").click()
-    api.expect(page.locator("section .so-far")).to_contain_text(
-        after.tokens[after.drawn].replace(" ", "\N{OPEN BOX}")
+    next_one = lens.next_draw(run, TEXT, top_k=3, drawn=drawn)
+    api.expect(page.locator("section .facts")).to_contain_text(
+        f"{next_one.entropy_after:.3f} of what is drawn from"
     )
-    assert notebook.widget.selection["drawn"] == [int(after.ids[after.drawn])]
+    assert notebook.widget.selection["drawn"] == drawn
     assert opened.complaints == []
     page.close()
 

@@ -1,6 +1,7 @@
 """The page as one file: what stands in it, what it may do, and what is refused."""
 
 import base64
+import gzip
 import hashlib
 import re
 from html import unescape
@@ -54,7 +55,7 @@ def opened(file: Path) -> tuple[Elements, dict[str, Any]]:
     """A page's elements and the values of its blocks of data."""
     elements = Elements(file.read_text())
     blocks = {
-        attributes["id"]: decode(base64.b64decode(text))
+        attributes["id"]: decode(gzip.decompress(base64.b64decode(text)))
         for attributes, text in elements.of("script")
         if "id" in attributes
     }

@@ -1,10 +1,11 @@
 """The whole page of one selection as one file: it works from disk, its numbers stand in it, and nothing is asked for.
 
-The numbers are blocks of data in base64, so that no text of a model or a user can end one. The file carries its own
-policy: its one script and its one style sheet by their hashes, and no request to anywhere.
+The numbers are blocks of packed data in base64, so that no text of a model or a user can end one. The file carries its
+own policy: its one script and its one style sheet by their hashes, and no request to anywhere.
 """
 
 import base64
+import gzip
 import hashlib
 from collections.abc import Iterator
 from functools import cache
@@ -29,7 +30,7 @@ from clearformer.run import Run, load
 ENDING = ".html"
 MOST_BYTES = 64 * 2**20  # of a page
 MEGABYTE = 2**20
-DATA = "application/vnd.clearformer.wire;base64"
+DATA = "application/vnd.clearformer.wire+gzip;base64"
 PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -212,7 +213,8 @@ def check_size(size: int, selection: Selection) -> None:
 
 
 def _block(name: str, value: Any) -> str:
-    return f'<script type="{DATA}" id="{name}">{base64.b64encode(encode(value)).decode()}</script>'
+    packed = base64.b64encode(gzip.compress(encode(value), mtime=0)).decode()
+    return f'<script type="{DATA}" id="{name}">{packed}</script>'
 
 
 def _page(title: str, blocks: list[str]) -> str:

@@ -6,8 +6,8 @@ import { Snippet } from "./parts/taking.js";
 import { block, Embedded } from "./sources/embedded.js";
 import { signal } from "./vendor/signals-core.js";
 
-function begin() {
-  const source = new Embedded(block("index"));
+async function begin() {
+  const source = new Embedded(await block("index"));
   const selection = signal(source.index.first);
   const onSelect = (/** @type {any} */ fields) => (selection.value = source.chosen(selection.value, fields));
   const place = /** @type {HTMLElement} */ (document.getElementById("page"));

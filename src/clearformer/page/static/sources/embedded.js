@@ -9,9 +9,10 @@ const FOLLOWED = ["position", "layer", "head", "part", "key", "matrix", "row", "
 /** @typedef {{run: any, first: any, uses: Record<string, string[]>, answers: {view: string, selection: any}[], lines: any[], about: string, python: string}} Index */
 
 /** The value of a block of data. @param {string} id */
-export function block(id) {
+export async function block(id) {
   const text = /** @type {HTMLElement} */ (document.getElementById(id)).textContent ?? "";
-  return decode(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
+  const packed = new Blob([Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))]);
+  return decode(await new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer());
 }
 
 export class Embedded {
@@ -35,7 +36,7 @@ export class Embedded {
   async ask(view, selection) {
     const id = this.blocks.get(this.keyOf(view, selection));
     if (id === undefined) throw new Refused(this.without(view, selection));
-    const answer = block(id);
+    const answer = await block(id);
     if (answer.error) throw new Refused(answer.error);
     return answer;
   }
