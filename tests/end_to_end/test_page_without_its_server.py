@@ -19,6 +19,7 @@ from ..unit.page.conftest import FAMILIES, saved_runs
 from .test_page_in_a_browser import CHROMIUM, MINUS, api
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no browser here")
+MOST_WAITING = 30_000  # milliseconds
 WICKED = "the </script><!-- <b>bank</b> &amp; '\" ]]>"
 
 
@@ -44,6 +45,7 @@ def context() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         context = browser.new_context(viewport={"width": 1280, "height": 900})
         context.grant_permissions(["clipboard-read", "clipboard-write"])
+        api.expect.set_options(timeout=MOST_WAITING)
         yield context
         browser.close()
 
@@ -245,6 +247,8 @@ class Notebook:
             "/message": self.message,
         }
 
+        one_at_a_time = threading.Lock()
+
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 self.do_POST()
@@ -254,7 +258,8 @@ class Notebook:
                 if self.path not in answers:
                     self.send_error(404)
                     return
-                kind, content = answers[self.path](json.loads(body) if body else None)
+                with one_at_a_time:  # as in a kernel
+                    kind, content = answers[self.path](json.loads(body) if body else None)
                 self.send_response(200)
                 self.send_header("Content-Type", kind)
                 self.end_headers()

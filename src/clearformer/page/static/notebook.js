@@ -62,6 +62,7 @@ function shadowed(el, styles) {
   const dark = isOnDark(el);
   tellDark(dark);
   host.className = dark ? "is-dark" : "is-light";
+  keepKeys(host);
   const shadow = host.attachShadow({ mode: "open" });
   const sheet = new CSSStyleSheet();
   sheet.replaceSync(styles);
@@ -69,6 +70,16 @@ function shadowed(el, styles) {
   const place = shadow.appendChild(document.createElement("div"));
   place.className = "notebook";
   return place;
+}
+
+/**
+ * Let keys that are pressed in a view be the view's alone. A notebook sees no field in a shadow, and would take "x" in it for
+ * its own command: JupyterLab asks the attribute, the others hear what comes up.
+ * @param {HTMLElement} host
+ */
+function keepKeys(host) {
+  host.dataset.lmSuppressShortcuts = "true";
+  host.addEventListener("keydown", (event) => event.stopPropagation());
 }
 
 /** Whether what stands behind an element is dark. @param {Element | null} el @returns {boolean} */
