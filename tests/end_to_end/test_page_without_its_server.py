@@ -265,7 +265,7 @@ class Notebook:
                 self.end_headers()
                 self.wfile.write(content.encode())
 
-            def log_message(self, *_: Any) -> None:
+            def log_request(self, code: Any = "-", size: Any = "-") -> None:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

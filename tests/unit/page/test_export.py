@@ -55,7 +55,7 @@ def opened(file: Path) -> tuple[Elements, dict[str, Any]]:
     """A page's elements and the values of its blocks of data."""
     elements = Elements(file.read_text())
     blocks = {
-        attributes["id"]: decode(gzip.decompress(base64.b64decode(text)))
+        str(attributes["id"]): decode(gzip.decompress(base64.b64decode(text)))
         for attributes, text in elements.of("script")
         if "id" in attributes
     }

@@ -193,8 +193,9 @@ def about(run: Run, selection: Selection) -> str:
     """One sentence on what an exported page is."""
     return (
         f"This is an exported page of the run {run.name} at step {run.step:,}, reading "
-        f"“{shortened(selection.text, 60)}”. Its numbers are the model's own; another text, "
-        "position in a view of one position, or edit needs the model, and is switched off here."
+        f"“{shortened(selection.text, 60)}”. Its numbers are the model's own. Another text, target, edit or draw "
+        "needs the model and is switched off here; a view of one position or one block stays with the one that was "
+        "exported."
     )
 
 
