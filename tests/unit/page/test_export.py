@@ -16,7 +16,7 @@ import clearformer as cf
 from clearformer.cli import main
 from clearformer.errors import UserError
 from clearformer.page.standalone import export
-from clearformer.page.views import views_of
+from clearformer.page.views import VIEWS, views_of
 from clearformer.page.wire import decode
 
 from ..lens.test_embeddings import TEXT
@@ -94,6 +94,10 @@ def test_its_policy_names_its_one_script_and_style_and_nothing_else(
         each for _, each, _ in elements.found if "src" in each or any(name.startswith("on") for name in each)
     ]
     assert [each["href"] for each, _ in elements.of("link")] == ["data:,"]
+
+
+def test_every_view_that_is_opened_beside_others_is_held() -> None:
+    assert {name for name, view in VIEWS.items() if view.beside} == export.BESIDE.keys()
 
 
 def hashed(text: str) -> str:

@@ -7,7 +7,7 @@ own policy: its one script and its one style sheet by their hashes, and no reque
 import base64
 import gzip
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from html import escape
 from os import PathLike
@@ -150,20 +150,23 @@ def at_its_place(run: Run, selection: Selection) -> Selection:
 
 def answers_of(run: Run, selection: Selection) -> Iterator[tuple[str, Selection, dict[str, Any]]]:
     """Each view with the selection that it is of; in place of one that cannot be had, why, in one line."""
+    found: dict[str, Any] = {}
     for name, view in VIEWS.items():
-        if view.beside or not view.fits(run):
-            continue
-        answer = _answered(run, name, selection)
-        yield name, selection, answer
-        if isinstance(answer.get("found"), BlockNumbers):
-            for chosen in cells_of(answer["found"], selection):
-                yield "cell", chosen, _answered(run, "cell", chosen)
+        if view.fits(run) and not view.beside:
+            answer = _answered(run, name, selection)
+            found[name] = answer.get("found")
+            yield name, selection, answer
+    for name, chosen_of in BESIDE.items():
+        for chosen in chosen_of(found, selection):
+            yield name, chosen, _answered(run, name, chosen)
 
 
-def cells_of(block: BlockNumbers, selection: Selection) -> Iterator[Selection]:
+def cells_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
     """The numbers that the page explains: the one that is inspected, and of each matrix the first at the position."""
-    inspected = (selection.matrix, selection.row, selection.column)
-    places = [inspected] if selection.matrix else []
+    block: BlockNumbers | None = found["block"]
+    if block is None:
+        return
+    places = [(selection.matrix, selection.row, selection.column)] if selection.matrix else []
     for array in block.arrays:
         rows = [int(row) for row in array.rows]
         of_tokens = array.row_axis != "text"
@@ -171,6 +174,10 @@ def cells_of(block: BlockNumbers, selection: Selection) -> Iterator[Selection]:
         places.append((array.name, row, int(array.columns[0])))
     for name, row, column in dict.fromkeys(places):
         yield selection.replace(matrix=name, row=row, column=column)
+
+
+BESIDE = {"cell": cells_of}
+"""Of each view that is opened beside others: the selections of which a page holds it, by what the others found."""
 
 
 def _answered(run: Run, view: str, selection: Selection) -> dict[str, Any]:
