@@ -13,6 +13,8 @@
     lens.next_draw(run, text, top_k=40, seed=1)           the whole vocabulary, what cuts it, and the draw
     lens.continuations(run, text, num=3), lens.beam_tree(run, text)
     lens.metrics(run)                                     its loss by step
+    lens.events(run)                                      when the induction heads formed, when bigram loss was reached
+    lens.corpus(run, "val")                               the loss of every token of its data, the hardest passages
     lens.embed(run, text), lens.word_similarity(run, word, texts)
     lens.intervene(run, text, lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)))
     lens.with_edits(run, text, ["zero blocks.0.attn.hook_z:2"])    predictions and losses beside those without
@@ -108,6 +110,7 @@ from clearformer.lens.learning import (
 from clearformer.lens.ledgers import Ledger, Part, Score, Sources, ledger, score, sources
 from clearformer.lens.metrics import Metrics, metrics
 from clearformer.lens.numbers import BlockNumbers, Cell, CodeLine, NamedArray, Operand, Term, block, cell
+from clearformer.lens.passages import Corpus, CorpusRow, Passage, corpus
 from clearformer.lens.patterns import Alignment, AttentionPatterns, alignment, attention
 from clearformer.lens.positions import PositionTable, positions
 from clearformer.lens.predictions import (
@@ -149,6 +152,8 @@ __all__ = [
     "Component",
     "Continuations",
     "Continued",
+    "Corpus",
+    "CorpusRow",
     "Counterfactual",
     "Cut",
     "Differences",
@@ -180,6 +185,7 @@ __all__ = [
     "NextTokens",
     "Operand",
     "Part",
+    "Passage",
     "PatchEffects",
     "PathEffect",
     "PositionTable",
@@ -209,6 +215,7 @@ __all__ = [
     "check_tracin",
     "continuations",
     "copy_without_heads",
+    "corpus",
     "counterfactual",
     "differences",
     "edited_copy",
