@@ -14,6 +14,7 @@
     lens.continuations(run, text, num=3), lens.beam_tree(run, text)
     lens.metrics(run)                                     its loss by step
     lens.events(run)                                      when the induction heads formed, when bigram loss was reached
+    lens.bigram(run)                                      the loss of a bigram model of its training text
     lens.corpus(run, "val")                               the loss of every token of its data, the hardest passages
     lens.embed(run, text), lens.word_similarity(run, word, texts)
     lens.intervene(run, text, lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)))
@@ -96,6 +97,7 @@ from clearformer.lens.heads import (
     head_scores,
     head_scores_by_checkpoint,
 )
+from clearformer.lens.history import Bigram, Event, Events, InductionAt, bigram, events
 from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.lens.learning import (
     Agreement,
@@ -145,6 +147,7 @@ __all__ = [
     "AttentionPatterns",
     "BeamNode",
     "BeamTree",
+    "Bigram",
     "BlockNumbers",
     "Cell",
     "CodeLine",
@@ -162,6 +165,8 @@ __all__ = [
     "Edit",
     "Effect",
     "Embedded",
+    "Event",
+    "Events",
     "Found",
     "Gradient",
     "HeadHistory",
@@ -169,6 +174,7 @@ __all__ = [
     "HeadMatches",
     "HeadScore",
     "HeadScores",
+    "InductionAt",
     "InputAttribution",
     "Inputs",
     "Intervention",
@@ -209,6 +215,7 @@ __all__ = [
     "architecture",
     "attention",
     "beam_tree",
+    "bigram",
     "block",
     "cell",
     "change",
@@ -220,6 +227,7 @@ __all__ = [
     "differences",
     "edited_copy",
     "embed",
+    "events",
     "gradient_x_input",
     "gradients_at",
     "head_scores",

@@ -26,7 +26,6 @@ from clearformer.errors import UserError, count
 from clearformer.lens.inputs import quiet
 from clearformer.lens.passages.rows import MASKED_EVERY, MaskedRows, Row, Rows, losses_of, rows_of
 from clearformer.lens.showing import Shown, Table, heat_map, visible
-
 from clearformer.runs.evaluation import HELD_OUT
 from clearformer.runs.folders import RunLike, read_own_data
 
@@ -137,7 +136,9 @@ class Corpus(Shown):
     def caption(self) -> str:
         last = self.first + len(self.rows) - 1
         read = f"{self.unit}s {self.first:,} to {last:,} of {self.n_rows:,}"
-        return f"split {self.split}, {read}: mean loss {self.mean:.4f} nats over {self.n_losses:,} predictions"
+        return (
+            f"split {self.split}, {read}: mean loss {self.mean:.4f} nats over {self.n_losses:,} predictions"
+        )
 
     def table(self) -> Table:
         rows = [

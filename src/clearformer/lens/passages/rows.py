@@ -5,7 +5,8 @@
     encoder-decoder    pairs: each token of the target from those before it and the source
     classes            texts: the class of each
 
-Shapes: B readings of one row, T positions, W predictions of a row, V vocabulary or classes, C the most tokens that the model reads.
+Shapes: T positions, S those of a source, W predictions of a row, V vocabulary or classes; C is the most tokens that the
+model reads.
 """
 
 from abc import ABC, abstractmethod
@@ -79,7 +80,9 @@ class Rows(ABC):
 
     @abstractmethod
     def find(self, stretches: Sequence[tuple[int, int, int]]) -> list[Example]:
-        """The text of some stretches, each given by its row, its first column and the one behind its last; and where it stands.
+        """The text of some stretches, and where it stands.
+
+        Each is given by its row, its first column and the one behind its last.
 
         Raises:
             DataError: the source has changed.
@@ -105,7 +108,7 @@ class Rows(ABC):
 
 
 class TextRows(Rows):
-    """Of a running text, as a decoder is measured on it: the rows of `evaluate_split` at the stride it takes by itself."""
+    """Of a running text, as `evaluate_split` measures a decoder on it at the stride that it takes by itself."""
 
     unit = "row"
     are_whole = False
@@ -132,8 +135,7 @@ class TextRows(Rows):
     def find(self, stretches: Sequence[tuple[int, int, int]]) -> list[Example]:
         firsts = [self._predicted(row)[0] for row, _, _ in stretches]
         windows = [
-            (first + start, first + stop)
-            for first, (_, start, stop) in zip(firsts, stretches, strict=True)
+            (first + start, first + stop) for first, (_, start, stop) in zip(firsts, stretches, strict=True)
         ]
         return _windows(self.run, self.prepared, windows, self.name)
 
@@ -286,7 +288,10 @@ def fitted(run: RunLike, texts: LabelledSplit, index: int) -> Int[np.ndarray, " 
 
 
 def losses_of(rows: Rows, row: Row) -> tuple[Float[np.ndarray, " W"], Int[np.ndarray, " W"]]:
-    """-log p of each target in nats, NaN where it is a special token that an encoder does not guess; and the likeliest."""
+    """-log p of each target in nats, and what the model finds likeliest in its place.
+
+    NaN where the target is a special token, which an encoder does not guess.
+    """
     logits = rows.logits(row).float()
     targets = torch.from_numpy(row.targets.astype(np.int64)).to(logits.device)
     losses = F.cross_entropy(logits, targets, reduction="none").cpu().numpy()
