@@ -35,12 +35,11 @@ class Metrics(Shown):
     @property
     def layers(self) -> dict[str, Float[np.ndarray, " N"]]:
         """The gradient norm of each part of the model by its name, `embed` first."""
-        found = {
+        return {
             name.removeprefix(BY_LAYER): values
             for name, values in self.columns.items()
             if name.startswith(BY_LAYER)
         }
-        return found
 
     def inches(self) -> tuple[float, float]:
         return 7.0, 6.4 if self.layers else 4.0

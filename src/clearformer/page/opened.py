@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from threading import RLock
 
 from clearformer.errors import RunError, UserError, did_you_mean
-from clearformer.run import Run, load
+from clearformer.page.long import LongComputations, OnStep
+from clearformer.run import Run, load, replay
 from clearformer.runs.folders import kept_steps
 
 MOST_BYTES = 400 * 2**20  # of further checkpoints' weights
@@ -39,6 +40,7 @@ class OpenedRuns:
         self.shelves = {run.name: Shelf(run) for run in runs}
         self.device = device
         self.computing = RLock()
+        self.long = LongComputations()
         self._others: OrderedDict[tuple[str, str], Run] = OrderedDict()
 
     @property
@@ -65,6 +67,23 @@ class OpenedRuns:
             self._close_oldest()
         self._others.move_to_end(key)
         return self._others[key]
+
+    def replay(self, name: str, step: int, on_step: OnStep) -> None:
+        """Make the weights after a step again, so that `get` has them.
+
+        Raises:
+            UserError: the page was not opened with such a run, or it has not taken that many steps.
+            RunError, DataError, CheckpointError: it cannot be made again.
+        """
+        made = replay(self.get(name), step, self.device, on_step)
+        with self.computing:
+            self._others[name, str(step)] = made
+            self._close_oldest()
+
+    def replayed(self, name: str) -> list[int]:
+        """The steps of a run that were made again, are not kept, and are still open."""
+        kept = self.shelves[name].steps
+        return [int(step) for run, step in self._others if run == name and step.isdecimal() and int(step) not in kept]
 
     def _close_oldest(self) -> None:
         while len(self._others) > 1 and sum(map(weight_bytes, self._others.values())) > MOST_BYTES:

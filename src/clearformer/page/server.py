@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from clearformer.errors import ClearformerError, UserError, did_you_mean, shown
+from clearformer.lens import Shown
 from clearformer.page.live import followed
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.security import MOST_BODY_BYTES, Gate, Guarded
@@ -48,6 +49,9 @@ class PageServer:
             Route("/api/runs", self.runs),
             Route("/api/view/{view}", self.answering(self.view), methods=["POST"]),
             Route("/api/figure/{view}.{kind}", self.answering(self.figure), methods=["POST"]),
+            Route("/api/replay/{view}", self.answering(self.replay), methods=["POST"]),
+            Route("/api/progress/{name}", self.progress),
+            Route("/api/end/{name}", self.end, methods=["POST"]),
             WebSocketRoute("/api/live", self.live),
         ]
         app = Starlette(routes=routes)
@@ -76,6 +80,7 @@ class PageServer:
             "context": config.max_seq_len,
             "step": shelf.run.step,
             "steps": shelf.steps,
+            "replayed": self.opened.replayed(name),
             "views": {
                 key: {"title": each.title, "about": each.about, "uses": each.fields}
                 for key, each in views.items()
@@ -103,9 +108,7 @@ class PageServer:
 
     def view(self, name: str, selection: Selection, request: Request) -> Response:
         """A view's numbers, table and Python."""
-        with self.opened.computing:
-            run, view = self.of(name, selection)
-            found = view.call(run, selection)
+        run, view, found = self.found(name, selection)
         table = found.table()
         content = {
             "caption": found.caption(),
@@ -121,12 +124,37 @@ class PageServer:
         kind = request.path_params["kind"]
         if kind not in PICTURES:
             raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
+        _, _, found = self.found(name, selection)
+        with self.opened.computing, tempfile.TemporaryDirectory() as folder:
+            picture = found.figure(Path(folder) / f"{name}.{kind}").read_bytes()
+        return Response(picture, media_type=PICTURES[kind])
+
+    def found(self, name: str, selection: Selection) -> tuple[Run, View, Shown]:
+        """A run, a view of it, and what it shows; one that takes long holds up no quick one."""
         with self.opened.computing:
             run, view = self.of(name, selection)
-            found = view.call(run, selection)
-            with tempfile.TemporaryDirectory() as folder:
-                picture = found.figure(Path(folder) / f"{name}.{kind}").read_bytes()
-        return Response(picture, media_type=PICTURES[kind])
+            if not view.is_long:
+                return run, view, view.call(run, selection)
+        with self.opened.long.turn(name) as on_step:
+            return run, view, view.call(run, selection, on_step=on_step)
+
+    def replay(self, name: str, selection: Selection, request: Request) -> Response:
+        """Make the weights after the selected step again, so that views can be asked of it."""
+        if not selection.checkpoint.isdecimal():
+            raise UserError(f"checkpoint: the number of a step; got {shown(selection.checkpoint)}")
+        with self.opened.long.turn(name) as on_step:
+            self.opened.replay(selection.run, int(selection.checkpoint), on_step)
+        return JSONResponse({"step": int(selection.checkpoint)})
+
+    async def progress(self, request: Request) -> Response:
+        """How far a computation that takes long is."""
+        told = self.opened.long.progress(request.path_params["name"])
+        return JSONResponse(None if told is None else {"done": told[0], "total": told[1]})
+
+    async def end(self, request: Request) -> Response:
+        """End a computation that takes long."""
+        self.opened.long.end(request.path_params["name"])
+        return JSONResponse(None)
 
     def of(self, name: str, selection: Selection) -> tuple[Run, View]:
         """The run and the view that are asked for.
@@ -134,9 +162,9 @@ class PageServer:
         Raises:
             UserError: there is no such view of this run.
         """
-        run = self.opened.get(selection.run, selection.checkpoint)
         if name not in VIEWS:
             raise UserError(f"there is no view {shown(name)}{did_you_mean(name, VIEWS)}")
+        run = self.opened.get(selection.run, "latest" if VIEWS[name].is_of_run else selection.checkpoint)
         if not VIEWS[name].fits(run):
             raise UserError(f"{VIEWS[name].title}: this run has no such view")
         return run, VIEWS[name]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearformer import lens
-from clearformer.errors import RunError
+from clearformer.errors import ClearformerError, RunError, UserError
 from clearformer.hooks import hook_points
 from clearformer.lens import Shown
 from clearformer.model import Encoder, EncoderDecoder
@@ -49,6 +49,10 @@ class View:
         fits: Whether it can be had of a run.
         fixed: Arguments that are no part of the selection.
         renamed: The function's names of the selection's fields, where they differ.
+        only: Fields that are arguments for some runs alone.
+        needs: Fields that must be selected, and how a message calls them.
+        is_of_run: Whether it is of a whole run, whatever the checkpoint that is looked at.
+        is_long: Whether it may take long; then the function says how far it is by `on_step`.
     """
 
     title: str
@@ -58,31 +62,44 @@ class View:
     fits: Fits = lambda _: True
     fixed: tuple[tuple[str, Any], ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
+    only: tuple[tuple[str, Fits], ...] = ()
+    needs: tuple[tuple[str, str], ...] = ()
+    is_of_run: bool = False
+    is_long: bool = False
 
     @property
     def fields(self) -> list[str]:
         """The fields of the selection that it changes with."""
-        return ["run", "checkpoint", *self.uses]
+        return ["run", *([] if self.is_of_run else ["checkpoint"]), *self.uses]
 
     def arguments(self, run: Run, selection: Selection) -> dict[str, Any]:
         """The keyword arguments behind the run and the text."""
-        renamed = dict(self.renamed)
+        renamed, only = dict(self.renamed), dict(self.only)
         found = {}
         for field in self.uses:
             value = getattr(selection, field)
-            if field == "text" or not takes(run, field) or is_left_out(field, value):
+            fits = takes(run, field) and only.get(field, takes_it)(run)
+            if field == "text" or not fits or is_left_out(field, value):
                 continue
             found[renamed.get(field, field)] = list(value) if isinstance(value, tuple) else value
         return found | dict(self.fixed)
 
-    def call(self, run: Run, selection: Selection) -> Shown:
+    def call(self, run: Run, selection: Selection, **telling: Any) -> Shown:
         """The view of a run.
 
+        Args:
+            run: At the checkpoint that is looked at.
+            selection: What is looked at.
+            telling: `on_step`, of a view that takes long.
+
         Raises:
-            UserError: the selection does not fit the run or the text.
+            UserError: the selection does not fit the run or the text, or lacks something.
         """
+        for field, name in self.needs:
+            if getattr(selection, field) == Selection.model_fields[field].default:
+                raise UserError(f"{self.title}: {name} is not set")
         text = [selection.text] if "text" in self.uses else []
-        return getattr(lens, self.function)(run, *text, **self.arguments(run, selection))
+        return getattr(lens, self.function)(run, *text, **self.arguments(run, selection), **telling)
 
     def as_python(self, run: Run, selection: Selection) -> str:
         """The call as a few lines that anybody can run, of the run at the step that is shown."""
@@ -90,6 +107,11 @@ class View:
         given = [f"{name}={value!r}" for name, value in self.arguments(run, selection).items()]
         call = ", ".join(["run", *text, *given])
         return f"import clearformer as cf\n\n{opening(run)}\nfound = cf.lens.{self.function}({call})\n"
+
+
+def takes_it(_: Run) -> bool:
+    """Any run takes a field for which nothing else is said."""
+    return True
 
 
 def is_left_out(field: str, value: Any) -> bool:
@@ -110,6 +132,11 @@ def takes(run: Run, field: str) -> bool:
     if field in ("drawn", "new_tokens"):
         return writes(run)
     return True
+
+
+def tells_classes(run: Run) -> bool:
+    """Whether its model tells the class of a text."""
+    return run.model.config.n_classes is not None
 
 
 def writes(run: Run) -> bool:
@@ -137,6 +164,15 @@ def is_kept(run: Run) -> bool:
         return run.folder is not None
     except RunError:
         return False
+
+
+def was_trained_here(run: Run) -> bool:
+    """Whether it was trained in its folder, so that its data are known."""
+    try:
+        run.folder.trained_on()
+    except ClearformerError:
+        return False
+    return True
 
 
 VIEWS = {
@@ -205,7 +241,50 @@ VIEWS = {
         renamed=(("new_tokens", "max_new_tokens"),),
     ),
     "training": View(
-        "Training", "The run's loss by step, live while it trains.", "metrics", (), fits=is_kept
+        "Training",
+        "The run's loss by step, live while it trains, and when something happened in it.",
+        "metrics",
+        (),
+        fits=is_kept,
+        is_of_run=True,
+    ),
+    "events": View(
+        "Events",
+        "When induction heads formed, and when the loss of a bigram model was reached.",
+        "events",
+        (),
+        fits=is_kept,
+        is_of_run=True,
+        is_long=True,
+    ),
+    "loss_changes": View(
+        "Loss-drop ledger",
+        "Which parts of the model changed the loss of this text between the two marked steps.",
+        "loss_changes_since",
+        (*TEXT, "target", "before", "after"),
+        fits=is_kept,
+        renamed=(("before", "since"), ("after", "until")),
+        only=(("target", tells_classes),),
+        needs=(("before", "the mark before"), ("after", "the mark after")),
+        is_of_run=True,
+        is_long=True,
+    ),
+    "corpus": View(
+        "Corpus",
+        "The loss of every token of the run's own data, and the passages it finds hardest and easiest.",
+        "corpus",
+        ("split", "first_row", "n_rows"),
+        fits=was_trained_here,
+        renamed=(("first_row", "first"), ("n_rows", "rows")),
+        is_long=True,
+    ),
+    "learned": View(
+        "Learned from",
+        "Which windows of the training data speak for the prediction that is looked at, and which against it.",
+        "tracin",
+        (*TEXT, "position", "target", "sample"),
+        fits=was_trained_here,
+        is_long=True,
     ),
 }
 

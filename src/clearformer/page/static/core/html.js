@@ -46,9 +46,9 @@ export function select(model, fields) {
 /**
  * A view from its component, as `render({model, el})` draws it.
  * @param {(props: {model: Model, found: any, selection: import("./selection.js").Selection}) => any} Component
- * @param {{hasControls?: boolean}} [traits] a view with controls is also drawn where there is no answer (found is null), and says its notes itself
+ * @param {{hasControls?: boolean, byHand?: boolean}} [traits] a view with controls is also drawn where there is no answer (found is null), and says its notes itself; one by hand is asked for by its own controls alone
  */
-export function view(Component, { hasControls = false } = {}) {
+export function view(Component, { hasControls = false, byHand = false } = {}) {
   /** @param {{model: Model}} props */
   function View({ model }) {
     const found = useTrait(model, "found");
@@ -57,6 +57,7 @@ export function view(Component, { hasControls = false } = {}) {
   }
   return {
     hasControls,
+    byHand,
     /** @param {{model: Model, el: HTMLElement}} props */
     render({ model, el }) {
       render(html`<${View} model=${model} />`, el);

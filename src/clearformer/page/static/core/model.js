@@ -11,7 +11,7 @@ export class PageModel {
     this.name = name;
     this.onSelect = onSelect;
     /** @type {Record<string, any>} */
-    this.values = { selection: null, found: null, answer: null, error: "", busy: false };
+    this.values = { selection: null, found: null, answer: null, error: "", busy: false, progress: "", ended: false };
     /** @type {Map<string, Set<() => void>>} */
     this.listeners = new Map();
     /** @type {AbortController | null} */
@@ -58,6 +58,8 @@ export class PageModel {
     this.asking?.abort();
     const asking = (this.asking = new AbortController());
     this.set("busy", true);
+    this.set("ended", false);
+    const stop = followProgress(this.name, (words) => this.set("progress", words));
     try {
       const response = await post(`api/view/${this.name}`, selection, asking.signal);
       if (!response.ok) {
@@ -71,7 +73,50 @@ export class PageModel {
     } catch (error) {
       if (!asking.signal.aborted) this.set("error", "the server does not answer: is `clearformer look` still running?");
     }
+    stop();
     if (this.asking === asking) this.set("busy", false);
+  }
+
+  /** End what the server computes for this view. */
+  end() {
+    this.set("ended", true);
+    return post(`api/end/${this.name}`, null);
+  }
+}
+
+const LOOK_EVERY = 400; // milliseconds
+
+/**
+ * Hear how far a computation that takes long is, until it is no longer followed; of a quick one nothing is told.
+ * @param {string} name
+ * @param {(words: string) => void} tell
+ */
+export function followProgress(name, tell) {
+  const look = async () => {
+    const response = await fetch(`api/progress/${name}`).catch(() => null);
+    const told = response?.ok ? await response.json() : null;
+    if (timer && told) tell(told.total ? `${told.done} of ${told.total}` : "waiting for its turn");
+  };
+  let timer = setInterval(look, LOOK_EVERY);
+  return () => {
+    clearInterval(timer);
+    timer = 0;
+    tell("");
+  };
+}
+
+/**
+ * Have the weights after a step made again. Throws an Error with the server's words where that cannot be.
+ * @param {any} selection of which the run and the checkpoint are meant
+ * @param {(words: string) => void} tell how far it is
+ */
+export async function replay(selection, tell) {
+  const stop = followProgress("replay", tell);
+  try {
+    const response = await post("api/replay/replay", selection);
+    if (!response.ok) throw new Error(await complaint(response));
+  } finally {
+    stop();
   }
 }
 
