@@ -83,7 +83,11 @@ class OpenedRuns:
     def replayed(self, name: str) -> list[int]:
         """The steps of a run that were made again, are not kept, and are still open."""
         kept = self.shelves[name].steps
-        return [int(step) for run, step in self._others if run == name and step.isdecimal() and int(step) not in kept]
+        return [
+            int(step)
+            for run, step in self._others
+            if run == name and step.isdecimal() and int(step) not in kept
+        ]
 
     def _close_oldest(self) -> None:
         while len(self._others) > 1 and sum(map(weight_bytes, self._others.values())) > MOST_BYTES:

@@ -117,20 +117,25 @@ class TextRows(Rows):
         super().__init__(run, prepared, split)
         self.tokens, self.context = prepared.splits[split], run.model.config.max_seq_len
         self.width = default_stride(self.context)
+        self.more = max(
+            0, self.context - 2 * self.width
+        )  # in the first row, so that the others are `evaluate`'s
 
     def __len__(self) -> int:
-        return ceil(max(0, len(self.tokens) - 1) / self.width)
+        n_later = max(0, len(self.tokens) - 1 - self.width - self.more)
+        return 1 + ceil(n_later / self.width)
 
     def row(self, index: int) -> Row:
         first, last = self._predicted(index)
         start = max(0, last - 1 - self.context)
+        last = min(last, len(self.tokens))
         ids = self.tokens.read(start, last)
         return Row(ids[:-1], None, ids[first - start :], first - 1 - start, self.tokenizer.decode(ids[:-1]))
 
     def _predicted(self, index: int) -> tuple[int, int]:
-        """The first token that a row predicts, and the one behind its last."""
-        first = 1 + index * self.width
-        return first, min(first + self.width, len(self.tokens))
+        """The first token that a row predicts, and the one behind its last, which may be beyond the text."""
+        last = 1 + (index + 1) * self.width + self.more
+        return (last - self.width if index else 1), last
 
     def find(self, stretches: Sequence[tuple[int, int, int]]) -> list[Example]:
         firsts = [self._predicted(row)[0] for row, _, _ in stretches]
@@ -222,7 +227,12 @@ class LabelledRows(Rows):
         return Row(ids, None, self.texts.label_ids[[index]], -1, self.texts.texts[index])
 
     def find(self, stretches: Sequence[tuple[int, int, int]]) -> list[Example]:
-        return self.texts.find([row for row, _, _ in stretches])
+        assert isinstance(self.prepared, LabelledDataset)
+        labels, numbers = self.prepared.labels, [row for row, _, _ in stretches]
+        return [
+            found._replace(text=f"{labels[self.texts.label_ids[number]]}: {found.text}")
+            for number, found in zip(numbers, self.texts.find(numbers), strict=True)
+        ]
 
 
 class PairRows(Rows):

@@ -41,8 +41,8 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
     plot.current = new uPlot({
       width: element.clientWidth,
       height: HEIGHT,
-      scales: { x: { time: false }, y: { distr: log ? 3 : 1, range: log ? undefined : (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => withLevels(low, high, told.current.levels) } },
-      axes: [axis, { ...axis, size: 64 }],
+      scales: { x: { time: false, range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), high ?? 1] }, y: { distr: log ? 3 : 1, range: log ? undefined : (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => withLevels(low, high, told.current.levels) } },
+      axes: [{ ...axis, size: 32 }, { ...axis, size: 56, ...(log ? { splits: powersOfTen } : {}) }],
       series: [{ label: "step" }, ...series.map(lineOf)],
       hooks: { draw: [(/** @type {any} */ chart) => paintMarks(chart, told.current, { ink: hue("--ink"), quiet: hue("--quiet"), paper: hue("--sheet") })] },
     }, data, element);
@@ -70,6 +70,13 @@ function withLevels(low, high, levels) {
   return [least - room, most + room];
 }
 
+/** Where a logarithmic axis is divided. @param {any} _ @param {number} __ @param {number} low @param {number} high */
+function powersOfTen(_, __, low, high) {
+  const first = Math.ceil(Math.log10(low) - 1e-9);
+  const last = Math.floor(Math.log10(high) + 1e-9);
+  return Array.from({ length: Math.max(0, last - first + 1) }, (_each, i) => 10 ** (first + i));
+}
+
 /** Marked steps as upright lines with their names, and levels across. @param {any} chart @param {{marks: Mark[], levels: {value: number, label: string}[]}} told @param {{ink: string, quiet: string, paper: string}} hues */
 function paintMarks(chart, { marks, levels }, hues) {
   const { ctx, bbox } = chart;
@@ -77,6 +84,8 @@ function paintMarks(chart, { marks, levels }, hues) {
   ctx.save();
   ctx.font = `${11 * ratio}px system-ui, sans-serif`;
   ctx.lineWidth = ratio;
+  ctx.textAlign = "left";
+  ctx.textBaseline = "alphabetic";
   for (const { value, label } of levels) {
     const y = chart.valToPos(value, "y", true);
     if (y < bbox.top || y > bbox.top + bbox.height) continue;

@@ -41,7 +41,7 @@ function Checkpoints({ run, steps, selection, onSelect }) {
   const look = (/** @type {number} */ to) => onSelect({ checkpoint: String(to) });
   const want = (/** @type {number} */ to) => (atHand(run, steps, String(to)) ? look(to) : setWanted(to));
   return html`<div class="checkpoints">
-    <label>Checkpoint <output>${seen === at ? `step ${step}` : `step ${steps[seen]}`}</output>
+    <label class="slider">Checkpoint <output>step ${seen === at ? step : steps[seen]}</output>
       <input type="range" name="checkpoint" min="0" max=${steps.length - 1} value=${seen} aria-valuetext=${`step ${steps[seen]}`}
         onInput=${(/** @type {any} */ event) => setSeen(Number(event.target.value))}
         onChange=${(/** @type {any} */ event) => look(steps[Number(event.target.value)])} />

@@ -4,9 +4,11 @@ import { number, thousands, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
 import { HeatMap } from "../parts/heatmap.js";
 
+const PLACES = "read from"; // a note on places, which stand with each passage
 const CELL = 10;
 const MOST_WIDE = 16;
 const NAMES_WIDE = 48; // pixels of the rows' numbers
+const AROUND = 24; // tokens beside a passage
 const IN_A_LINE = 24; // texts, where each has one loss
 
 /** @param {{model: any, found: any, selection: any}} props */
@@ -15,12 +17,12 @@ function Corpus({ model, found, selection }) {
   return html`<div class="corpus">
     <${Controls} model=${model} found=${found} selection=${selection} />
     ${found && html`<p class="sum">mean loss <b>${number(found.mean)}</b> nats over ${thousands(counted(found))} predictions; ${found.unit}s ${thousands(found.first)} to ${thousands(found.first + found.rows.length - 1)} of ${thousands(found.n_rows)}</p>
-      <${Map} key=${`${found.split} ${found.first}`} model=${model} found=${found} />
+      <${LossMap} key=${`${found.split} ${found.first}`} model=${model} found=${found} />
       <div class="two-lists">
         <${Passages} title="Hardest" passages=${found.hardest} found=${found} model=${model} />
         <${Passages} title="Easiest" passages=${found.easiest} found=${found} model=${model} />
       </div>
-      ${answer.notes.map((/** @type {string} */ note) => html`<p key=${note} class="note">${note}</p>`)}`}
+      ${answer.notes.filter((/** @type {string} */ note) => !note.startsWith(PLACES)).map((/** @type {string} */ note) => html`<p key=${note} class="note">${note}</p>`)}`}
   </div>`;
 }
 
@@ -34,14 +36,14 @@ function Controls({ model, found, selection }) {
     <label>Text<select name="split" value=${selection.split} onChange=${(/** @type {any} */ event) => select(model, { split: event.target.value, first_row: 0 })}>
       ${(found?.splits ?? ["train", "val"]).map((/** @type {string} */ split) => html`<option key=${split} value=${split}>${names[split] ?? split}</option>`)}</select></label>
     <${NumberField} label=${`First ${found?.unit ?? "row"}`} name="first_row" value=${first} low=${0} high=${1e9} onChange=${set("first_row")} />
-    <${NumberField} label=${`${found?.unit ?? "row"}s read`} name="n_rows" value=${n} low=${1} high=${512} onChange=${set("n_rows")} />
+    <${NumberField} label=${`${capital(found?.unit ?? "row")}s read`} name="n_rows" value=${n} low=${1} high=${512} onChange=${set("n_rows")} />
     <div class="actions"><button type="button" disabled=${first === 0} onClick=${() => select(model, { first_row: Math.max(0, first - n) })}>Earlier</button>
       <button type="button" disabled=${first + n >= last} onClick=${() => select(model, { first_row: first + n })}>Later</button></div>
   </div>`;
 }
 
 /** Every loss as a colour. @param {{model: any, found: any}} props */
-function Map({ model, found }) {
+function LossMap({ model, found }) {
   const place = /** @type {{current: HTMLElement | null}} */ (useRef(null));
   const [room, setRoom] = useState(0);
   const [chosen, setChosen] = useState(/** @type {[number, number]} */ ([0, 0]));
@@ -53,14 +55,14 @@ function Map({ model, found }) {
     return () => sizes.disconnect();
   }, []);
   const shape = shapeOf(found);
-  const place_ = (/** @type {number} */ r, /** @type {number} */ c) => placeIn(found, shape, r, c);
+  const placeAt = (/** @type {number} */ r, /** @type {number} */ c) => placeIn(found, shape, r, c);
   const look = (/** @type {number} */ r, /** @type {number} */ c) => {
     setChosen([r, c]);
-    const at = place_(r, c);
+    const at = placeAt(r, c);
     if (at) lookAt(model, found, ...at);
   };
   const say = (/** @type {number} */ r, /** @type {number} */ c) => {
-    const at = place_(r, c);
+    const at = placeAt(r, c);
     return at ? wordsOf(found, ...at) : "nothing here";
   };
   const wide = Math.max(1, Math.min(MOST_WIDE, Math.floor((room - NAMES_WIDE) / shape.columns)));
@@ -68,7 +70,7 @@ function Map({ model, found }) {
     ${room > 0 && html`<${HeatMap} values=${{ data: shape.data, shape: [shape.rows, shape.columns] }} name=${`loss of every token, ${found.unit} by ${found.unit}`} rows=${shape.names} limits=${[0, found.uniform_loss]}
       cell=${CELL} wide=${wide} chosen=${chosen} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => setChosen([r, c])} onClick=${look} onOpen=${look} say=${say} />`}
     <p class="legend"><i class="amounts"></i> 0 to ${number(found.uniform_loss, 2)} nats, the loss where all are equally likely; click a token, or press Enter on it, and all views look at its prediction</p>
-    <${Chosen} found=${found} at=${place_(...chosen)} />
+    <${Chosen} found=${found} at=${placeAt(...chosen)} />
   </div>`;
 }
 
@@ -76,25 +78,40 @@ function Map({ model, found }) {
 function Chosen({ found, at }) {
   if (!at) return null;
   const [row, column] = at;
-  const width = found.losses.shape[1];
-  const label = (/** @type {number} */ c) => {
-    const id = c >= 0 && c < width ? found.ids.data[row * width + c] : -1;
-    return id < 0 ? "" : visible(found.labels[id]);
-  };
-  const around = (/** @type {number} */ from, /** @type {number} */ to) => Array.from({ length: to - from }, (_, i) => label(from + i)).join(width > 1 && isWords(found) ? " " : "");
-  const { read_alike: alike, spans } = found.rows[row];
-  return html`<p class="so-far corpus-row">${width > 1 ? around(column - 24, column) : visible(found.rows[row].text).slice(0, 160)} <mark>${label(column)}</mark> ${width > 1 && around(column + 1, column + 16)}</p>
-    <p class="note">${spans.map((/** @type {any} */ span) => `${span.file}, bytes ${thousands(span.start)} to ${thousands(span.stop)}`).join("; ")}${alike ? "" : "; read by itself, this row begins or ends with other tokens, so that the views show somewhat other numbers"}</p>`;
+  const isOne = found.losses.shape[1] === 1;
+  const { read_alike: alike, spans, text } = found.rows[row];
+  const before = isOne ? `${visible(text).slice(0, 160)} ` : said(found, row, column - 24, column);
+  return html`<p class="so-far">${before}<mark>${said(found, row, column, column + 1)}</mark>${isOne ? "" : said(found, row, column + 1, column + 17)}</p>
+    <p class="note">${placesOf(spans)}${alike ? "" : "; read by itself, this row begins or ends with other tokens, so that the views show somewhat other numbers"}</p>`;
 }
 
 /** @param {{title: string, passages: any[], found: any, model: any}} props */
 function Passages({ title, passages, found, model }) {
+  const most = Math.max(found.uniform_loss, found.hardest[0]?.loss ?? 1);
   return html`<section><h3>${title}</h3><ol class="passages">
     ${passages.map((each) => html`<li key=${`${each.row} ${each.column}`}><button type="button" title="look at its hardest prediction in all views" onClick=${() => lookAt(model, found, each.row, worstIn(found, each))}>
-      <span class="passage-head"><b>${number(each.loss)}</b><span class="bar-track"><i class="is-loss" style=${{ left: 0, width: `${Math.min(100, (100 * each.loss) / Math.max(found.uniform_loss, found.hardest[0]?.loss ?? 1))}%` }}></i></span></span>
-      <span class="passage-text">${visible(each.text).replaceAll("\n", "⏎").replaceAll("\t", " → ")}</span>
-      <small>${each.spans.map((/** @type {any} */ span) => `${span.file}, bytes ${thousands(span.start)} to ${thousands(span.stop)}`).join("; ")}</small></button></li>`)}
+      <span class="passage-head"><b>${number(each.loss)}</b><span class="bar-track"><i class="is-loss" style=${{ left: 0, width: `${(100 * each.loss) / most}%` }}></i></span></span>
+      <${PassageText} found=${found} passage=${each} />
+      <small>${placesOf(each.spans)}</small></button></li>`)}
   </ol></section>`;
+}
+
+/** A passage; of a running text among what stands around it in its row. @param {{found: any, passage: any}} props */
+function PassageText({ found, passage: { row, column, n, text } }) {
+  if (found.unit !== "row") return html`<span class="passage-text">${visible(text).replaceAll("\n", "⏎").replaceAll("\t", " → ")}</span>`;
+  return html`<span class="passage-text"><span>${said(found, row, column - AROUND, column)}</span>${said(found, row, column, column + n)}<span>${said(found, row, column + n, column + n + AROUND)}</span></span>`;
+}
+
+/** Where something stands. @param {any[]} spans */
+function placesOf(spans) {
+  return spans.map((span) => `${span.file}, bytes ${thousands(span.start)} to ${thousands(span.stop)}`).join("; ");
+}
+
+/** The tokens of a row from one column to another, as far as there are. @param {any} found @param {number} row @param {number} from @param {number} to */
+function said(found, row, from, to) {
+  const width = found.losses.shape[1];
+  const ids = [...found.ids.data.subarray(row * width + Math.max(0, from), row * width + Math.min(width, to))].filter((id) => id >= 0);
+  return ids.map((id) => visible(found.labels[id])).join(isWords(found) ? " " : "");
 }
 
 /** How the losses are laid out: as they are, or, one of each text, so many in a line. @param {any} found */
@@ -147,6 +164,11 @@ function worstIn(found, { row, column, n }) {
 /** Whether tokens are words without the space before them. @param {any} found */
 function isWords(found) {
   return found.rows.some((/** @type {any} */ row) => row.masked_every > 0);
+}
+
+/** @param {string} word */
+function capital(word) {
+  return word[0].toUpperCase() + word.slice(1);
 }
 
 /** @param {any} found */

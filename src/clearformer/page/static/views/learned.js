@@ -4,6 +4,7 @@ import { keyOf } from "../core/selection.js";
 import { signed, thousands, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
 
+const PLACES = "read from"; // a note on places, which stand with each window
 const SHOWN = 8;
 const USES = /** @type {const} */ (["run", "checkpoint", "text", "output", "masked", "position", "target", "sample"]);
 
@@ -18,7 +19,7 @@ function LearnedFrom({ model, found, selection }) {
     model.ask(selection);
   };
   return html`<div class="learned">
-    <div class="actions">
+    <div class="settings">
       <${NumberField} label="Windows to score" name="sample" value=${selection.sample} low=${1} high=${4096} onChange=${(/** @type {number} */ sample) => select(model, { sample })} />
       <button type="button" class="is-main" disabled=${busy} onClick=${ask}>Score ${thousands(selection.sample)} training windows</button>
       <span class="note">each takes a backward pass at every checkpoint that is kept whole: this takes a while</span>
@@ -36,16 +37,17 @@ function Found({ model, found, isStale, notes }) {
     ${isStale && html`<p class="note">of another prediction; score again for the one that is looked at now</p>`}
     <p class="sum">the prediction of <code>${visible(found.target)}</code> at position ${found.position}, loss <b>${found.loss.toFixed(4)}</b> nats: ${thousands(found.windows.length)} of ${thousands(found.n_windows)} windows scored, at ${found.checkpoints.length === 1 ? `step ${found.checkpoints[0]}` : `steps ${found.checkpoints.join(", ")}`}</p>
     <div class="two-lists">
-      <${Windows} title="speak for it" windows=${pro} most=${most} model=${model} />
-      <${Windows} title="speak against it" windows=${against} most=${most} model=${model} />
+      <${Windows} title="Speak for it" windows=${pro} most=${most} model=${model} />
+      <${Windows} title="Speak against it" windows=${against} most=${most} model=${model} />
     </div>
-    ${notes.map((/** @type {string} */ note) => html`<p key=${note} class="note">${note}</p>`)}
+    <p class="note">a score is what one more step on the window would take from the prediction's loss, in nats; click a window, and all views read it</p>
+    ${notes.filter((/** @type {string} */ note) => !note.startsWith(PLACES)).map((/** @type {string} */ note) => html`<p key=${note} class="note">${note}</p>`)}
   </div>`;
 }
 
 /** @param {{title: string, windows: any[], most: number, model: any}} props */
 function Windows({ title, windows, most, model }) {
-  return html`<section><h3>${windows.length ? title : `none of them ${title}`}</h3><ol class="passages">
+  return html`<section><h3>${title}${windows.length ? "" : ": none"}</h3><ol class="passages">
     ${windows.map((each) => html`<li key=${each.id}><button type="button" title="read this window in all views" onClick=${() => read(model, each.text)}>
       <span class="passage-head"><b>${signed(each.score)}</b><span class="bar-track"><i class=${each.score < 0 ? "is-negative" : "is-positive"} style=${{ left: 0, width: `${(100 * Math.abs(each.score)) / most}%` }}></i></span><small>${seen(each)}</small></span>
       <span class="passage-text">${visible(each.text).replaceAll("\n", "⏎")}</span>

@@ -35,7 +35,8 @@ function Training({ model }) {
     setNext(next === "before" ? "after" : "before");
   };
   const last = lines[lines.length - 1];
-  const marks = marksOf(selection, found);
+  const marks = marksOf(selection, found, () => true);
+  const others = marksOf(selection, found, () => false);
   const levels = found && found.bigram_loss !== null ? [{ value: found.bigram_loss, label: "bigram model" }] : [];
   const picks = kept.length > 1 ? pick : undefined;
   return html`<div class="training">
@@ -43,8 +44,8 @@ function Training({ model }) {
     ${kept.length > 1 && html`<${Marks} selection=${selection} kept=${kept} next=${next} setNext=${setNext} mark=${mark} />`}
     ${lines.length > 0
       ? html`${CURVES.slice(0, 1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${marks} levels=${levels} onPick=${picks} />`)}
-        <${ByLayer} lines=${lines} marks=${marks} onPick=${picks} />
-        ${CURVES.slice(1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${marks} onPick=${picks} />`)}`
+        <${ByLayer} lines=${lines} marks=${others} onPick=${picks} />
+        ${CURVES.slice(1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${others} onPick=${picks} />`)}`
       : html`<p class="note">this run has written no metrics (an imported model has none)</p>`}
     <${Happened} model=${model} events=${events} kept=${kept} mark=${mark} ask=${ask} />
   </div>`;
@@ -53,7 +54,7 @@ function Training({ model }) {
 /** The two marks, and which of them a click on a curve sets. @param {{selection: any, kept: number[], next: string, setNext: (name: string) => void, mark: (fields: any) => void}} props */
 function Marks({ selection, kept, next, setNext, mark }) {
   const isSet = MARKS.some((name) => selection[name] >= 0);
-  return html`<div class="marks-desk" role="group" aria-label="marked steps">
+  return html`<div class="marks-desk" role="group" aria-label="marks on the curves">
     ${MARKS.map((name) => html`<label key=${name}>${name === "before" ? "Before" : "After"}
       <select name=${`mark_${name}`} value=${selection[name]} onChange=${(/** @type {any} */ event) => mark({ [name]: Number(event.target.value) })}>
         <option value="-1">not set</option>${kept.map((step) => html`<option key=${step} value=${step}>step ${step}</option>`)}</select></label>`)}
@@ -90,7 +91,7 @@ function Happened({ model, events, kept, mark, ask }) {
   const [series] = useState([{ name: "score", label: "best score", colour: "--stream" }]);
   const shown = useMemo(() => points, [found]);
   return html`
-    ${looked > 1 && html`<${Curve} title="best induction score of all heads, at every kept step" series=${series} lines=${shown} marks=${marksOf(model.get("selection"), found)} levels=${[{ value: thresholdOf(found), label: "threshold" }]} points />`}
+    ${looked > 1 && html`<${Curve} title="best induction score of all heads, at every kept step" series=${series} lines=${shown} marks=${marksOf(model.get("selection"), found, (event) => event.name === "induction")} levels=${[{ value: thresholdOf(found), label: "threshold" }]} points />`}
     <div class="events">
       <h3>When it happened <span class="taking"><${Taking} id="events" model=${events} answer=${answer} /></span></h3>
       <p class="error" role="alert">${error}</p>
@@ -122,10 +123,10 @@ function aroundIn(kept, event) {
   return [before, after];
 }
 
-/** @param {any} selection @param {any} found */
-function marksOf(selection, found) {
+/** The marks that are set, and the events, of which some are named. @param {any} selection @param {any} found @param {(event: any) => boolean} isNamed */
+function marksOf(selection, found, isNamed) {
   const marks = MARKS.filter((name) => selection[name] >= 0).map((name) => ({ step: selection[name], label: name, dashed: false }));
-  const events = found?.events.filter((/** @type {any} */ event) => event.step !== null).map((/** @type {any} */ event) => ({ step: event.step, label: event.title, dashed: true })) ?? [];
+  const events = found?.events.filter((/** @type {any} */ event) => event.step !== null).map((/** @type {any} */ event) => ({ step: event.step, label: isNamed(event) ? event.title : "", dashed: true })) ?? [];
   return [...marks, ...events];
 }
 
