@@ -16,6 +16,7 @@ import websockets
 import clearformer as cf
 from clearformer import lens
 from clearformer.page import look
+from clearformer.page.beginning import LEAST_ROWS, MOST_ROWS, corpus_rows
 from clearformer.page.long import EndedError, LongComputations
 
 from ..lens.trainings import EVERY, SETTINGS, STEPS, home_with_data, trained
@@ -50,6 +51,7 @@ def test_every_view_of_a_trained_run_is_what_its_python_gives(pages: dict[str, C
     told = card(page)
     [shown] = told["runs"]
     assert shown["views"].keys() >= VIEWS
+    assert told["first"]["n_rows"] == MOST_ROWS
     for name in VIEWS:
         answer = page.view(name, **(told["first"] | {"before": 2, "after": EVERY, "sample": 3, "n_rows": 2}))
         scope: dict[str, Any] = {}
@@ -98,6 +100,12 @@ def test_a_token_of_the_corpus_is_what_torch_predicts(
     assert ledger["target"] == found["labels"][str(target)]
     logit = ledger["logit"] if ledger["capped"] is None else ledger["capped"]
     assert logit == pytest.approx(logits[target].item(), abs=1e-4)
+
+
+def test_less_is_read_at_first_where_the_model_is_large() -> None:
+    assert corpus_rows(10_000_000, 256) == MOST_ROWS
+    assert LEAST_ROWS < corpus_rows(40_000_000, 1024) < MOST_ROWS
+    assert corpus_rows(1_000_000_000, 2048) == LEAST_ROWS
 
 
 def test_the_ledger_between_the_marks_is_the_change_of_the_loss(
@@ -222,16 +230,17 @@ def test_a_newer_computation_ends_the_one_before() -> None:
             on_step(7, 8)
             ended.set()
 
-    def work_until_ended(on_step: Any) -> None:
-        for _ in range(4000):
-            on_step(2, 3)
-            time.sleep(0.005)
+    def older() -> None:
+        with long.turn("one") as on_step:
+            on_step(1, 3)
+            assert long.progress("one") == (1, 3)
+            threading.Thread(target=newer).start()
+            for _ in range(4000):
+                on_step(2, 3)
+                time.sleep(0.005)
 
-    with pytest.raises(EndedError, match="one: it was ended"), long.turn("one") as on_step:
-        on_step(1, 3)
-        assert long.progress("one") == (1, 3)
-        threading.Thread(target=newer).start()
-        work_until_ended(on_step)
+    with pytest.raises(EndedError, match="one: it was ended"):
+        older()
     assert ended.wait(20)
 
 

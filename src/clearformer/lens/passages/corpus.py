@@ -208,7 +208,8 @@ def corpus(
     read = [data.row(number) for number in numbers]
     losses, likeliest = measured(data, read, on_step)
     passages = ranked(data, losses, length)
-    hardest, easiest = passages[::-1][:TOP], passages[:TOP]
+    n_told = min(TOP, -(-len(passages) // 2))  # none is both hard and easy
+    hardest, easiest = passages[::-1][:n_told], passages[: len(passages) - n_told][:n_told]
     spans = data.find([(number, 0, len(row.targets)) for number, row in zip(numbers, read, strict=True)])
     ids = padded([row.targets for row in read], NONE).astype(np.int64)
     return Corpus(

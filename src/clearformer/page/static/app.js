@@ -78,7 +78,7 @@ function Asked({ name, title, about, uses, chosen, missing, onSelect }) {
   const asked = useRef("");
   const ask = () => {
     const key = keyOf(model.get("selection"), uses);
-    if (!isNear.current || VIEWS[name].byHand || (key === asked.current && !missing)) return;
+    if (!isNear.current || VIEWS[name].byHand || !(VIEWS[name].isReady?.(model.get("selection")) ?? true) || (key === asked.current && !missing)) return;
     asked.current = missing ? "" : key;
     if (missing) {
       model.set("error", missing);

@@ -46,9 +46,9 @@ export function select(model, fields) {
 /**
  * A view from its component, as `render({model, el})` draws it.
  * @param {(props: {model: Model, found: any, selection: import("./selection.js").Selection}) => any} Component
- * @param {{hasControls?: boolean, byHand?: boolean}} [traits] a view with controls is also drawn where there is no answer (found is null), and says its notes itself; one by hand is asked for by its own controls alone
+ * @param {{hasControls?: boolean, byHand?: boolean, isReady?: (selection: any) => boolean}} [traits] a view with controls is also drawn where there is no answer (found is null), and says its notes itself; one by hand is asked for by its own controls alone, others once they are ready
  */
-export function view(Component, { hasControls = false, byHand = false } = {}) {
+export function view(Component, { hasControls = false, byHand = false, isReady = () => true } = {}) {
   /** @param {{model: Model}} props */
   function View({ model }) {
     const found = useTrait(model, "found");
@@ -58,6 +58,7 @@ export function view(Component, { hasControls = false, byHand = false } = {}) {
   return {
     hasControls,
     byHand,
+    isReady,
     /** @param {{model: Model, el: HTMLElement}} props */
     render({ model, el }) {
       render(html`<${View} model=${model} />`, el);

@@ -3,6 +3,7 @@ import { html, useEffect, useRef } from "../core/html.js";
 import uPlot from "../vendor/uplot.js";
 
 const HEIGHT = 180;
+const WHOLE = Array.from({ length: 27 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)); // steps from one label to the next
 
 /**
  * @typedef {object} Mark
@@ -42,7 +43,7 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
       width: element.clientWidth,
       height: HEIGHT,
       scales: { x: { time: false, range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), high ?? 1] }, y: { distr: log ? 3 : 1, range: log ? undefined : (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => withLevels(low, high, told.current.levels) } },
-      axes: [{ ...axis, size: 32 }, { ...axis, size: 56, ...(log ? { splits: powersOfTen } : {}) }],
+      axes: [{ ...axis, size: 32, incrs: WHOLE }, { ...axis, size: 56, ...(log ? { splits: powersOfTen } : {}) }],
       series: [{ label: "step" }, ...series.map(lineOf)],
       hooks: { draw: [(/** @type {any} */ chart) => paintMarks(chart, told.current, { ink: hue("--ink"), quiet: hue("--quiet"), paper: hue("--sheet") })] },
     }, data, element);

@@ -77,10 +77,9 @@ function Replay({ run, step, selection, look }) {
     }
     setBusy(false);
   };
-  const before = run.steps.findLast((/** @type {number} */ each) => each < step);
   return html`<div class="replay">
     ${busy
       ? html`<button type="button" onClick=${() => post("api/end/replay", null)}>End</button> <span role="status">replaying step ${step}: ${said}</span>`
-      : html`<button type="button" class="is-main" onClick=${go}>Replay step ${step}</button> <span role="status">${said || `not kept; the training is made again to the bit, from a whole checkpoint before step ${step}, which may take long${before === undefined ? "" : ` (kept before it: step ${before})`}`}</span>`}
+      : html`<button type="button" class="is-main" onClick=${go}>Replay step ${step}</button> <span role="status">${said || "not kept: the training is made again to the bit, which may take long"}</span>`}
   </div>`;
 }

@@ -110,8 +110,9 @@ function placesOf(spans) {
 /** The tokens of a row from one column to another, as far as there are. @param {any} found @param {number} row @param {number} from @param {number} to */
 function said(found, row, from, to) {
   const width = found.losses.shape[1];
+  const space = isWords(found) ? " " : "";
   const ids = [...found.ids.data.subarray(row * width + Math.max(0, from), row * width + Math.min(width, to))].filter((id) => id >= 0);
-  return ids.map((id) => visible(found.labels[id])).join(isWords(found) ? " " : "");
+  return ids.map((id) => `${space}${visible(found.labels[id])}`).join("").replaceAll(" ##", "");
 }
 
 /** How the losses are laid out: as they are, or, one of each text, so many in a line. @param {any} found */
@@ -161,7 +162,7 @@ function worstIn(found, { row, column, n }) {
   return Array.from({ length: n }, (_, i) => column + i).reduce((worst, c) => (of(c) > of(worst) ? c : worst), column);
 }
 
-/** Whether tokens are words without the space before them. @param {any} found */
+/** Whether tokens are words without the space before them, as an encoder's are. @param {any} found */
 function isWords(found) {
   return found.rows.some((/** @type {any} */ row) => row.masked_every > 0);
 }

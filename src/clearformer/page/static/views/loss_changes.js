@@ -10,14 +10,14 @@ function LossChanges({ model, found, selection }) {
   const [most, setMost] = useState(AT_FIRST);
   const notes = useTrait(model, "answer")?.notes ?? [];
   const { before, after } = selection;
-  if (before < 0 || after < 0) return html`<p class="note">Mark a step before and a step after on the <a href="#training">curves of the training</a>: this ledger tells which parts made the loss fall between them.</p>`;
+  if (!isMarked(selection)) return html`<p class="note">Mark a step before and a step after on the <a href="#training">curves of the training</a>: this ledger tells which parts made the loss fall between them.</p>`;
   if (!found) return null;
   const parts = [...found.parts].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const bars = parts.slice(0, most).map((part) => ({
     name: label(part),
     value: part.value,
-    chosen: part.head !== null && layerOf(part) === selection.layer && part.head === selection.head,
-    open: part.head === null ? undefined : () => select(model, { layer: layerOf(part), head: part.head, part: part.name.includes("cross_attn") ? "cross_attn" : "attn" }),
+    chosen: isHead(part) && layerOf(part) === selection.layer && part.head === selection.head && kindOf(part) === selection.part,
+    open: isHead(part) ? () => select(model, { layer: layerOf(part), head: part.head, part: kindOf(part) }) : undefined,
   }));
   return html`<div class="loss-changes">
     <p class="sum">loss <b>${number(found.before)}</b> at step ${before} → <b>${number(found.after)}</b> at step ${after}: <b>${signed(found.after - found.before)}</b> nats
@@ -31,9 +31,19 @@ function LossChanges({ model, found, selection }) {
 
 /** @param {{name: string, head: number | null, kv_head: number | null}} part */
 function label(part) {
-  const name = part.name.replace("blocks.", "layer ").replace(".", " ");
+  const name = part.name.replace("_blocks.", " layer ").replace("blocks.", "layer ").replace("cross_attn", "cross").replace(".", " ");
   if (part.kv_head !== null) return `${name} keys and values ${part.kv_head}`;
   return part.head === null ? name : `${name} head ${part.head}`;
+}
+
+/** Whether a part is a head that can be selected: an encoder-decoder's are those of its decoder. @param {{name: string, head: number | null}} part */
+function isHead(part) {
+  return part.head !== null && !part.name.startsWith("encoder_blocks");
+}
+
+/** @param {{name: string}} part */
+function kindOf(part) {
+  return part.name.includes("cross_attn") ? "cross_attn" : "attn";
 }
 
 /** @param {{name: string}} part */
@@ -41,4 +51,9 @@ function layerOf(part) {
   return Number(/blocks\.(\d+)/.exec(part.name)?.[1] ?? 0);
 }
 
-export default view(LossChanges, { hasControls: true });
+/** @param {any} selection */
+function isMarked({ before, after }) {
+  return before >= 0 && after >= 0;
+}
+
+export default view(LossChanges, { hasControls: true, isReady: isMarked });

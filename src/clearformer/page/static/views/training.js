@@ -8,7 +8,7 @@ import { Curve } from "../parts/curve.js";
 import { Taking } from "../parts/frame.js";
 
 const CURVES = [
-  { title: "loss, nats per token", series: [{ name: "loss", label: "loss", colour: "--loss" }, { name: "val_loss", label: "held-out loss", colour: "--query" }] },
+  { title: "loss, nats", series: [{ name: "loss", label: "loss", colour: "--loss" }, { name: "val_loss", label: "held-out loss", colour: "--query" }] },
   { title: "gradient norm", series: [{ name: "grad_norm", label: "gradient norm", colour: "--key" }] },
   { title: "learning rate", series: [{ name: "lr", label: "learning rate", colour: "--value" }] },
 ];
@@ -68,7 +68,7 @@ function Marks({ selection, kept, next, setNext, mark }) {
 function ByLayer({ lines, marks, onPick }) {
   const names = Object.keys(lines.find((line) => Object.keys(line).some((name) => name.startsWith(BY_LAYER))) ?? {}).filter((name) => name.startsWith(BY_LAYER));
   if (!names.length) return null;
-  const series = names.map((name, i) => ({ name, label: name.slice(BY_LAYER.length).replace("blocks.", "layer "), colour: shade(i, names.length) }));
+  const series = names.map((name, i) => ({ name, label: name.slice(BY_LAYER.length).replace("_blocks.", " layer ").replace("blocks.", "layer "), colour: shade(i, names.length) }));
   return html`<${Curve} title="gradient norm by layer, from the first to the last (logarithmic)" series=${series} lines=${lines} marks=${marks} log onPick=${onPick} />`;
 }
 
