@@ -43,7 +43,7 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
       width: element.clientWidth,
       height: HEIGHT,
       scales: { x: { time: false, range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), high ?? 1] }, y: { distr: log ? 3 : 1, range: log ? undefined : (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => withLevels(low, high, told.current.levels) } },
-      axes: [{ ...axis, size: 32, incrs: WHOLE }, { ...axis, size: 56, ...(log ? { splits: powersOfTen } : {}) }],
+      axes: [{ ...axis, size: 32, incrs: WHOLE }, { ...axis, size: 56, values: (/** @type {any} */ _, /** @type {number[]} */ splits) => splits.map(shortly), ...(log ? { splits: powersOfTen } : {}) }],
       series: [{ label: "step" }, ...series.map(lineOf)],
       hooks: { draw: [(/** @type {any} */ chart) => paintMarks(chart, told.current, { ink: hue("--ink"), quiet: hue("--quiet"), paper: hue("--sheet") })] },
     }, data, element);
@@ -69,6 +69,11 @@ function withLevels(low, high, levels) {
   const [least, most] = [Math.min(...values), Math.max(...values)];
   const room = 0.06 * (most - least) || 0.5;
   return [least - room, most + room];
+}
+
+/** @param {number} value */
+function shortly(value) {
+  return String(Number(value.toPrecision(3)));
 }
 
 /** Where a logarithmic axis is divided. @param {any} _ @param {number} __ @param {number} low @param {number} high */
