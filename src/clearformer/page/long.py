@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
+from typing import Any
 
 from clearformer.errors import UserError
 
@@ -26,6 +27,7 @@ class LongComputations:
         self._turn = Lock()
         self._newest: dict[str, int] = {}
         self._progress: dict[str, tuple[int, int]] = {}
+        self._last: dict[str, tuple[Any, Any]] = {}
 
     @contextmanager
     def turn(self, name: str) -> Iterator[OnStep]:
@@ -52,6 +54,15 @@ class LongComputations:
         finally:
             if self._newest[name] == mine:
                 self._progress.pop(name, None)
+
+    def keep(self, name: str, question: Any, answer: Any) -> None:
+        """Keep the last answer of a name, for its table and its pictures."""
+        self._last[name] = (question, answer)
+
+    def kept(self, name: str, question: Any) -> Any:
+        """That answer, where it is of this question; else None."""
+        asked, answer = self._last.get(name, (None, None))
+        return answer if asked == question else None
 
     def end(self, name: str) -> None:
         """End a computation, where one of this name is under way or waits."""

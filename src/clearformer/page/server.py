@@ -124,19 +124,27 @@ class PageServer:
         kind = request.path_params["kind"]
         if kind not in PICTURES:
             raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
-        _, _, found = self.found(name, selection)
+        _, _, found = self.found(name, selection, again=False)
         with self.opened.computing, tempfile.TemporaryDirectory() as folder:
             picture = found.figure(Path(folder) / f"{name}.{kind}").read_bytes()
         return Response(picture, media_type=PICTURES[kind])
 
-    def found(self, name: str, selection: Selection) -> tuple[Run, View, Shown]:
-        """A run, a view of it, and what it shows; one that takes long holds up no quick one."""
+    def found(self, name: str, selection: Selection, again: bool = True) -> tuple[Run, View, Shown]:
+        """A run, a view of it, and what it shows.
+
+        One that takes long holds up no quick one, and is not computed again for a picture of it.
+        """
         with self.opened.computing:
             run, view = self.of(name, selection)
             if not view.is_long:
                 return run, view, view.call(run, selection)
-        with self.opened.long.turn(name) as on_step:
-            return run, view, view.call(run, selection, on_step=on_step)
+        question = [getattr(selection, field) for field in view.fields]
+        found = None if again else self.opened.long.kept(name, question)
+        if found is None:
+            with self.opened.long.turn(name) as on_step:
+                found = view.call(run, selection, on_step=on_step)
+            self.opened.long.keep(name, question, found)
+        return run, view, found
 
     def replay(self, name: str, selection: Selection, request: Request) -> Response:
         """Make the weights after the selected step again, so that views can be asked of it."""

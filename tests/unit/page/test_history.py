@@ -216,6 +216,28 @@ def test_what_is_ended_says_so(pages: dict[str, Client], monkeypatch: pytest.Mon
     assert lines == ["learned: it was ended before it was done; ask again"]
 
 
+def test_a_picture_of_what_takes_long_is_drawn_of_the_last_answer(
+    pages: dict[str, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = pages["decoder"]
+    chosen = card(page)["first"] | {"n_rows": 3}
+    page.view("corpus", **chosen)
+    asked: list[Any] = []
+    corpus = lens.corpus
+
+    def counted(*given: Any, **more: Any) -> Any:
+        asked.append(more["rows"])
+        return corpus(*given, **more)
+
+    monkeypatch.setattr(lens, "corpus", counted)
+    for rows in (3, 2, 2):
+        status, _, svg = page.ask("POST", "/api/figure/corpus.svg", chosen | {"n_rows": rows})
+        assert (status, svg[:5]) == (200, b"<?xml")
+    assert asked == [2]
+    page.view("corpus", **chosen)
+    assert asked == [2, 3]  # a view is always asked anew: the run may go on
+
+
 def progress(page: Client, name: str) -> Any:
     status, _, body = page.ask("GET", f"/api/progress/{name}")
     assert status == 200
