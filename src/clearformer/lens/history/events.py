@@ -1,12 +1,14 @@
-"""When in a run's training something happened, by the weights and the losses that it kept.
+"""Events of a run's training, by the weights and the losses that it kept.
 
-for event in lens.events(run).events:
-    print(event.title, event.before, event.step)
+    for event in lens.events(run).events:
+        print(event.title, event.words)
 
-induction heads formed      between the last kept step at which no head's induction score (`lens.head_scores`)
-                            had reached a threshold and the first at which one has
-bigram loss reached         at the first logged step whose held-out loss is that of a bigram model of the training
-                            data (`lens.bigram`), or less
+Two are told:
+
+    induction heads formed      between the last kept step at which no head's induction score (`lens.head_scores`)
+                                had reached a threshold and the first at which one has
+    bigram loss reached         at the first logged step whose held-out loss is that of a bigram model of the training
+                                data (`lens.bigram`), or less
 """
 
 from collections.abc import Callable, Iterator
@@ -61,7 +63,7 @@ class Event:
 
     @property
     def words(self) -> str:
-        """When it happened, in a few words."""
+        """The steps of it, in a few words."""
         if self.reason:
             return self.reason
         if self.step is None:
@@ -88,7 +90,7 @@ class InductionAt:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Events(Shown):
-    """What happened in a run's training.
+    """Events of a run's training.
 
     Attributes:
         events: In the order of their names.
@@ -152,7 +154,7 @@ class Events(Shown):
 def events(
     run: RunLike, *, threshold: float = THRESHOLD, seed: int = 0, on_step: OnStep = lambda *_: None
 ) -> Events:
-    """When a run's induction heads formed, and when it reached the loss of a bigram model.
+    """Find when a run's induction heads formed, and when it reached the loss of a bigram model.
 
     Args:
         run: Kept in a folder. Its weights are read at every step that it keeps.

@@ -283,10 +283,10 @@ def found_again(data: Rows, first: int, passages: Sequence[tuple[int, int, int, 
 
 
 def corpus_row(data: Rows, number: int, row: Row, spans: list[Span]) -> CorpusRow:
-    """What the page and a reader need of a row."""
-    masks = isinstance(data, MaskedRows)
-    special = [i for i, token in enumerate(row.targets.tolist()) if masks and token in data.special]
-    every = MASKED_EVERY if masks else 0
+    """A row as the page and a reader need it."""
+    unguessed = data.special if isinstance(data, MaskedRows) else []
+    special = [i for i, token in enumerate(row.targets.tolist()) if token in unguessed]
+    every = MASKED_EVERY if isinstance(data, MaskedRows) else 0
     return CorpusRow(
         number, row.text, row.output, row.position, every, special, data.is_read_alike(row), spans
     )

@@ -37,7 +37,7 @@ MASKED_EVERY = 7  # about as many as BERT's 15 % are hidden at once
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """What a model reads to make one row of predictions.
+    """The input of a model for one row of predictions.
 
     Attributes:
         ids: [T] of the text whose positions predict.
@@ -146,18 +146,20 @@ class TextRows(Rows):
 
 
 class MaskedRows(Rows):
-    """What an encoder guesses: every plain token, one in seven masked at a time."""
+    """Rows that an encoder guesses: every plain token, one in seven masked at a time."""
 
     def __init__(self, run: RunLike, prepared: Dataset | LabelledDataset, split: str) -> None:
         super().__init__(run, prepared, split)
         special = [self.tokenizer.id_of(name) for name in self.tokenizer.specials]
         self.special = [token for token in special if token is not None]
+        assert self.tokenizer.mask_id is not None
+        self.mask_id = self.tokenizer.mask_id
 
     def logits(self, row: Row) -> Float[Tensor, "W V"]:
         n, width, model = min(MASKED_EVERY, len(row.targets)), len(row.targets), self.run.model
         tokens = _batch(model, row.ids).repeat(n, 1)  # [B T]
         for turn in range(n):
-            tokens[turn, self.masked_with(row, turn)] = self.tokenizer.mask_id
+            tokens[turn, self.masked_with(row, turn)] = self.mask_id
         output = model(tokens)[:, row.position : row.position + width]
         columns = torch.arange(width, device=output.device)
         return output[columns % MASKED_EVERY, columns]
