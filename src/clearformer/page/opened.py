@@ -85,7 +85,7 @@ class OpenedRuns:
         kept = self.shelves[name].steps
         return [
             int(step)
-            for run, step in self._others
+            for run, step in list(self._others)
             if run == name and step.isdecimal() and int(step) not in kept
         ]
 
