@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -310,6 +311,38 @@ def test_a_step_between_is_replayed_on_request(history: Window, trained_run: Any
     tokens = lens.tokens(cf.replay(trained_run, step), page.locator("textarea[name=text]").input_value())
     history.section("tokens").locator("[role=option]").nth(2).click()
     api.expect(history.section("tokens").locator(".facts")).to_contain_text(f"{tokens.probabilities[2]:.4f}")
+
+
+def test_checkpoints_appear_without_reloading(history: Window, trained_run: Any) -> None:
+    slider = history.page.locator("input[name=checkpoint]")
+    n = len(trained_run.kept_steps())
+    api.expect(slider).to_have_attribute("max", str(n - 1))
+    snapshot = trained_run.folder.snapshots / "step-00000004"
+    away = snapshot.rename(trained_run.folder.path / "away")
+    api.expect(slider).to_have_attribute("max", str(n - 2))
+    away.rename(snapshot)
+    api.expect(slider).to_have_attribute("max", str(n - 1))
+
+
+def test_what_takes_long_says_how_far_it_is_and_can_be_ended(
+    history: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = history.page.locator("section#corpus")
+
+    def endless(*_: Any, on_step: Any, **__: Any) -> Any:
+        for _ in range(4000):
+            on_step(3, 8)
+            time.sleep(0.005)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lens, "corpus", endless)
+        corpus.scroll_into_view_if_needed()
+        api.expect(corpus.locator(".state")).to_contain_text("computing: 3 of 8")
+        corpus.get_by_role("button", name="End").click()
+        api.expect(corpus.locator(".error")).to_contain_text("it was ended before it was done")
+    corpus.get_by_role("button", name="Ask again").click()
+    api.expect(corpus.locator(".passages")).to_have_count(2)
+    history.complaints.clear()  # the browser's own word on a refused question
 
 
 def test_from_a_passage_to_its_prediction_and_to_the_windows_behind_it(

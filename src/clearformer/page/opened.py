@@ -42,6 +42,7 @@ class OpenedRuns:
         self.computing = RLock()
         self.long = LongComputations()
         self._others: OrderedDict[tuple[str, str], Run] = OrderedDict()
+        self._made_again: set[tuple[str, str]] = set()
 
     @property
     def names(self) -> list[str]:
@@ -77,21 +78,21 @@ class OpenedRuns:
         """
         made = replay(self.get(name), step, self.device, on_step)
         with self.computing:
+            self._made_again.add((name, str(step)))
             self._others[name, str(step)] = made
             self._close_oldest()
 
     def replayed(self, name: str) -> list[int]:
-        """The steps of a run that were made again, are not kept, and are still open."""
-        kept = self.shelves[name].steps
+        """The steps of a run that were made again, and are still open."""
         return [
-            int(step)
-            for run, step in list(self._others)
-            if run == name and step.isdecimal() and int(step) not in kept
+            int(step) for run, step in list(self._others) if run == name and (run, step) in self._made_again
         ]
 
     def _close_oldest(self) -> None:
+        """Close what was not looked at for longest; what was made again only where nothing else is left."""
         while len(self._others) > 1 and sum(map(weight_bytes, self._others.values())) > MOST_BYTES:
-            self._others.popitem(last=False)
+            *earlier, _ = self._others
+            self._others.pop(next((key for key in earlier if key not in self._made_again), earlier[0]))
 
 
 def weight_bytes(run: Run) -> int:

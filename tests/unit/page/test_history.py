@@ -18,6 +18,7 @@ from clearformer import lens
 from clearformer.page import look
 from clearformer.page.beginning import LEAST_ROWS, MOST_ROWS, corpus_rows
 from clearformer.page.long import EndedError, LongComputations
+from clearformer.page.opened import OpenedRuns, weight_bytes
 
 from ..lens.trainings import EVERY, SETTINGS, STEPS, home_with_data, trained
 from .conftest import Client, entered
@@ -142,6 +143,20 @@ def test_a_step_that_is_not_kept_is_looked_at_once_it_is_replayed(
         status, _, body = page.ask("POST", "/api/replay/replay", chosen | {"checkpoint": wrong})
         assert status == 400
         assert words in json.loads(body)["error"]
+
+
+def test_a_replayed_step_stays_open_longer_than_one_that_is_kept(
+    runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clearformer.page.opened.MOST_BYTES", 2 * weight_bytes(runs["decoder"]))
+    opened = OpenedRuns([runs["decoder"]])
+    opened.replay("decoder", STEPS - 2, lambda *_: None)
+    made = opened.get("decoder", str(STEPS - 2))
+    first = opened.get("decoder", "0")
+    assert opened.get("decoder", "4").step == 4
+    assert opened.get("decoder", str(STEPS - 2)) is made
+    assert opened.get("decoder", "0") is not first
+    assert opened.replayed("decoder") == [STEPS - 2]
 
 
 def test_new_checkpoints_are_told_as_they_appear(runs: dict[str, Any]) -> None:
