@@ -32,11 +32,25 @@ def test_lines_fit_a_terminal_of_80_columns(says: Says, monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", "80")
     for view in (
         *("next", "lens", "ledger", "sources", "attention", "positions", "tokens", "learned"),
-        *("compare", "matches"),
+        *("compare", "matches", "corpus", "events", "bigram"),
     ):
         other = ("--other", "text") if "other" in VIEWS[view].needs else ()
         out = says("lens", "text", *([TEXT] if VIEWS[view].reads_text else []), "--view", view, *other)
         assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_runs_own_data_and_its_events_are_told(answers: Callable[..., dict], refuses: Fails) -> None:
+    found = answers("lens", "text", "--view", "corpus", "--split", "train", "--rows", "2")
+    assert found["split"] == "train"
+    assert len(found["losses"]) == len(found["rows"]) == 2
+    assert found["hardest"][0]["spans"][0]["stop"] > 0
+    bigram = answers("lens", "text", "--view", "bigram")
+    events = answers("lens", "text", "--view", "events")
+    assert events["bigram_loss"] == bigram["loss"]
+    assert [event["name"] for event in events["events"]] == ["induction", "bigram"]
+    assert "split: the data have train, val; got 'tset'" in refuses(
+        "lens", "text", "--view", "corpus", "--split", "tset"
+    )
 
 
 def test_the_ledgers_json(answers: Callable[..., dict]) -> None:

@@ -2,16 +2,19 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+import clearformer as cf
 from clearformer import lens
 from clearformer.page import look
 
 from ..unit.lens.test_embeddings import TEXT
+from ..unit.lens.trainings import EVERY, STEPS, home_with_data, trained
 from ..unit.page.conftest import FAMILIES, saved_runs
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -39,8 +42,8 @@ def browser() -> Iterator[Any]:
 class Window:
     """A browser's window on the page of a run, that keeps what went wrong in it and what it asked for."""
 
-    def __init__(self, browser: Any, run: Any, query: str = "", **context: Any) -> None:
-        self.looking = look(run, text=TEXT, browser=False)
+    def __init__(self, browser: Any, run: Any, query: str = "", text: str = TEXT, **context: Any) -> None:
+        self.looking = look(run, text=text, browser=False)
         self.host = urlsplit(self.looking.address).netloc
         self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **context)
         self.page = self.context.new_page()
@@ -251,3 +254,129 @@ def test_axe_finds_nothing(window: Window) -> None:
         found = axe.Axe().run(page, options=options).response["violations"]
         wrong = [(each["id"], [node["target"] for node in each["nodes"]][:3]) for each in found]
         assert wrong == [], (scheme, width)
+
+
+# --- a run's training and its data ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with home_with_data(tmp_path_factory.mktemp("trained")):
+        yield trained("decoder")
+
+
+@pytest.fixture
+def history(browser: Any, trained_run: Any) -> Iterator[Window]:
+    found = Window(browser, trained_run, text="the bank")
+    yield found
+    assert found.complaints == []
+    found.close()
+
+
+def test_marks_are_set_on_the_curves_and_the_ledger_between_them_is_shown(
+    history: Window, trained_run: Any
+) -> None:
+    page = history.page
+    training = history.section("training")
+    api.expect(training.locator(".events li")).to_have_count(2, timeout=20_000)
+    bigram = lens.bigram(trained_run)
+    api.expect(training.locator(".events")).to_contain_text(f"{bigram.loss:.4f}")
+    api.expect(history.section("loss_changes")).to_contain_text("Mark a step before")
+    curve = training.locator(".u-over").first
+    curve.scroll_into_view_if_needed()
+    size = curve.bounding_box()
+    for share in (0.35, 0.99):
+        curve.click(position={"x": share * size["width"], "y": size["height"] / 2})
+    page.wait_for_url(f"**before=4&after={STEPS}**")
+    ledger = history.section("loss_changes")
+    own = lens.loss_changes_since(trained_run, page.locator("textarea[name=text]").input_value(), 4, STEPS)
+    api.expect(ledger.locator(".sum")).to_contain_text(f"{own.before:.4f}")
+    api.expect(ledger.locator(".badge")).to_contain_text(f"residue {own.residue:.1e}".replace("e-0", "e-"))
+    shown = ledger.locator(".bar-value").all_inner_texts()
+    assert shown[:3] == [
+        f"{MINUS if part.value < 0 else '+'}{abs(part.value):.4f}" for part in own.largest(3)
+    ]
+    for name, step in (("before", 4), ("after", STEPS)):
+        page.locator(f".marked button:has-text('{name}')").click()
+        api.expect(page.locator(".slider output")).to_have_text(f"step {step}")
+    assert history.selected()["checkpoint"] == str(STEPS)
+
+
+def test_a_step_between_is_replayed_on_request(history: Window, trained_run: Any) -> None:
+    page, step = history.page, EVERY + 1
+    assert step not in trained_run.kept_steps()
+    page.locator("input[name=step]").fill(str(step))
+    page.locator("input[name=step]").press("Enter")
+    assert "checkpoint" not in history.selected()
+    page.locator(".replay button").click()
+    api.expect(page.locator(".slider output")).to_have_text(f"step {step}", timeout=20_000)
+    tokens = lens.tokens(cf.replay(trained_run, step), page.locator("textarea[name=text]").input_value())
+    history.section("tokens").locator("[role=option]").nth(2).click()
+    api.expect(history.section("tokens").locator(".facts")).to_contain_text(f"{tokens.probabilities[2]:.4f}")
+
+
+def test_checkpoints_appear_without_reloading(history: Window, trained_run: Any) -> None:
+    slider = history.page.locator("input[name=checkpoint]")
+    n = len(trained_run.kept_steps())
+    api.expect(slider).to_have_attribute("max", str(n - 1))
+    snapshot = trained_run.folder.snapshots / "step-00000004"
+    away = snapshot.rename(trained_run.folder.path / "away")
+    api.expect(slider).to_have_attribute("max", str(n - 2))
+    away.rename(snapshot)
+    api.expect(slider).to_have_attribute("max", str(n - 1))
+
+
+def test_what_takes_long_says_how_far_it_is_and_can_be_ended(
+    history: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = history.page.locator("section#corpus")
+
+    def endless(*_: Any, on_step: Any, **__: Any) -> Any:
+        for _ in range(4000):
+            on_step(3, 8)
+            time.sleep(0.005)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lens, "corpus", endless)
+        corpus.scroll_into_view_if_needed()
+        api.expect(corpus.locator(".state")).to_contain_text("computing: 3 of 8")
+        corpus.get_by_role("button", name="End").click()
+        api.expect(corpus.locator(".error")).to_contain_text("it was ended before it was done")
+    corpus.get_by_role("button", name="Ask again").click()
+    api.expect(corpus.locator(".passages")).to_have_count(2)
+    history.complaints.clear()  # the browser's own word on a refused question
+
+
+def test_from_a_passage_to_its_prediction_and_to_the_windows_behind_it(
+    history: Window, trained_run: Any
+) -> None:
+    page = history.page
+    corpus = history.section("corpus")
+    own = lens.corpus(trained_run)
+    api.expect(corpus.locator(".sum")).to_contain_text(f"{own.mean:.4f}", timeout=20_000)
+    losses = corpus.locator(".passage-head b").all_inner_texts()
+    assert losses == [f"{each.loss:.4f}" for each in [*own.hardest, *own.easiest]]
+    api.expect(corpus.locator(".passages small").first).to_contain_text(
+        f"text.txt, bytes {own.hardest[0].spans[0].start:,} to"
+    )
+    cell = corpus.locator("[role=gridcell]")
+    cell.focus()
+    for key in ("ArrowDown", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    api.expect(corpus.locator(".reading")).to_contain_text(f"{own.losses[1, 1]:.4f}")
+    row, chosen = own.rows[1], history.selected()
+    assert page.locator("textarea[name=text]").input_value() == row.text
+    assert chosen["position"] == str(row.position + 1)
+    assert chosen["target"] == own.labels[own.ids[1, 1]]
+    learned = history.section("learned")
+    learned.locator("input[name=sample]").fill("4")
+    learned.locator("input[name=sample]").press("Enter")
+    learned.locator(".is-main").click()
+    found = lens.tracin(trained_run, row.text, position=row.position + 1, target=chosen["target"], sample=4)
+    api.expect(learned.locator(".passages li")).to_have_count(
+        len(found.largest()) + len(found.smallest()), timeout=20_000
+    )
+    scores = [*found.largest(), *found.smallest()]
+    assert learned.locator(".passage-head b").all_inner_texts() == [
+        f"{MINUS if each.score < 0 else '+'}{abs(each.score):.4f}" for each in scores
+    ]

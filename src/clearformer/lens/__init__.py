@@ -13,6 +13,9 @@
     lens.next_draw(run, text, top_k=40, seed=1)           the whole vocabulary, what cuts it, and the draw
     lens.continuations(run, text, num=3), lens.beam_tree(run, text)
     lens.metrics(run)                                     its loss by step
+    lens.events(run)                                      when the induction heads formed, when bigram loss was reached
+    lens.bigram(run)                                      the loss of a bigram model of its training text
+    lens.corpus(run, "val")                               the loss of every token of its data, the hardest passages
     lens.embed(run, text), lens.word_similarity(run, word, texts)
     lens.intervene(run, text, lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)))
     lens.with_edits(run, text, ["zero blocks.0.attn.hook_z:2"])    predictions and losses beside those without
@@ -95,6 +98,7 @@ from clearformer.lens.heads import (
     head_scores,
     head_scores_by_checkpoint,
 )
+from clearformer.lens.history import Bigram, Event, Events, InductionAt, bigram, events
 from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.lens.learning import (
     Agreement,
@@ -109,6 +113,7 @@ from clearformer.lens.learning import (
 from clearformer.lens.ledgers import Ledger, Part, Score, Sources, ledger, score, sources
 from clearformer.lens.metrics import Metrics, metrics
 from clearformer.lens.numbers import BlockNumbers, Cell, CodeLine, NamedArray, Operand, Term, block, cell
+from clearformer.lens.passages import Corpus, CorpusRow, Passage, corpus
 from clearformer.lens.patterns import Alignment, AttentionPatterns, alignment, attention
 from clearformer.lens.positions import PositionTable, positions
 from clearformer.lens.predictions import (
@@ -143,6 +148,7 @@ __all__ = [
     "AttentionPatterns",
     "BeamNode",
     "BeamTree",
+    "Bigram",
     "BlockNumbers",
     "Cell",
     "CodeLine",
@@ -150,6 +156,8 @@ __all__ = [
     "Component",
     "Continuations",
     "Continued",
+    "Corpus",
+    "CorpusRow",
     "Counterfactual",
     "Cut",
     "Differences",
@@ -158,6 +166,8 @@ __all__ = [
     "Edit",
     "Effect",
     "Embedded",
+    "Event",
+    "Events",
     "Found",
     "Gradient",
     "HeadHistory",
@@ -165,6 +175,7 @@ __all__ = [
     "HeadMatches",
     "HeadScore",
     "HeadScores",
+    "InductionAt",
     "InputAttribution",
     "Inputs",
     "Intervention",
@@ -181,6 +192,7 @@ __all__ = [
     "NextTokens",
     "Operand",
     "Part",
+    "Passage",
     "PatchEffects",
     "PathEffect",
     "PositionTable",
@@ -204,16 +216,19 @@ __all__ = [
     "architecture",
     "attention",
     "beam_tree",
+    "bigram",
     "block",
     "cell",
     "change",
     "check_tracin",
     "continuations",
     "copy_without_heads",
+    "corpus",
     "counterfactual",
     "differences",
     "edited_copy",
     "embed",
+    "events",
     "gradient_x_input",
     "gradients_at",
     "head_scores",

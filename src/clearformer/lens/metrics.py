@@ -11,6 +11,8 @@ from clearformer.decoding.text.samples import Run
 from clearformer.lens.showing import Shown, Table
 from clearformer.training.store.folder import RunFolder, read_metrics
 
+BY_LAYER = "grad_norm/"
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Metrics(Shown):
@@ -30,11 +32,39 @@ class Metrics(Shown):
         rows = [[_word(value) for value in line] for line in zip(*self.columns.values(), strict=True)]
         return Table(list(self.columns), rows, n_left=0)
 
+    @property
+    def layers(self) -> dict[str, Float[np.ndarray, " N"]]:
+        """The gradient norm of each part of the model by its name, `embed` first."""
+        return {
+            name.removeprefix(BY_LAYER): values
+            for name, values in self.columns.items()
+            if name.startswith(BY_LAYER)
+        }
+
     def inches(self) -> tuple[float, float]:
-        return 7.0, 4.0
+        return 7.0, 6.4 if self.layers else 4.0
 
     def draw(self, figure: Any) -> None:
-        axes = figure.subplots()
+        if not self.layers:
+            self._draw_losses(figure.subplots())
+            return
+        losses, norms = figure.subplots(2, 1, sharex=True)
+        self._draw_losses(losses)
+        losses.set_xlabel("")
+        self._draw_norms(norms)
+
+    def _draw_norms(self, axes: Any) -> None:
+        """The gradient norm by layer, from dark to light."""
+        for i, (name, values) in enumerate(self.layers.items()):
+            known, shade = np.isfinite(values), i / max(1, len(self.layers) - 1)
+            colour = (0.05 + 0.9 * shade, 0.15 + 0.6 * shade, 0.42 - 0.2 * shade)
+            axes.plot(self.columns["step"][known], values[known], label=name, color=colour, linewidth=1.0)
+        axes.set_yscale("log")
+        axes.set_xlabel("step")
+        axes.set_ylabel("gradient norm")
+        axes.legend(frameon=False, fontsize=7, ncols=-(-len(self.layers) // 8))
+
+    def _draw_losses(self, axes: Any) -> None:
         for name, label in (("loss", "training"), ("val_loss", "held out")):
             values = self.columns.get(name, np.array([]))
             known = np.isfinite(values)

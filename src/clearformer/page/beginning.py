@@ -11,6 +11,8 @@ from clearformer.runs.folders import read_own_data
 
 N_TOKENS = 48
 N_LETTERS = 8  # where there is no text, those first in the vocabulary
+CORPUS_FLOPS = 1e12  # of reading a part of the run's data: some seconds
+LEAST_ROWS, MOST_ROWS = 4, 48
 
 
 def first_selection(run: Run, text: str | None = None) -> Selection:
@@ -20,7 +22,16 @@ def first_selection(run: Run, text: str | None = None) -> Selection:
         run: The first of the page's.
         text: What to read; where not given, the beginning of its held-out text.
     """
-    return Selection(run=run.name, text=first_text(run) if text is None else text)
+    return Selection(
+        run=run.name,
+        text=first_text(run) if text is None else text,
+        n_rows=corpus_rows(run.n_parameters, run.model.config.max_seq_len),
+    )
+
+
+def corpus_rows(n_parameters: int, context: int) -> int:
+    """How many rows of the run's data are read at first: fewer, where the model is large."""
+    return max(LEAST_ROWS, min(MOST_ROWS, int(CORPUS_FLOPS // (2 * n_parameters * context))))
 
 
 def first_text(run: Run) -> str:

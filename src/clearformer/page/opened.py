@@ -7,8 +7,9 @@ from threading import RLock
 from typing import Any
 
 from clearformer.errors import RunError, UserError, did_you_mean
+from clearformer.page.long import LongComputations, OnStep
 from clearformer.page.views import views_of
-from clearformer.run import Run, load
+from clearformer.run import Run, load, replay
 from clearformer.runs.folders import kept_steps
 
 MOST_BYTES = 400 * 2**20  # of further checkpoints' weights
@@ -44,6 +45,7 @@ class Shelf:
             "context": config.max_seq_len,
             "step": self.run.step,
             "steps": self.steps,
+            "replayed": [],
             "views": {
                 name: {"title": view.title, "about": view.about, "uses": view.fields}
                 for name, view in views_of(self.run).items()
@@ -58,7 +60,9 @@ class OpenedRuns:
         self.shelves = {run.name: Shelf(run) for run in runs}
         self.device = device
         self.computing = RLock()
+        self.long = LongComputations()
         self._others: OrderedDict[tuple[str, str], Run] = OrderedDict()
+        self._made_again: set[tuple[str, str]] = set()
 
     @property
     def names(self) -> list[str]:
@@ -85,9 +89,34 @@ class OpenedRuns:
         self._others.move_to_end(key)
         return self._others[key]
 
+    def cards(self) -> list[dict[str, Any]]:
+        """The runs as the page must know them before it asks for a view."""
+        return [shelf.card() | {"replayed": self.replayed(name)} for name, shelf in self.shelves.items()]
+
+    def replay(self, name: str, step: int, on_step: OnStep) -> None:
+        """Make the weights after a step again, so that `get` has them.
+
+        Raises:
+            UserError: the page was not opened with such a run, or it has not taken that many steps.
+            RunError, DataError, CheckpointError: it cannot be made again.
+        """
+        made = replay(self.get(name), step, self.device, on_step)
+        with self.computing:
+            self._made_again.add((name, str(step)))
+            self._others[name, str(step)] = made
+            self._close_oldest()
+
+    def replayed(self, name: str) -> list[int]:
+        """The steps of a run that were made again, and are still open."""
+        return [
+            int(step) for run, step in list(self._others) if run == name and (run, step) in self._made_again
+        ]
+
     def _close_oldest(self) -> None:
+        """Close what was not looked at for longest; what was made again only where nothing else is left."""
         while len(self._others) > 1 and sum(map(weight_bytes, self._others.values())) > MOST_BYTES:
-            self._others.popitem(last=False)
+            *earlier, _ = self._others
+            self._others.pop(next((key for key in earlier if key not in self._made_again), earlier[0]))
 
 
 def weight_bytes(run: Run) -> int:

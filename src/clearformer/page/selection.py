@@ -42,6 +42,12 @@ class Selection(Spec):
         beams: Of a search.
         edits: What is switched off or changed in the model; see `lens.with_edits`.
         donor: The text that patches are taken from.
+        before: A step that is marked, the earlier of two between which the loss fell; -1 where none is.
+        after: The later one.
+        split: Of the run's data, whose losses are looked at.
+        first_row: The first of them that is read.
+        n_rows: How many are read.
+        sample: How many training windows are scored.
     """
 
     run: str = ""
@@ -71,6 +77,12 @@ class Selection(Spec):
     beams: int = Field(3, ge=1, le=12)
     edits: tuple[Annotated[str, Field(max_length=200)], ...] = Field((), max_length=512)
     donor: str | None = Field(None, max_length=MOST_CHARACTERS)
+    before: int = Field(-1, ge=-1)
+    after: int = Field(-1, ge=-1)
+    split: str = Field("val", max_length=20)
+    first_row: int = Field(0, ge=0)
+    n_rows: int = Field(48, ge=1, le=512)
+    sample: int = Field(64, ge=1, le=4096)
 
 
 def read_selection(values: Any) -> Selection:

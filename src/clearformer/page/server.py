@@ -16,18 +16,21 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from clearformer.errors import ClearformerError, UserError
+from clearformer.errors import ClearformerError, UserError, shown
+from clearformer.lens import Shown
 from clearformer.page.live import followed
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.security import MOST_BODY_BYTES, Gate, Guarded
 from clearformer.page.selection import Selection, read_selection
 from clearformer.page.standalone.export import one_file
-from clearformer.page.views import find_view
+from clearformer.page.views import VIEWS, View, check_picture, find_view
 from clearformer.page.wire import encode
+from clearformer.run import Run
 
 STATIC = Path(__file__).parent / "static"
 WIRE = "application/octet-stream"
 PICTURE_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
+REPLAY = "replay"  # under which a replay is known where what takes long is followed and ended
 BAD_REQUEST = 400
 SERVER_ERROR = 500
 
@@ -48,6 +51,9 @@ class PageServer:
             Route("/api/view/{view}", self.answering(self.view), methods=["POST"]),
             Route("/api/figure/{view}.{kind}", self.answering(self.figure), methods=["POST"]),
             Route("/api/export", self.answering(self.export), methods=["POST"]),
+            Route("/api/replay", self.answering(self.replay), methods=["POST"]),
+            Route("/api/progress/{name}", self.progress),
+            Route("/api/end/{name}", self.end, methods=["POST"]),
             WebSocketRoute("/api/live", self.live),
         ]
         app = Starlette(routes=routes)
@@ -61,7 +67,7 @@ class PageServer:
         """The runs, their checkpoints and views, and what is selected at first."""
         return JSONResponse(
             {
-                "runs": [shelf.card() for shelf in self.opened.shelves.values()],
+                "runs": self.opened.cards(),
                 "first": self.first.model_dump(),
             }
         )
@@ -87,17 +93,16 @@ class PageServer:
 
     def view(self, request: Request, selection: Selection) -> Response:
         """A view's numbers, table and Python."""
-        with self.opened.computing:
-            run = self.opened.get(selection.run, selection.checkpoint)
-            answer = find_view(request.path_params["view"], run).answer(run, selection)
-        return Response(encode(answer), media_type=WIRE)
+        run, view, found = self.found(request.path_params["view"], selection)
+        return Response(encode(view.described(run, selection, found)), media_type=WIRE)
 
     def figure(self, request: Request, selection: Selection) -> Response:
         """A view as a picture."""
         kind = request.path_params["kind"]
+        check_picture(kind)
+        _, view, found = self.found(request.path_params["view"], selection, again=False)
         with self.opened.computing:
-            run = self.opened.get(selection.run, selection.checkpoint)
-            picture = find_view(request.path_params["view"], run).picture(run, selection, kind)
+            picture = view.drawn(found, kind)
         return Response(picture, media_type=PICTURE_TYPES[kind])
 
     def export(self, request: Request, selection: Selection) -> Response:
@@ -106,6 +111,51 @@ class PageServer:
             run = self.opened.get(selection.run, selection.checkpoint)
             content = one_file(run, selection)
         return Response(content, media_type="text/html")
+
+    def found(self, name: str, selection: Selection, again: bool = True) -> tuple[Run, View, Shown]:
+        """A run, a view of it, and what it shows.
+
+        One that takes long holds up no quick one, and is not computed again for a picture of it.
+        """
+        with self.opened.computing:
+            run, view = self.of(name, selection)
+            if not view.is_long:
+                return run, view, view.call(run, selection)
+        question = [getattr(selection, field) for field in view.fields]
+        found = None if again else self.opened.long.kept(name, question)
+        if found is None:
+            with self.opened.long.turn(name) as on_step:
+                found = view.call(run, selection, on_step=on_step)
+            self.opened.long.keep(name, question, found)
+        return run, view, found
+
+    def replay(self, request: Request, selection: Selection) -> Response:
+        """Make the weights after the selected step again, so that views can be asked of it."""
+        if not selection.checkpoint.isdecimal():
+            raise UserError(f"checkpoint: the number of a step; got {shown(selection.checkpoint)}")
+        with self.opened.long.turn(REPLAY) as on_step:
+            self.opened.replay(selection.run, int(selection.checkpoint), on_step)
+        return JSONResponse({"step": int(selection.checkpoint)})
+
+    async def progress(self, request: Request) -> Response:
+        """How far a computation that takes long is."""
+        told = self.opened.long.progress(request.path_params["name"])
+        return JSONResponse(None if told is None else {"done": told[0], "total": told[1]})
+
+    async def end(self, request: Request) -> Response:
+        """End a computation that takes long."""
+        self.opened.long.end(request.path_params["name"])
+        return JSONResponse(None)
+
+    def of(self, name: str, selection: Selection) -> tuple[Run, View]:
+        """The run and the view that are asked for.
+
+        Raises:
+            UserError: there is no such view of this run.
+        """
+        is_of_run = name in VIEWS and VIEWS[name].is_of_run
+        run = self.opened.get(selection.run, "latest" if is_of_run else selection.checkpoint)
+        return run, find_view(name, run)
 
     async def live(self, socket: WebSocket) -> None:
         """Lines of a run's metrics as they are written, from a cursor on."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clearformer import lens
-from clearformer.errors import RunError, UserError, did_you_mean, shown
+from clearformer.errors import ClearformerError, RunError, UserError, did_you_mean, shown
 from clearformer.hooks import hook_points
 from clearformer.lens import Shown
 from clearformer.model import Encoder, EncoderDecoder
@@ -53,6 +53,10 @@ class View:
         fixed: Arguments that are no part of the selection.
         renamed: The function's names of the selection's fields, where they differ.
         beside: Whether it is opened beside another and has no place of its own.
+        only: Fields that are arguments for some runs alone.
+        needs: Fields that must be selected, and how a message calls them.
+        is_of_run: Whether it is of a whole run, whatever the checkpoint that is looked at.
+        is_long: Whether it may take long; then the function says how far it is by `on_step`.
     """
 
     title: str
@@ -63,31 +67,44 @@ class View:
     fixed: tuple[tuple[str, Any], ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     beside: bool = False
+    only: tuple[tuple[str, Fits], ...] = ()
+    needs: tuple[tuple[str, str], ...] = ()
+    is_of_run: bool = False
+    is_long: bool = False
 
     @property
     def fields(self) -> list[str]:
         """The fields of the selection that it changes with."""
-        return ["run", "checkpoint", *self.uses]
+        return ["run", *([] if self.is_of_run else ["checkpoint"]), *self.uses]
 
     def arguments(self, run: Run, selection: Selection) -> dict[str, Any]:
         """The keyword arguments behind the run and the text."""
-        renamed = dict(self.renamed)
+        renamed, only = dict(self.renamed), dict(self.only)
         found = {}
         for field in self.uses:
             value = getattr(selection, field)
-            if field == "text" or not takes(run, field) or is_left_out(field, value):
+            fits = takes(run, field) and only.get(field, takes_it)(run)
+            if field == "text" or not fits or is_left_out(field, value):
                 continue
             found[renamed.get(field, field)] = list(value) if isinstance(value, tuple) else value
         return found | dict(self.fixed)
 
-    def call(self, run: Run, selection: Selection) -> Shown:
+    def call(self, run: Run, selection: Selection, **telling: Any) -> Shown:
         """The view of a run.
 
+        Args:
+            run: At the checkpoint that is looked at.
+            selection: What is looked at.
+            telling: `on_step`, of a view that takes long.
+
         Raises:
-            UserError: the selection does not fit the run or the text.
+            UserError: the selection does not fit the run or the text, or lacks something.
         """
+        for field, name in self.needs:
+            if getattr(selection, field) == Selection.model_fields[field].default:
+                raise UserError(f"{self.title}: {name} is not set")
         text = [selection.text] if "text" in self.uses else []
-        return getattr(lens, self.function)(run, *text, **self.arguments(run, selection))
+        return getattr(lens, self.function)(run, *text, **self.arguments(run, selection), **telling)
 
     def answer(self, run: Run, selection: Selection) -> dict[str, Any]:
         """All that the page shows of the view.
@@ -95,7 +112,10 @@ class View:
         Raises:
             UserError: the selection does not fit the run or the text.
         """
-        found = self.call(run, selection)
+        return self.described(run, selection, self.call(run, selection))
+
+    def described(self, run: Run, selection: Selection, found: Shown) -> dict[str, Any]:
+        """All that the page shows of what was found."""
         table = found.table()
         return {
             "caption": found.caption(),
@@ -112,9 +132,11 @@ class View:
             UserError: there is no such kind of picture, or the selection does not fit the run or the text.
             MissingPackageError: matplotlib is not installed.
         """
-        if kind not in PICTURES:
-            raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
-        found = self.call(run, selection)
+        check_picture(kind)
+        return self.drawn(self.call(run, selection), kind)
+
+    def drawn(self, found: Shown, kind: str) -> bytes:
+        """What was found as a picture."""
         with tempfile.TemporaryDirectory() as folder:
             return found.figure(Path(folder) / f"{self.function}.{kind}").read_bytes()
 
@@ -124,6 +146,17 @@ class View:
         given = [f"{name}={value!r}" for name, value in self.arguments(run, selection).items()]
         call = ", ".join(["run", *text, *given])
         return f"import clearformer as cf\n\n{opening(run)}\nfound = cf.lens.{self.function}({call})\n"
+
+
+def takes_it(_: Run) -> bool:
+    """Any run takes a field for which nothing else is said."""
+    return True
+
+
+def check_picture(kind: str) -> None:
+    """Raise UserError where there is no such kind of picture."""
+    if kind not in PICTURES:
+        raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
 
 
 def is_left_out(field: str, value: Any) -> bool:
@@ -144,6 +177,11 @@ def takes(run: Run, field: str) -> bool:
     if field in ("drawn", "new_tokens"):
         return writes(run)
     return True
+
+
+def tells_classes(run: Run) -> bool:
+    """Whether its model tells the class of a text."""
+    return run.model.config.n_classes is not None
 
 
 def writes(run: Run) -> bool:
@@ -171,6 +209,15 @@ def is_kept(run: Run) -> bool:
         return run.folder is not None
     except RunError:
         return False
+
+
+def was_trained_here(run: Run) -> bool:
+    """Whether it was trained in its folder, so that its data are known."""
+    try:
+        run.folder.trained_on()
+    except ClearformerError:
+        return False
+    return True
 
 
 VIEWS = {
@@ -240,7 +287,51 @@ VIEWS = {
         renamed=(("new_tokens", "max_new_tokens"),),
     ),
     "training": View(
-        "Training", "The run's loss by step, live while it trains.", "metrics", (), fits=is_kept
+        "Training",
+        "The run's loss by step, live while it trains, and when something happened in it.",
+        "metrics",
+        (),
+        fits=is_kept,
+        is_of_run=True,
+    ),
+    "events": View(
+        "Events",
+        "When induction heads formed, and when the loss of a bigram model was reached.",
+        "events",
+        (),
+        fits=is_kept,
+        is_of_run=True,
+        is_long=True,
+        beside=True,
+    ),
+    "loss_changes": View(
+        "Loss-drop ledger",
+        "Which parts of the model changed the loss of this text between the two marked steps.",
+        "loss_changes_since",
+        (*TEXT, "target", "before", "after"),
+        fits=is_kept,
+        renamed=(("before", "since"), ("after", "until")),
+        only=(("target", tells_classes),),
+        needs=(("before", "the mark before"), ("after", "the mark after")),
+        is_of_run=True,
+        is_long=True,
+    ),
+    "corpus": View(
+        "Corpus",
+        "The loss of every token of the run's own data, and the passages it finds hardest and easiest.",
+        "corpus",
+        ("split", "first_row", "n_rows"),
+        fits=was_trained_here,
+        renamed=(("first_row", "first"), ("n_rows", "rows")),
+        is_long=True,
+    ),
+    "learned": View(
+        "Learned from",
+        "Which windows of the training data speak for the prediction that is looked at, and which against it.",
+        "tracin",
+        (*TEXT, "position", "target", "sample"),
+        fits=was_trained_here,
+        is_long=True,
     ),
 }
 

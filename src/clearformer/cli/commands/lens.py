@@ -103,6 +103,10 @@ def command(
         int | None,
         typer.Option(metavar="STEP", help="The earlier checkpoint.", show_default="the first that is kept"),
     ] = None,
+    until: Annotated[
+        int | None,
+        typer.Option(metavar="STEP", help="The later checkpoint.", show_default="the opened one"),
+    ] = None,
     pieces: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Of the way between two checkpoints.", show_default="8"),
@@ -110,6 +114,12 @@ def command(
     sample: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Training windows that are scored.", show_default="256"),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the run's own data.", show_default="val")
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of its data that are read.", show_default="48")
     ] = None,
     other: Annotated[
         str | None,
@@ -146,8 +156,11 @@ def command(
         "estimate": estimate,
         "steps": steps,
         "since": since,
+        "until": until,
         "pieces": pieces,
         "sample": sample,
+        "split": split,
+        "rows": rows,
         "other": other,
         "by": by,
     }

@@ -59,11 +59,18 @@ VIEWS = {
     "gradients": View("which positions teach each matrix", "weight_gradients", ("output", *CHOSEN)),
     "heads": View("what each head does", "head_scores", reads_text=False),
     "changes": View(
-        "which parts lowered the loss since a checkpoint", "loss_changes_since", ("output", "since", "pieces")
+        "which parts lowered the loss since a checkpoint",
+        "loss_changes_since",
+        ("output", "since", "until", "pieces"),
     ),
     "learned": View(
         "which training windows speak for a prediction", "tracin", (*TEXT, "position", "target", "sample")
     ),
+    "corpus": View(
+        "loss of the run's own data, hardest passages", "corpus", ("split", "rows"), reads_text=False
+    ),
+    "events": View("when something happened in its training", "events", reads_text=False),
+    "bigram": View("what a bigram model of its data would reach", "bigram", reads_text=False),
     "compare": View(
         "another run on the same text, token by token", "differences", ("output", "other"), needs=("other",)
     ),

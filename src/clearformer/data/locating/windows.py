@@ -8,7 +8,7 @@ Bytes are counted in the running text first, all documents one behind the other,
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -24,30 +24,41 @@ from clearformer.errors import DataError
 from clearformer.text import Tokenizer
 
 READ_AT_ONCE = 1 << 20  # tokens
-TRAIN = "train"  # the first split: its first byte is the text's
+TRAIN = "train"
 
 
-def find_windows(config: TextData, dataset: Dataset, windows: Sequence[tuple[int, int]]) -> list[Example]:
-    """The text of some windows of the training split, and where it stands.
+def find_windows(
+    config: TextData, dataset: Dataset, windows: Sequence[tuple[int, int]], split_name: str = TRAIN
+) -> list[Example]:
+    """The text of some windows of a split, and where it stands.
 
     Args:
         config: Where the text comes from.
         dataset: The text as tokens.
-        windows: Of each its first token and the one behind its last.
+        windows: Of each its first token in the split and the one behind its last.
+        split_name: The split.
 
     Raises:
         DataError: the text has changed since it was prepared, or cannot be read.
     """
-    split, source = dataset.splits[TRAIN], open_source(config)
+    split, source = dataset.splits[split_name], open_source(config)
     bounds = bytes_by_tokens(split, dataset.tokenizer, windows)
     if bounds is None:
-        stop = split_stops(dataset.manifest["source"]["n_chars"], config)[TRAIN]
-        bounds = bytes_by_words(source, stop, dataset.tokenizer, windows)
+        stops = split_stops(dataset.manifest["source"]["n_chars"], config)
+        bounds = bytes_by_words(source, stops, split_name, dataset.tokenizer, windows)
+    before = bytes_before(dataset, split_name)
+    bounds = [(before + start, before + stop) for start, stop in bounds]
     texts = [dataset.tokenizer.decode(split.read(*window)) for window in windows]
     return [Example(text, spans) for text, spans in zip(texts, spans_of(source, bounds), strict=True)]
 
 
-# --- tokens to bytes of the running text ------------------------------------------------------------------
+def bytes_before(dataset: Dataset, split_name: str) -> int:
+    """The bytes of the text before a split: those of the splits before it."""
+    names = list(dataset.splits)
+    return sum(dataset.splits[name].n_bytes for name in names[: names.index(split_name)])
+
+
+# --- tokens to bytes of a split's text --------------------------------------------------------------------
 
 
 def bytes_by_tokens(
@@ -75,13 +86,18 @@ def bytes_by_tokens(
 
 
 def bytes_by_words(
-    source: Source, n_chars: int, tokenizer: Tokenizer, windows: Sequence[tuple[int, int]]
+    source: Source,
+    stops: Mapping[str, int],
+    split_name: str,
+    tokenizer: Tokenizer,
+    windows: Sequence[tuple[int, int]],
 ) -> list[tuple[int, int]]:
     """The bytes of windows, to whole words: the text is encoded again, piece by piece as it was.
 
     Args:
         source: The text.
-        n_chars: Of the training split.
+        stops: For each split the character of the text before which it ends.
+        split_name: The split.
         tokenizer: What made the tokens.
         windows: In tokens of the split.
     """
@@ -89,7 +105,9 @@ def bytes_by_words(
     found: dict[int, tuple[int, int]] = {}
     before, behind = map(len, tokenizer.marks)
     token = byte = 0
-    for piece in split_into_pieces(source.documents(), {TRAIN: n_chars}):
+    for piece in split_into_pieces(source.documents(), stops):
+        if piece.split != split_name:
+            continue
         ids, size = tokenizer.encode(piece.text), len(piece.text.encode())
         marks = before * piece.starts_document, behind * piece.ends_document
         n_tokens = len(ids) + sum(marks)

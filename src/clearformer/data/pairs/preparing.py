@@ -60,14 +60,15 @@ class PairDataset:
     manifest: dict[str, Any]
     folder: Path
 
-    def find(self, indices: Sequence[int]) -> list[Example]:
-        """Some of the training pairs, and the lines that they stand on.
+    def find(self, indices: Sequence[int], split_name: str = "train") -> list[Example]:
+        """Some of a split's pairs, and the lines that they stand on.
 
         Raises:
             DataError: their files cannot be read.
         """
-        split, source = self.splits["train"], self.manifest["source"]
-        paths = [Path(path) for path in source.get("files", {}).get("train", {}).get("paths", ())]
+        split, source = self.splits[split_name], self.manifest["source"]
+        files = source.get("files", {})
+        paths = [Path(path) for path in files.get(split_name, files.get("train", {})).get("paths", ())]
         texts = [f"{split.source_texts[index]}\t{split.target_texts[index]}" for index in indices]
         return examples_on_lines(texts, split.lines[list(indices)].tolist(), paths, source["description"])
 

@@ -14,26 +14,30 @@ The straight way is a convention: training went another. A part that is positive
 Shapes: D d_model, H heads, Dh head size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
+from torch.nn.functional import log_softmax
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
-from clearformer.lens.causal.metrics import Metric, inputs_of, loss_of
-from clearformer.lens.inputs import Inputs, Subject, quiet
+from clearformer.lens.causal.metrics import Metric, inputs_of, loss_of, metric_of
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
 from clearformer.model.attention import ProjectedHeads
 from clearformer.runs.folders import read_run
 from clearformer.training.store.checkpoint import list_checkpoints, step_of
 from clearformer.training.store.folder import RunFolder
+
+OnStep = Callable[[int, int], None]
+"""Receives how much is done, and how much there is to do."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ def loss_changes(
     output: Text | None = None,
     metric: Metric | None = None,
     pieces: int = 8,
+    on_step: OnStep = lambda *_: None,
 ) -> LossChanges:
     """Allot the change of a text's loss between two checkpoints to the parts of the model.
 
@@ -123,6 +128,7 @@ def loss_changes(
         output: What an encoder-decoder writes; where not given, the later checkpoint's own translation.
         metric: Of the output, in place of the mean loss of what the text's positions predict.
         pieces: How many pieces the way is cut into; each takes two gradients.
+        on_step: Called after each gradient with how many are done, and how many there are.
 
     Raises:
         UserError: the models are not of one configuration, the text has no loss, or there is no piece.
@@ -137,7 +143,7 @@ def loss_changes(
     first, last = (_loss(each, inputs, metric) for each in (model, other))
     parts = [
         part
-        for name, changes in parameter_changes(inputs, other, metric, pieces).items()
+        for name, changes in parameter_changes(inputs, other, metric, pieces, on_step).items()
         for part in _parts(model, name, changes)
     ]
     parts = _added_up(parts)
@@ -149,37 +155,63 @@ def loss_changes_since(
     run: Run,
     text: Text,
     since: int | None = None,
+    until: int | None = None,
     *,
     output: Text | None = None,
+    masked: Sequence[int] = (),
+    target: str | int | None = None,
     pieces: int = 8,
+    on_step: OnStep = lambda *_: None,
 ) -> LossChanges:
-    """`loss_changes` between an earlier checkpoint of a run and the one that was opened.
+    """`loss_changes` between two steps of a run whose weights it keeps.
 
     Args:
         run: Kept in a folder.
         text: A string or ids.
-        since: The earlier checkpoint's step; the first that is kept, where not given.
-        output: What an encoder-decoder writes; where not given, the later checkpoint's own translation.
+        since: The earlier step; that of the first checkpoint that is kept, where not given.
+        until: The later one; that of the opened run, where not given.
+        output: What an encoder-decoder writes; where not given, the later step's own translation.
+        masked: Positions at which an encoder reads [MASK].
+        target: Of a model that predicts classes, the class whose loss is meant; where not given, the one that the later
+            step finds likeliest.
         pieces: How many pieces the way is cut into.
+        on_step: Called after each gradient with how many are done, and how many there are.
 
     Raises:
-        RunError: the run is kept in no folder, or has no such checkpoint.
-        CheckpointError: the checkpoint is damaged.
-        UserError: see `loss_changes`.
+        RunError: the run is kept in no folder, or keeps no such step.
+        CheckpointError: its weights are damaged.
+        UserError: see `loss_changes`; or a target is given to a model that predicts no classes.
     """
     check_run(run, "folder")
     folder: RunFolder = run.folder  # type: ignore[attr-defined]
+    device = run.model.embed.weight.device
     step = min(map(step_of, list_checkpoints(folder.checkpoints)), default=0) if since is None else since
-    before = read_run(folder.path, step, run.model.embed.weight.device)
-    return loss_changes(before, run, text, output=output, pieces=pieces)
+    before = read_run(folder.path, step, device)
+    after = run if until is None else read_run(folder.path, until, device)
+    inputs = read(after, text, output, masked=masked)
+    metric = class_loss(inputs, target) if inputs.class_names else None
+    if metric is None and target is not None:
+        raise UserError(
+            "target: the change is that of the text's loss; only a model of classes takes a target"
+        )
+    return loss_changes(before, after, inputs, metric=metric, pieces=pieces, on_step=on_step)
 
 
-def parameter_changes(inputs: Inputs, after: Transformer, metric: Metric, pieces: int) -> dict[str, Tensor]:
+def class_loss(inputs: Inputs, target: str | int | None) -> Metric:
+    """The loss of a class, or of the likeliest one."""
+    wanted = metric_of(inputs, target).target
+    return lambda output: -log_softmax(output, dim=-1)[:, wanted]
+
+
+def parameter_changes(
+    inputs: Inputs, after: Transformer, metric: Metric, pieces: int, on_step: OnStep = lambda *_: None
+) -> dict[str, Tensor]:
     """For each parameter, what each of its numbers changed the loss by: difference times mean gradient on the way."""
     starts = {name: parameter.detach() for name, parameter in inputs.model.named_parameters()}
     ends = {name: parameter.detach().to(starts[name]) for name, parameter in after.named_parameters()}
     means = {name: torch.zeros_like(start, dtype=torch.float64) for name, start in starts.items()}
-    for at, weight in simpson(pieces):
+    points = list(simpson(pieces))
+    for done, (at, weight) in enumerate(points, start=1):
         here = {name: torch.lerp(start, ends[name], at).requires_grad_() for name, start in starts.items()}
         with quiet(inputs.model, grad=True):
             loss = metric(functional_call(inputs.model, here, inputs.arguments)).sum()
@@ -188,6 +220,7 @@ def parameter_changes(inputs: Inputs, after: Transformer, metric: Metric, pieces
             )
         for name, gradient in zip(here, gradients, strict=True):
             means[name] += weight * gradient
+        on_step(done, len(points))
     return {name: mean * (ends[name] - starts[name]) for name, mean in means.items()}
 
 

@@ -17,7 +17,7 @@ float32. What a score leaves out (all later steps that correct or undo this one)
 again; `lens.check_tracin` says how well the two agree.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,9 @@ from clearformer.training.tasks.rows import rows_of_batch
 SAMPLE = 256  # windows, where no other number is asked for
 TOP = 8  # of each sort in a table
 TEXT_CHARS = 48  # of a window in a table
+
+OnStep = Callable[[int, int], None]
+"""Receives how much is done, and how much there is to do."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,7 @@ def tracin(
     steps: Sequence[int] | None = None,
     sample: int | None = SAMPLE,
     seed: int = 0,
+    on_step: OnStep = lambda *_: None,
 ) -> Learned:
     """Score the training windows of a run by what they did for a prediction.
 
@@ -171,6 +175,7 @@ def tracin(
         sample: How many of these windows, drawn at random, are scored; `None` scores all. Each takes a backward pass
             for every checkpoint.
         seed: Of the sample.
+        on_step: Called after each backward pass with how many are done, and how many there are.
 
     Raises:
         RunError: the run is kept in no folder, was not trained in it, or keeps no such checkpoint.
@@ -184,7 +189,7 @@ def tracin(
     windows = opened.windows_seen(first, last)
     ids = sampled(windows.distinct(), sample, seed)
     seen = windows.of(ids.tolist())
-    scores = scores_at_checkpoints(opened, prediction, wanted, [each[0] for each in seen.values()])
+    scores = scores_at_checkpoints(opened, prediction, wanted, [each[0] for each in seen.values()], on_step)
     examples = opened.task.find_examples(list(seen))
     found = [
         TrainingWindow(window, score, seen[window], example.spans, example.text)
@@ -216,13 +221,21 @@ def sampled(ids: np.ndarray, n: int | None, seed: int) -> np.ndarray:
 
 
 def scores_at_checkpoints(
-    opened: Reopened, prediction: Prediction, checkpoints: Iterable[int], rows: Sequence[Seen]
+    opened: Reopened,
+    prediction: Prediction,
+    checkpoints: Sequence[int],
+    rows: Sequence[Seen],
+    on_step: OnStep = lambda *_: None,
 ) -> list[float]:
     """The score of each of some rows, each summed over all checkpoints."""
     totals = [0.0] * len(rows)
-    for step in checkpoints:
-        moment = opened.moment(step)
-        of_rows = products(moment, opened.task, direction(moment, prediction), rows)
+    n = len(checkpoints) * len(rows)
+    for i, step in enumerate(checkpoints):
+        moment, before = opened.moment(step), i * len(rows)
+        along = direction(moment, prediction)
+        of_rows = products(
+            moment, opened.task, along, rows, lambda done, before=before: on_step(before + done, n)
+        )
         factor = moment.lr_factor(max(0, step - 1))
         totals = [total + factor * each for total, each in zip(totals, of_rows, strict=True)]
     return totals
@@ -234,7 +247,13 @@ def direction(moment: Moment, prediction: Prediction) -> dict[str, Tensor]:
     return steps_of(model, optimizers, prediction.gradients(model))
 
 
-def products(moment: Moment, task: Task, along: dict[str, Tensor], rows: Iterable[Seen]) -> list[float]:
+def products(
+    moment: Moment,
+    task: Task,
+    along: dict[str, Tensor],
+    rows: Iterable[Seen],
+    on_row: Callable[[int], None] = lambda _: None,
+) -> list[float]:
     """The product of a direction with the gradient of each row's part of its batch's loss."""
     model = moment.state.model
     device = model.embed.weight.device
@@ -244,6 +263,7 @@ def products(moment: Moment, task: Task, along: dict[str, Tensor], rows: Iterabl
         with quiet(model, grad=True):
             gradients = gradients_of(model, task.loss(model, *batch))
         found.append(inner_product(along, gradients))
+        on_row(len(found))
     return found
 
 

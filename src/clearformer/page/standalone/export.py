@@ -157,7 +157,7 @@ def answers_of(run: Run, selection: Selection) -> Iterator[tuple[str, Selection,
             found[name] = answer.get("found")
             yield name, selection, answer
     for name, chosen_of in BESIDE.items():
-        for chosen in chosen_of(found, selection):
+        for chosen in chosen_of(found, selection) if VIEWS[name].fits(run) else ():
             yield name, chosen, _answered(run, name, chosen)
 
 
@@ -176,11 +176,20 @@ def cells_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selecti
         yield selection.replace(matrix=name, row=row, column=column)
 
 
-BESIDE = {"cell": cells_of}
+def as_selected(_: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
+    """The present selection alone."""
+    yield selection
+
+
+BESIDE = {"cell": cells_of, "events": as_selected}
 """Of each view that is opened beside others: the selections of which a page holds it, by what the others found."""
 
 
 def _answered(run: Run, view: str, selection: Selection) -> dict[str, Any]:
+    if VIEWS[view].is_long:
+        return {
+            "error": f"{VIEWS[view].title}: this takes long, and is not part of an exported page; open it live"
+        }
     try:
         return VIEWS[view].answer(run, selection)
     except ClearformerError as error:

@@ -124,7 +124,12 @@ class ViewWidget(anywidget.AnyWidget):
         size = path.stat().st_size if path.exists() else 0
         start = 0 if size < cursor else cursor
         lines, end = whole_lines(path, start) if size else ([], 0)
-        return {"lines": lines, "cursor": end, "restarted": size < cursor}
+        return {
+            "lines": lines,
+            "cursor": end,
+            "restarted": size < cursor,
+            "steps": self.run.kept_steps(),
+        }
 
 
 def plain_selection(selection: Selection) -> dict[str, Any]:

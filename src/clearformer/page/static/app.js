@@ -1,5 +1,6 @@
 // The page: the lens bar above, and every view below it, each asked for again when what it uses is selected anew.
 import { html, render, useEffect, useMemo, useRef } from "./core/html.js";
+import { atHand, stepsOf } from "./core/live.js";
 import { PageModel } from "./core/model.js";
 import { keyOf } from "./core/selection.js";
 import { useSignal } from "./core/signal.js";
@@ -8,17 +9,20 @@ import { LensBar } from "./parts/lens_bar.js";
 import attention from "./views/attention.js";
 import beams from "./views/beams.js";
 import block from "./views/block.js";
+import corpus from "./views/corpus.js";
 import continuations from "./views/continuations.js";
 import interventions from "./views/interventions.js";
 import ledger from "./views/ledger.js";
+import learned from "./views/learned.js";
 import lens from "./views/lens.js";
+import lossChanges from "./views/loss_changes.js";
 import overview from "./views/overview.js";
 import sampling from "./views/sampling.js";
 import tokens from "./views/tokens.js";
 import training from "./views/training.js";
 
 /** @type {Record<string, any>} */
-export const VIEWS = { overview, tokens, block, attention, ledger, lens, sampling, continuations, beams, interventions, training };
+export const VIEWS = { overview, tokens, block, attention, ledger, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
 const NEAR = "600px"; // of the window: views further away are asked for when one comes nearer
 
 /** @typedef {import("./sources/source.js").Source} Source */
@@ -44,6 +48,8 @@ export function drawPage(place, page) {
 function Page({ runs, selection, onSelect, source, banner, Tool }) {
   const chosen = useSignal(selection);
   const run = runs.find((each) => each.name === chosen.run) ?? runs[0];
+  const steps = useSignal(stepsOf(run, source));
+  const missing = atHand(run, steps, chosen.checkpoint) ? "" : `step ${chosen.checkpoint} is not kept: replay it in the bar above`;
   const views = Object.entries(run.views).filter(([name]) => name in VIEWS);
   useEffect(() => {
     document.title = `${run.name} · clearformer`;
@@ -53,25 +59,29 @@ function Page({ runs, selection, onSelect, source, banner, Tool }) {
     <header class="top">
       <h1 class="name"><b>clearformer</b> ${run.name} <small>step ${chosen.checkpoint === "latest" ? run.step : chosen.checkpoint}</small></h1>
       <nav aria-label="views">${views.map(([name, view]) => html`<a key=${name} href=${`#${name}`}>${view.title}</a>`)}${Tool && html`<${Tool} run=${run} selection=${chosen} />`}</nav>
-      <fieldset class="bar" disabled=${source.fixed.includes("text")}><${LensBar} runs=${runs} selection=${chosen} onSelect=${onSelect} /></fieldset>
+      <fieldset class="bar" disabled=${source.fixed.includes("text")}><${LensBar} runs=${runs} steps=${steps} source=${source} selection=${chosen} onSelect=${onSelect} /></fieldset>
     </header>
-    <main>${views.map(([name, view]) => html`<${Asked} key=${`${run.name} ${name}`} name=${name} ...${view} chosen=${chosen} onSelect=${onSelect} source=${source} />`)}</main>
+    <main>${views.map(([name, view]) => html`<${Asked} key=${`${run.name} ${name}`} name=${name} ...${view} chosen=${chosen} missing=${view.uses.includes("checkpoint") ? missing : ""} onSelect=${onSelect} source=${source} />`)}</main>
   `;
 }
 
 /**
  * One view, asked for once it comes near, and again when the fields that it uses change.
- * @param {{name: string, title: string, about: string, uses: string[], chosen: any, onSelect: (selection: any) => void, source: Source}} props
+ * @param {{name: string, title: string, about: string, uses: string[], chosen: any, missing: string, onSelect: (selection: any) => void, source: Source}} props
  */
-function Asked({ name, title, about, uses, chosen, onSelect, source }) {
+function Asked({ name, title, about, uses, chosen, missing, onSelect, source }) {
   const model = useMemo(() => new PageModel(name, onSelect, source), [name]);
   const place = /** @type {{current: HTMLElement | null}} */ (useRef(null));
   const isNear = useRef(false);
   const asked = useRef("");
   const ask = () => {
     const key = keyOf(model.get("selection"), uses);
-    if (!isNear.current || key === asked.current) return;
-    asked.current = key;
+    if (!isNear.current || VIEWS[name].byHand || !(VIEWS[name].isReady?.(model.get("selection")) ?? true) || (key === asked.current && !missing)) return;
+    asked.current = missing ? "" : key;
+    if (missing) {
+      model.set("error", missing);
+      return;
+    }
     model.ask(model.get("selection"));
   };
   model.look(chosen);
@@ -83,6 +93,6 @@ function Asked({ name, title, about, uses, chosen, onSelect, source }) {
     if (place.current) watch.observe(place.current);
     return () => watch.disconnect();
   }, []);
-  useEffect(ask, [chosen]);
+  useEffect(ask, [chosen, missing]);
   return html`<div ref=${place}><${Frame} id=${name} title=${title} about=${about} model=${model} view=${VIEWS[name]} /></div>`;
 }

@@ -74,6 +74,29 @@ def test_the_bytes_of_a_window_are_those_of_its_tokens(
     assert files == {"a.txt", "c.txt.gz"}
 
 
+@pytest.mark.parametrize("kind", [*EXACT, "wordpiece"])
+def test_windows_of_what_was_held_out_stand_behind_the_training_text(
+    kind: str, folder: Path, tmp_path: Path
+) -> None:
+    config = TextData(path=str(folder), val_fraction=0.3, test_fraction=0.2)
+    spec = EXACT.get(kind, WordPieceTokenizerSpec(vocab_size=110))
+    dataset = prepare(config, spec, tmp_path / "cache")
+    tokenizer, furthest = dataset.tokenizer, 0
+    for name in ("val", "test"):
+        split = dataset.splits[name]
+        windows = [(start, start + LENGTH) for start in range(0, len(split) - LENGTH, 11)]
+        for window, example in zip(windows, find_windows(config, dataset, windows, name), strict=True):
+            tokens = split.read(*window)
+            raw = b"".join(map(contents, example.spans))
+            if kind == "wordpiece":  # to whole words
+                assert tokenizer.decode(tokens).split()[1] in tokenizer.decode(tokenizer.encode(raw.decode()))
+            else:
+                assert raw == b"".join(tokenizer.token_bytes(token) for token in tokens.tolist())
+            start = example.spans[0].start + (10_000 if example.spans[0].file.endswith(".gz") else 0)
+            assert start >= furthest  # windows go on from split to split
+            furthest = start
+
+
 def test_the_space_that_a_tokenizer_opens_with_is_in_no_file() -> None:
     """As those of SentencePiece do: the first token is " a", and the text "a"."""
 

@@ -15,7 +15,7 @@ export { render, useEffect, useLayoutEffect, useMemo, useRef, useState };
  * @property {(event: string, listener: () => void) => void} on
  * @property {(event: string, listener: () => void) => void} off
  * @property {(view: string) => any} beside
- * @property {(run: string, tell: (news: {lines: any[], restarted: boolean}) => void) => () => void} follow
+ * @property {import("../sources/source.js").Source} source
  */
 
 /**
@@ -52,9 +52,9 @@ export function isFixed(model, field) {
 /**
  * A view from its component, as `render({model, el})` draws it.
  * @param {(props: {model: Model, found: any, selection: import("./selection.js").Selection}) => any} Component
- * @param {{hasControls?: boolean}} [traits] a view with controls is also drawn where there is no answer (found is null), and says its notes itself
+ * @param {{hasControls?: boolean, byHand?: boolean, isReady?: (selection: any) => boolean}} [traits] a view with controls is also drawn where there is no answer (found is null), and says its notes itself; one by hand is asked for by its own controls alone, others once they are ready
  */
-export function view(Component, { hasControls = false } = {}) {
+export function view(Component, { hasControls = false, byHand = false, isReady = () => true } = {}) {
   /** @param {{model: Model}} props */
   function View({ model }) {
     const found = useTrait(model, "found");
@@ -63,6 +63,8 @@ export function view(Component, { hasControls = false } = {}) {
   }
   return {
     hasControls,
+    byHand,
+    isReady,
     /** @param {{model: Model, el: HTMLElement}} props */
     render({ model, el }) {
       render(html`<${View} model=${model} />`, el);

@@ -13,7 +13,7 @@ export class PageModel {
     this.onSelect = onSelect;
     this.source = source;
     /** @type {Record<string, any>} */
-    this.values = { selection: null, found: null, answer: null, error: "", busy: false, kept: "", fixed: source.fixed };
+    this.values = { selection: null, found: null, answer: null, error: "", busy: false, progress: "", ended: false, kept: "", fixed: source.fixed };
     /** @type {Map<string, Set<() => void>>} */
     this.listeners = new Map();
     /** @type {AbortController | null} */
@@ -67,12 +67,15 @@ export class PageModel {
     this.asking?.abort();
     const asking = (this.asking = new AbortController());
     this.set("busy", true);
+    this.set("ended", false);
+    const stop = followProgress(this.source, this.name, (words) => this.set("progress", words));
     try {
       const answer = await this.source.ask(this.name, selection, asking.signal);
       if (!asking.signal.aborted) this.take(answer);
     } catch (error) {
       if (!asking.signal.aborted) this.set("error", error instanceof Refused ? error.message : this.source.gone);
     }
+    stop();
     if (this.asking === asking) this.set("busy", false);
   }
 
@@ -81,6 +84,12 @@ export class PageModel {
     this.set("answer", answer);
     this.set("found", answer.found);
     this.set("error", "");
+  }
+
+  /** End what is computed for this view. */
+  end() {
+    this.set("ended", true);
+    return this.source.end(this.name);
   }
 
   /** Whether the source draws pictures. */
@@ -93,9 +102,25 @@ export class PageModel {
     if (!this.source.picture) throw new Refused("nothing can draw here");
     return this.source.picture(this.name, kind, this.get("selection"));
   }
+}
 
-  /** A run's metrics as they come, until the answer is called. @param {string} run @param {(news: {lines: any[], restarted: boolean}) => void} tell */
-  follow(run, tell) {
-    return this.source.follow(run, tell);
-  }
+const LOOK_EVERY = 400; // milliseconds
+
+/**
+ * Hear how far a computation that takes long is, until it is no longer followed; of a quick one nothing is told.
+ * @param {import("../sources/source.js").Source} source
+ * @param {string} name
+ * @param {(words: string) => void} tell
+ */
+export function followProgress(source, name, tell) {
+  const look = async () => {
+    const told = await source.progress(name);
+    if (timer && told) tell(told.total ? `${told.done} of ${told.total}` : "waiting for its turn");
+  };
+  let timer = setInterval(look, LOOK_EVERY);
+  return () => {
+    clearInterval(timer);
+    timer = 0;
+    tell("");
+  };
 }

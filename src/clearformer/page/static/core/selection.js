@@ -29,6 +29,12 @@
  * @property {number} beams
  * @property {string[]} edits
  * @property {string | null} donor
+ * @property {number} before
+ * @property {number} after
+ * @property {string} split
+ * @property {number} first_row
+ * @property {number} n_rows
+ * @property {number} sample
  */
 
 /**

@@ -12,7 +12,7 @@ const SLOW = 300; // milliseconds, from which waiting is said
  * @param {string} props.title
  * @param {string} props.about
  * @param {import("../core/model.js").PageModel} props.model
- * @param {{hasControls?: boolean, render: (props: {model: any, el: HTMLElement}) => () => void}} props.view
+ * @param {{hasControls?: boolean, byHand?: boolean, render: (props: {model: any, el: HTMLElement}) => () => void}} props.view
  * @param {boolean} [props.canEnlarge] not where it stands in a page that is not ours
  */
 export function Frame({ id, title, about, model, view, canEnlarge = true }) {
@@ -21,6 +21,8 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
   const error = useTrait(model, "error");
   const kept = useTrait(model, "kept");
   const waiting = useSlow(useTrait(model, "busy"));
+  const progress = useTrait(model, "progress");
+  const ended = useTrait(model, "ended") && !waiting;
   const [large, setLarge] = useState(false);
   const [asTable, setAsTable] = useState(false);
   useEffect(() => (place.current ? view.render({ model, el: place.current }) : undefined), [view, model]);
@@ -41,8 +43,8 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
         ${canEnlarge && html`<button type="button" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Close" : "Enlarge"}</button>`}
       </nav>
     </header>
-    <p key="error" class="error" role="alert">${error}</p>
-    <p key="state" class="state" role="status">${waiting ? "computing" : answer || error ? "" : "waiting for the model"}</p>
+    <p key="error" class="error" role="alert">${error}${error && ended && html` <button type="button" onClick=${() => model.ask(model.get("selection"))}>Ask again</button>`}</p>
+    <p key="state" class="state" role="status">${waiting ? html`computing${progress && `: ${progress}`} ${progress && html`<button type="button" onClick=${() => model.end()}>End</button>`}` : answer || error || view.byHand ? "" : "waiting for the model"}</p>
     <div key="content" class=${(error && !view.hasControls) || asTable ? "content is-hidden" : error ? "content is-stale" : "content"} ref=${place}></div>
     ${asTable && answer && html`<${AsTable} table=${answer.table} caption=${answer.caption} />`}
     ${!error && !view.hasControls && answer?.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
@@ -50,7 +52,7 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
 }
 
 /** @param {{id: string, model: import("../core/model.js").PageModel, answer: any}} props */
-function Taking({ id, model, answer }) {
+export function Taking({ id, model, answer }) {
   const [said, setSaid] = useState("");
   /** @param {string} words */
   const tell = (words) => {

@@ -1,14 +1,21 @@
 // The lens bar: what is looked at. All views follow it.
 import { html, useEffect, useState } from "../core/html.js";
+import { addReplayed, atHand } from "../core/live.js";
+import { followProgress } from "../core/model.js";
+import { Refused } from "../sources/source.js";
 import { NumberField, TextField } from "./fields.js";
+
+const REPLAY = "replay"; // under which the server knows it
 
 /**
  * @param {object} props
  * @param {any[]} props.runs
+ * @param {number[]} props.steps of the chosen run that can be looked at
+ * @param {import("../sources/source.js").Source} props.source
  * @param {import("../core/selection.js").Selection} props.selection
  * @param {(fields: Partial<import("../core/selection.js").Selection>) => void} props.onSelect
  */
-export function LensBar({ runs, selection, onSelect }) {
+export function LensBar({ runs, steps, source, selection, onSelect }) {
   const run = runs.find((each) => each.name === selection.run) ?? runs[0];
   const pair = run.family === "encoder-decoder";
   return html`<form class="lens-bar" aria-label="what is looked at" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
@@ -16,7 +23,6 @@ export function LensBar({ runs, selection, onSelect }) {
     ${pair && html`<${TextField} label="Written (its own translation, where empty)" lines=${2} name="output" value=${selection.output ?? ""} onChange=${(/** @type {string} */ output) => onSelect({ output: output || null, position: -1 })} />`}
     <div class="fields">
       ${runs.length > 1 && html`<label>Run<select value=${selection.run} onChange=${(/** @type {any} */ event) => onSelect({ run: event.target.value })}>${runs.map((each) => html`<option key=${each.name}>${each.name}</option>`)}</select></label>`}
-      ${run.steps.length > 1 && html`<${Checkpoints} run=${run} selection=${selection} onSelect=${onSelect} />`}
       <${NumberField} label="Position" name="position" value=${selection.position} low=${-run.context} high=${run.context - 1} onChange=${(/** @type {number} */ position) => onSelect({ position })} />
       <${NumberField} label="Layer" name="layer" value=${selection.layer} low=${0} high=${run.layers - 1} onChange=${(/** @type {number} */ layer) => onSelect({ layer })} />
       <${NumberField} label="Head" name="head" value=${selection.head} low=${0} high=${run.heads - 1} onChange=${(/** @type {number} */ head) => onSelect({ head })} />
@@ -24,19 +30,62 @@ export function LensBar({ runs, selection, onSelect }) {
       <${TextField} label="Foil" name="foil" value=${selection.foil ?? ""} placeholder="none" onChange=${(/** @type {string} */ foil) => onSelect({ foil: foil || null })} />
       <${NumberField} label="Seed" name="seed" value=${selection.seed} low=${0} high=${2 ** 31 - 1} onChange=${(/** @type {number} */ seed) => onSelect({ seed })} />
     </div>
+    ${(steps.length > 1 || run.step > 0) && run.views.training && html`<${Checkpoints} run=${run} steps=${steps} source=${source} selection=${selection} onSelect=${onSelect} />`}
   </form>`;
 }
 
-/** @param {{run: any, selection: any, onSelect: (fields: any) => void}} props */
-function Checkpoints({ run, selection, onSelect }) {
-  const steps = run.steps;
+/** The step that is looked at: any that is kept, by the slider; any other, once it is replayed. @param {{run: any, steps: number[], source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */
+function Checkpoints({ run, steps, source, selection, onSelect }) {
   const step = selection.checkpoint === "latest" ? run.step : Number(selection.checkpoint);
-  const at = Math.max(0, steps.findLastIndex((/** @type {number} */ each) => each <= step));
+  const at = Math.max(0, steps.findLastIndex((each) => each <= step));
   const [seen, setSeen] = useState(at);
+  const [wanted, setWanted] = useState(step);
   useEffect(() => setSeen(at), [at]);
-  return html`<label>Checkpoint <output>step ${steps[seen]}</output>
-    <input type="range" name="checkpoint" min="0" max=${steps.length - 1} value=${seen} aria-valuetext=${`step ${steps[seen]}`}
-      onInput=${(/** @type {any} */ event) => setSeen(Number(event.target.value))}
-      onChange=${(/** @type {any} */ event) => onSelect({ checkpoint: String(steps[Number(event.target.value)]) })} />
-  </label>`;
+  useEffect(() => setWanted(step), [step]);
+  const look = (/** @type {number} */ to) => onSelect({ checkpoint: String(to) });
+  const want = (/** @type {number} */ to) => (atHand(run, steps, String(to)) ? look(to) : setWanted(to));
+  return html`<div class="checkpoints">
+    <label class="slider">Checkpoint <output>step ${seen === at ? step : steps[seen]}</output>
+      <input type="range" name="checkpoint" min="0" max=${steps.length - 1} value=${seen} aria-valuetext=${`step ${steps[seen]}`}
+        onInput=${(/** @type {any} */ event) => setSeen(Number(event.target.value))}
+        onChange=${(/** @type {any} */ event) => look(steps[Number(event.target.value)])} />
+    </label>
+    <${NumberField} label="Step" name="step" value=${wanted} low=${0} high=${Math.max(...steps, run.step)} onChange=${want} />
+    <${Marked} selection=${selection} step=${step} look=${look} />
+    ${!atHand(run, steps, String(wanted)) && html`<${Replay} run=${run} source=${source} step=${wanted} selection=${selection} look=${look} />`}
+  </div>`;
+}
+
+/** The two marks, one click apart. @param {{selection: any, step: number, look: (step: number) => void}} props */
+function Marked({ selection, step, look }) {
+  const marks = ["before", "after"].filter((name) => selection[name] >= 0);
+  return marks.length > 0 && html`<div class="marked" role="group" aria-label="marked steps">
+    ${marks.map((name) => html`<button key=${name} type="button" aria-pressed=${step === selection[name]} onClick=${() => look(selection[name])}>${name} ${selection[name]}</button>`)}
+  </div>`;
+}
+
+/** A step whose weights are not kept: made again where that is asked for. @param {{run: any, step: number, source: import("../sources/source.js").Source, selection: any, look: (step: number) => void}} props */
+function Replay({ run, step, source, selection, look }) {
+  const [busy, setBusy] = useState(false);
+  const [said, setSaid] = useState("");
+  useEffect(() => setSaid(""), [step]);
+  const go = async () => {
+    setBusy(true);
+    setSaid("opening the training");
+    const stop = followProgress(source, REPLAY, (words) => words && setSaid(words.includes("of") ? `${words} steps` : words));
+    try {
+      await source.replay({ ...selection, checkpoint: String(step) });
+      addReplayed(run, step, source);
+      look(step);
+    } catch (error) {
+      setSaid(error instanceof Refused ? error.message : source.gone);
+    }
+    stop();
+    setBusy(false);
+  };
+  return html`<div class="replay">
+    ${busy
+      ? html`<button type="button" onClick=${() => source.end(REPLAY)}>End</button> <span role="status">replaying step ${step}: ${said}</span>`
+      : html`<button type="button" class="is-main" onClick=${go}>Replay step ${step}</button> <span role="status">${said || "not kept: the training is made again to the bit, which may take long"}</span>`}
+  </div>`;
 }

@@ -2,7 +2,7 @@
 import { keyOf } from "../core/selection.js";
 import { signal } from "../vendor/signals-core.js";
 import { decode } from "../core/wire.js";
-import { Refused } from "./source.js";
+import { quick, Refused } from "./source.js";
 
 const FOLLOWED = ["position", "layer", "head", "part", "key", "matrix", "row", "column"]; // by which views look something up in what they have
 
@@ -21,6 +21,9 @@ export class Embedded {
     this.index = index;
     this.gone = "this file is damaged: the numbers of this view cannot be read";
     this.picture = null;
+    this.progress = quick.progress;
+    this.end = quick.end;
+    this.replay = quick.replay;
     this.fixed = Object.keys(index.first).filter((field) => !FOLLOWED.includes(field));
     this.refused = signal("");
     /** @type {Map<string, string>} */
@@ -64,9 +67,9 @@ export class Embedded {
     return { ...selection, ...Object.fromEntries(Object.entries(fields).filter(([field]) => !this.fixed.includes(field))) };
   }
 
-  /** @param {string} _ @param {(news: {lines: any[], restarted: boolean}) => void} tell */
+  /** @param {string} _ @param {(news: {lines: any[], restarted: boolean, steps: number[] | null}) => void} tell */
   follow(_, tell) {
-    tell({ lines: this.index.lines, restarted: true });
+    tell({ lines: this.index.lines, restarted: true, steps: this.index.run.steps });
     return () => {};
   }
 }

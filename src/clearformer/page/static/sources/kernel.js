@@ -1,6 +1,6 @@
 // A notebook's kernel, by the protocol of anywidget: traits, and messages for what is opened beside a view.
 import { decode } from "../core/wire.js";
-import { follows, Refused } from "./source.js";
+import { follows, quick, Refused } from "./source.js";
 
 const PAUSE = 2000; // milliseconds between two questions for a run's newest metrics
 
@@ -18,6 +18,9 @@ export class Kernel {
     /** @type {string[]} */
     this.fixed = [];
     this.within = follows;
+    this.progress = quick.progress;
+    this.end = quick.end;
+    this.replay = quick.replay;
     this.n = 0;
     this.name = crypto.getRandomValues(new Uint32Array(2)).join("-");
     /** @type {Map<string, {resolve: (bytes: any) => void, reject: (error: Error) => void}>} */
@@ -59,7 +62,7 @@ export class Kernel {
     return new Blob([await this.question({ kind: "picture", view, picture, selection })], { type });
   }
 
-  /** @param {string} _ @param {(news: {lines: any[], restarted: boolean}) => void} tell */
+  /** @param {string} _ @param {(news: {lines: any[], restarted: boolean, steps: number[] | null}) => void} tell */
   follow(_, tell) {
     let cursor = 0;
     let stopped = false;

@@ -11,6 +11,12 @@ export const server = {
   within: follows,
   follow,
   ask: async (view, selection, signal) => decode(await (await post(`api/view/${view}`, selection, signal)).arrayBuffer()),
+  progress: async (name) => {
+    const response = await fetch(`api/progress/${name}`).catch(() => null);
+    return response?.ok ? response.json() : null;
+  },
+  end: async (name) => void (await post(`api/end/${name}`, null)),
+  replay: async (selection) => void (await post("api/replay", selection)),
   picture: async (view, kind, selection) => (await post(`api/figure/${view}.${kind}`, selection)).blob(),
 };
 
@@ -47,7 +53,7 @@ async function complaint(response) {
 /**
  * Hear of a run's metrics, from the cursor on where the connection was lost.
  * @param {string} run
- * @param {(news: {lines: any[], restarted: boolean}) => void} tell
+ * @param {(news: {lines: any[], restarted: boolean, steps: number[] | null}) => void} tell
  */
 function follow(run, tell) {
   let cursor = 0;

@@ -1,52 +1,149 @@
-// The loss of a run, live while it trains: lines come from a cursor on, never the whole file again.
-import { html, render, useEffect, useRef, useState } from "../core/html.js";
+// The training of a run, live while it goes on: curves by step, two marks that are set on them, and when something happened.
+import { colour, isDark } from "../core/colours.js";
+import { html, isFixed, render, select, useEffect, useMemo, useState, useTrait } from "../core/html.js";
+import { liveOf } from "../core/live.js";
+import { useSignal } from "../core/signal.js";
 import { number, thousands } from "../core/words.js";
-import uPlot from "../vendor/uplot.js";
+import { Curve } from "../parts/curve.js";
+import { Taking } from "../parts/frame.js";
 
 const CURVES = [
-  { title: "loss, nats per token", names: [["loss", "--loss"], ["val_loss", "--query"]] },
-  { title: "learning rate", names: [["lr", "--value"]] },
-  { title: "gradient norm", names: [["grad_norm", "--key"]] },
+  { title: "loss, nats", series: [{ name: "loss", label: "loss", colour: "--loss" }, { name: "val_loss", label: "held-out loss", colour: "--query" }] },
+  { title: "gradient norm", series: [{ name: "grad_norm", label: "gradient norm", colour: "--key" }] },
+  { title: "learning rate", series: [{ name: "lr", label: "learning rate", colour: "--value" }] },
 ];
+const BY_LAYER = "grad_norm/";
+const MARKS = ["before", "after"];
 
 /** @param {{model: import("../core/html.js").Model}} props */
 function Training({ model }) {
-  const [lines, setLines] = useState(/** @type {any[]} */ ([]));
-  const run = model.get("selection").run;
+  const selection = useTrait(model, "selection");
+  const { lines, steps } = useSignal(liveOf(selection.run, model.source));
+  const events = useMemo(() => model.beside("events"), [model]);
+  const found = useTrait(events, "found");
+  const [next, setNext] = useState("before");
+  const near = useTrait(model, "found");
+  const ask = () => events.ask(model.get("selection"));
   useEffect(() => {
-    setLines([]);
-    return model.follow(run, (news) => setLines((lines) => (news.restarted ? news.lines : [...lines, ...news.lines])));
-  }, [run]);
-  if (!lines.length) return html`<p class="note">this run has written no metrics (an imported model has none)</p>`;
+    if (near) ask();
+  }, [Boolean(near), selection.run]);
+  const kept = steps ?? [];
+  const mark = (/** @type {any} */ fields) => select(model, fields);
+  const pick = (/** @type {number} */ step) => {
+    if (!kept.length) return;
+    mark({ [next]: nearest(kept, step) });
+    setNext(next === "before" ? "after" : "before");
+  };
   const last = lines[lines.length - 1];
+  const marks = marksOf(selection, found, () => true);
+  const others = marksOf(selection, found, () => false);
+  const levels = found && found.bigram_loss !== null ? [{ value: found.bigram_loss, label: "bigram model" }] : [];
+  const canMark = kept.length > 1 && !isFixed(model, "before");
+  const picks = canMark ? pick : undefined;
   return html`<div class="training">
-    <p class="sum">step <b>${thousands(last.step)}</b>, loss <b>${number(latest(lines, "loss"))}</b>, held-out loss <b>${number(latest(lines, "val_loss"))}</b></p>
-    ${CURVES.map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} />`)}
+    ${last && html`<p class="sum">step <b>${thousands(last.step)}</b>, loss <b>${number(latest(lines, "loss"))}</b>, held-out loss <b>${number(latest(lines, "val_loss"))}</b></p>`}
+    ${canMark && html`<${Marks} selection=${selection} kept=${kept} next=${next} setNext=${setNext} mark=${mark} />`}
+    ${lines.length > 0
+      ? html`${CURVES.slice(0, 1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${marks} levels=${levels} onPick=${picks} />`)}
+        <${ByLayer} lines=${lines} marks=${others} onPick=${picks} />
+        ${CURVES.slice(1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${others} onPick=${picks} />`)}`
+      : html`<p class="note">this run has written no metrics (an imported model has none)</p>`}
+    <${Happened} model=${model} events=${events} kept=${kept} mark=${mark} ask=${ask} />
   </div>`;
 }
 
-/** @param {{title: string, names: string[][], lines: any[]}} props */
-function Curve({ title, names, lines }) {
-  const place = /** @type {{current: HTMLElement | null}} */ (useRef(null));
-  const plot = /** @type {{current: any}} */ (useRef(null));
-  const rows = lines.filter((line) => names.some(([name]) => Number.isFinite(line[name])));
-  const data = [rows.map((line) => line.step), ...names.map(([name]) => rows.map((line) => line[name] ?? null))];
-  useEffect(() => {
-    const element = place.current;
-    if (!element) return undefined;
-    const style = getComputedStyle(element);
-    const axis = { stroke: style.getPropertyValue("--quiet"), grid: { stroke: style.getPropertyValue("--line"), width: 1 }, ticks: { show: false } };
-    const series = names.map(([name, hue]) => ({ label: name, stroke: style.getPropertyValue(hue), width: 2, spanGaps: true, points: { show: false } }));
-    plot.current = new uPlot({ width: element.clientWidth, height: 180, scales: { x: { time: false } }, axes: [axis, { ...axis, size: 64 }], series: [{ label: "step" }, ...series] }, data, element);
-    const sizes = new ResizeObserver(() => plot.current.setSize({ width: element.clientWidth, height: 180 }));
-    sizes.observe(element);
-    return () => {
-      sizes.disconnect();
-      plot.current.destroy();
-    };
-  }, []);
-  useEffect(() => plot.current?.setData(data), [lines]);
-  return html`<figure class="curve"><figcaption>${title}</figcaption><div ref=${place} role="img" aria-label=${`${title} by step`}></div></figure>`;
+/** The two marks, and which of them a click on a curve sets. @param {{selection: any, kept: number[], next: string, setNext: (name: string) => void, mark: (fields: any) => void}} props */
+function Marks({ selection, kept, next, setNext, mark }) {
+  const isSet = MARKS.some((name) => selection[name] >= 0);
+  return html`<div class="marks-desk" role="group" aria-label="marks on the curves">
+    ${MARKS.map((name) => html`<label key=${name}>${name === "before" ? "Before" : "After"}
+      <select name=${`mark_${name}`} value=${selection[name]} onChange=${(/** @type {any} */ event) => mark({ [name]: Number(event.target.value) })}>
+        <option value="-1">not set</option>${kept.map((step) => html`<option key=${step} value=${step}>step ${step}</option>`)}</select></label>`)}
+    ${MARKS.map((name) => html`<button key=${name} type="button" disabled=${selection[name] < 0} aria-pressed=${selection[name] >= 0 && selection.checkpoint === String(selection[name])} onClick=${() => mark({ checkpoint: String(selection[name]) })}>Look ${name}</button>`)}
+    <span class="picks">a click on a curve marks the nearest kept step as ${MARKS.map((name) => html`<button key=${name} type="button" aria-pressed=${next === name} onClick=${() => setNext(name)}>${name}</button> `)}</span>
+    ${isSet && html`<button type="button" onClick=${() => mark({ before: -1, after: -1 })}>Clear marks</button>`}
+  </div>`;
+}
+
+/** The gradient norm of every part of the model, from the first layer to the last. @param {{lines: any[], marks: any[], onPick: any}} props */
+function ByLayer({ lines, marks, onPick }) {
+  const names = Object.keys(lines.find((line) => Object.keys(line).some((name) => name.startsWith(BY_LAYER))) ?? {}).filter((name) => name.startsWith(BY_LAYER));
+  if (!names.length) return null;
+  const series = names.map((name, i) => ({ name, label: name.slice(BY_LAYER.length).replace("_blocks.", " layer ").replace("blocks.", "layer "), colour: shade(i, names.length) }));
+  return html`<${Curve} title="gradient norm by layer, from the first to the last (logarithmic)" series=${series} lines=${lines} marks=${marks} log onPick=${onPick} />`;
+}
+
+/** Dark to light, as far as both can be seen on the page. @param {number} i @param {number} n */
+function shade(i, n) {
+  const part = n > 1 ? i / (n - 1) : 0;
+  return `rgb(${colour(isDark() ? 0.3 + 0.7 * part : 0.85 * part, 0, 1, false).join()})`;
+}
+
+/** When something happened. @param {{model: any, events: any, kept: number[], mark: (fields: any) => void, ask: () => void}} props */
+function Happened({ model, events, kept, mark, ask }) {
+  const answer = useTrait(events, "answer");
+  const found = useTrait(events, "found");
+  const busy = useTrait(events, "busy");
+  const progress = useTrait(events, "progress");
+  const error = useTrait(events, "error");
+  events.set("selection", model.get("selection"));
+  const looked = found?.induction.length ?? 0;
+  const points = found?.induction.map((/** @type {any} */ each) => ({ step: each.step, score: each.score })) ?? [];
+  const [series] = useState([{ name: "score", label: "best score", colour: "--stream" }]);
+  const shown = useMemo(() => points, [found]);
+  return html`
+    ${looked > 1 && html`<${Curve} title="best induction score of all heads, at every kept step" series=${series} lines=${shown} marks=${marksOf(model.get("selection"), found, (event) => event.name === "induction")} levels=${[{ value: thresholdOf(found), label: "threshold" }]} points />`}
+    <div class="events">
+      <h3>When it happened <span class="taking"><${Taking} id="events" model=${events} answer=${answer} /></span></h3>
+      <p class="error" role="alert">${error}</p>
+      <p class="state" role="status">${busy ? html`reading the weights of every kept step ${progress && `: ${progress}`} <button type="button" onClick=${() => events.end()}>End</button>` : ""}</p>
+      ${found && html`<ul>${found.events.map((/** @type {any} */ event) => html`<${Happening} key=${event.name} event=${event} kept=${kept} mark=${mark} />`)}</ul>
+        ${answer.notes.map((/** @type {string} */ note) => html`<p key=${note} class="note">${note}</p>`)}`}
+      ${!busy && (error || (found && kept.length > looked && looked > 0)) && html`<button type="button" onClick=${ask}>Look again</button>`}
+    </div>`;
+}
+
+/** @param {{event: any, kept: number[], mark: (fields: any) => void}} props */
+function Happening({ event, kept, mark }) {
+  const isLoss = event.name === "bigram";
+  const title = html`<b>${capital(event.title)}</b>`;
+  if (event.reason) return html`<li>${title}: <span>not told: ${event.reason}</span></li>`;
+  if (event.step === null)
+    return html`<li>${title}: <span>not so far${event.value === null ? "" : `; ${isLoss ? "held-out loss" : "best score"} ${number(event.value)}, to reach ${number(event.threshold)}`}</span></li>`;
+  const [before, after] = aroundIn(kept, event);
+  const when = isLoss || event.before === null ? `by step ${thousands(event.step)}` : `between step ${thousands(event.before)} and step ${thousands(event.step)}`;
+  const what = isLoss ? "held-out loss" : "best score";
+  return html`<li>${title} ${when}: <span>${what} ${event.value_before === null ? "" : html`${number(event.value_before)} → `}<b>${number(event.value)}</b>, to reach ${number(event.threshold)}${event.head && html`, by <code>${event.head}</code>`}</span>
+    ${before !== undefined && after !== undefined && before < after && html` <button type="button" onClick=${() => mark({ before, after })}>Mark ${before} and ${after}</button>`}</li>`;
+}
+
+/** The kept steps around an event. @param {number[]} kept @param {any} event */
+function aroundIn(kept, event) {
+  const after = kept.find((step) => step >= event.step) ?? kept[kept.length - 1];
+  const before = event.before === null ? kept[0] : kept.findLast((step) => step <= event.before) ?? kept[0];
+  return [before, after];
+}
+
+/** The marks that are set, and the events, of which some are named. @param {any} selection @param {any} found @param {(event: any) => boolean} isNamed */
+function marksOf(selection, found, isNamed) {
+  const marks = MARKS.filter((name) => selection[name] >= 0).map((name) => ({ step: selection[name], label: name, dashed: false }));
+  const events = found?.events.filter((/** @type {any} */ event) => event.step !== null).map((/** @type {any} */ event) => ({ step: event.step, label: isNamed(event) ? event.title : "", dashed: true })) ?? [];
+  return [...marks, ...events];
+}
+
+/** @param {any} found */
+function thresholdOf(found) {
+  return found.events.find((/** @type {any} */ event) => event.name === "induction").threshold;
+}
+
+/** @param {number[]} kept @param {number} step */
+function nearest(kept, step) {
+  return kept.reduce((best, each) => (Math.abs(each - step) < Math.abs(best - step) ? each : best));
+}
+
+/** @param {string} words */
+function capital(words) {
+  return words[0].toUpperCase() + words.slice(1);
 }
 
 /** @param {any[]} lines @param {string} name */

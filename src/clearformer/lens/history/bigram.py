@@ -1,0 +1,200 @@
+"""The loss of a bigram model of a run's training data: what a model reaches that knows one token of context.
+
+    found = lens.bigram(run)
+    found.loss          of the held-out text, in nats per token
+
+With counts n of the training split, N tokens, V of the vocabulary (smoothed towards the unigrams: MacKay
+and Peto 1995),
+
+    p(b | a) = (n(a, b) + m p(b)) / (n(a) + m)          p(b) = (n(b) + 1) / (N + V)
+
+and m is the power of two from 1 to 16,384 under which the training text itself has the smallest loss, each of its
+pairs being left out of the counts n(a, b) and n(a) that predict it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from clearformer.data import Dataset, PairDataset, Prepared
+from clearformer.decoding.arguments import check_run
+from clearformer.errors import UserError
+from clearformer.lens.showing import Shown, Table, bars
+from clearformer.model import Encoder
+from clearformer.runs.evaluation import HELD_OUT, WHOLE
+from clearformer.runs.folders import RunLike, read_own_data
+
+READ_AT_ONCE = 1 << 20  # tokens
+WEIGHTS = tuple(float(1 << power) for power in range(15))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Bigram(Shown):
+    """A bigram model of a run's training data, measured on what was held out.
+
+    Attributes:
+        loss: Of the held-out split, in nats per token.
+        unigram_loss: That of p(b), which knows no context.
+        weight: m: how many pairs the unigrams count for.
+        left_out_loss: Of the training split, each pair left out of its own counts: by it m was chosen.
+        n_pairs: How many different pairs the training split has.
+        n_counted: How many pairs it has.
+        n_predicted: How many tokens of the held-out split were predicted.
+        counts: Of the training split.
+    """
+
+    loss: float
+    unigram_loss: float
+    weight: float
+    left_out_loss: float
+    n_pairs: int
+    n_counted: int
+    n_predicted: int
+    counts: "Counts" = field(repr=False)
+
+    def probabilities(
+        self, before: Int[np.ndarray, " N"], tokens: Int[np.ndarray, " N"]
+    ) -> Float[np.ndarray, " N"]:
+        """p(token | the one before it)."""
+        return self.counts.probabilities(before, tokens, self.weight)
+
+    def caption(self) -> str:
+        return f"a bigram model of the training text: held-out loss {self.loss:.4f} nats per token"
+
+    def table(self) -> Table:
+        rows = [
+            ["loss of the held-out text", f"{self.loss:.4f}"],
+            ["loss of the unigrams", f"{self.unigram_loss:.4f}"],
+            ["loss of the training text, each pair left out", f"{self.left_out_loss:.4f}"],
+            ["m", f"{self.weight:g}"],
+            ["pairs counted", f"{self.n_counted:,}"],
+            ["different ones", f"{self.n_pairs:,}"],
+            ["tokens predicted", f"{self.n_predicted:,}"],
+        ]
+        return Table(["bigram model", ""], rows)
+
+    def notes(self) -> list[str]:
+        return [f"p(b | a) = (n(a, b) + m p(b)) / (n(a) + m) with m = {self.weight:g}"]
+
+    def inches(self) -> tuple[float, float]:
+        return 5.0, 1.6
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        bars(axes, ["bigram", "unigram"], [self.loss, self.unigram_loss])
+        axes.set_xlabel("loss of the held-out text, nats per token")
+
+
+class Counts(NamedTuple):
+    """Counts of a training split.
+
+    Attributes:
+        vocab_size: V.
+        keys: a V + b of each different pair, in order.
+        pairs: n(a, b) of each.
+        before: [V] n(a).
+        tokens: [V] n(b).
+    """
+
+    vocab_size: int
+    keys: Int[np.ndarray, " P"]
+    pairs: Int[np.ndarray, " P"]
+    before: Int[np.ndarray, " V"]
+    tokens: Int[np.ndarray, " V"]
+
+    @property
+    def unigrams(self) -> Float[np.ndarray, " V"]:
+        """p(b)."""
+        return (self.tokens + 1) / (self.tokens.sum() + self.vocab_size)
+
+    def probabilities(
+        self, before: Int[np.ndarray, " N"], tokens: Int[np.ndarray, " N"], weight: float
+    ) -> Float[np.ndarray, " N"]:
+        """p(b | a) of each of some pairs."""
+        keys = before * self.vocab_size + tokens
+        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        pairs = np.where(self.keys[places] == keys, self.pairs[places], 0)
+        return (pairs + weight * self.unigrams[tokens]) / (self.before[before] + weight)
+
+    def left_out_loss(self, weight: float) -> float:
+        """The mean loss of the training split, each of its pairs left out of its own counts."""
+        before, tokens = np.divmod(self.keys, self.vocab_size)
+        found = (self.pairs - 1 + weight * self.unigrams[tokens]) / (self.before[before] - 1 + weight)
+        return float(-(self.pairs * np.log(found)).sum() / self.pairs.sum())
+
+
+def bigram(run: RunLike) -> Bigram:
+    """Count the pairs of a run's training data, and measure what they tell of its held-out data.
+
+    Of an encoder-decoder these are the tokens of the targets, from <bos> to <eos>.
+
+    Args:
+        run: Kept in the folder in which it was trained, with its data where they were.
+
+    Raises:
+        RunError: the run is kept in no folder, or was not trained in it.
+        DataError: its data cannot be read, or have changed.
+        UserError: its model predicts no next token, or nothing was held out.
+    """
+    check_run(run, "folder")
+    if isinstance(run.model, Encoder):
+        raise UserError("a bigram model predicts the next token, and an encoder predicts none")
+    prepared = read_own_data(run).prepared
+    if HELD_OUT not in prepared.splits:
+        raise UserError("nothing was held out that a bigram model could be measured on")
+    size = max(run.model.embed.num_embeddings, run.tokenizer.vocab_size)
+    counts = counted(prepared, run, size)
+    weight = min(WEIGHTS, key=counts.left_out_loss)
+    loss = unigram_loss = 0.0
+    n = 0
+    for before, tokens in pairs_of(prepared, run, HELD_OUT):
+        loss -= float(np.log(counts.probabilities(before, tokens, weight)).sum())
+        unigram_loss -= float(np.log(counts.unigrams[tokens]).sum())
+        n += len(tokens)
+    return Bigram(
+        loss / n,
+        unigram_loss / n,
+        weight,
+        counts.left_out_loss(weight),
+        len(counts.keys),
+        int(counts.pairs.sum()),
+        n,
+        counts,
+    )
+
+
+def counted(prepared: Prepared, run: RunLike, vocab_size: int) -> Counts:
+    """The counts of the training split."""
+    keys, pairs = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    before_counts, token_counts = np.zeros((2, vocab_size), np.int64)
+    for before, tokens in pairs_of(prepared, run, WHOLE):
+        new, n_new = np.unique(before * vocab_size + tokens, return_counts=True)
+        merged, places = np.unique(np.concatenate([keys, new]), return_inverse=True)
+        pairs = np.bincount(places, np.concatenate([pairs, n_new])).astype(np.int64)
+        keys = merged
+        before_counts += np.bincount(before, minlength=vocab_size)
+        token_counts += np.bincount(tokens, minlength=vocab_size)
+    return Counts(vocab_size, keys, pairs, before_counts, token_counts)
+
+
+def pairs_of(
+    prepared: Prepared, run: RunLike, split: str
+) -> Iterator[tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]]]:
+    """Every token of a split that has one before it, and that one; many at a time."""
+    if isinstance(prepared, Dataset):
+        text = prepared.splits[split]
+        for start in range(0, len(text) - 1, READ_AT_ONCE):
+            ids = text.read(start, min(start + READ_AT_ONCE + 1, len(text)))
+            yield ids[:-1], ids[1:]
+        return
+    assert isinstance(prepared, PairDataset)
+    targets = prepared.splits[split]
+    bos, eos = run.tokenizer.bos_id, run.tokenizer.eos_id
+    rows = [[bos, *targets.target(index).tolist(), eos] for index in range(len(targets))]
+    yield (
+        np.array([token for row in rows for token in row[:-1]], np.int64),
+        np.array([token for row in rows for token in row[1:]], np.int64),
+    )

@@ -1,0 +1,278 @@
+"""Events of a run's training, by the weights and the losses that it kept.
+
+    for event in lens.events(run).events:
+        print(event.title, event.words)
+
+Two are told:
+
+    induction heads formed      between the last kept step at which no head's induction score (`lens.head_scores`)
+                                had reached a threshold and the first at which one has
+    bigram loss reached         at the first logged step whose held-out loss is that of a bigram model of the training
+                                data (`lens.bigram`), or less
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from clearformer.decoding.arguments import check_run
+from clearformer.errors import CheckpointError, ClearformerError, RunError, UserError
+from clearformer.hooks import hook_points
+from clearformer.lens.heads.scores import attention_to, induction_positions, repeated
+from clearformer.lens.history.bigram import bigram
+from clearformer.lens.inputs import quiet
+from clearformer.lens.showing import Shown, Table
+from clearformer.model import Encoder, EncoderDecoder
+from clearformer.runs.folders import RunLike, find_kept, kept_steps, read_run
+from clearformer.training.store.folder import read_metrics
+
+THRESHOLD = 0.3  # of an induction score, which is a share of a head's attention
+N_TOKENS, N_TEXTS = 50, 4  # of the texts that heads are scored on, as in `head_scores`
+
+OnStep = Callable[[int, int], None]
+"""Receives how much is done, and how much there is to do."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened in a run's training, or why that is not told.
+
+    Attributes:
+        name: `induction` or `bigram`.
+        title: The same in words.
+        before: The last step looked at before which it had not happened; None where it had at the first, or did not.
+        step: The first step looked at at which it had; None where it did not happen.
+        value_before: What was measured at `before`: a score, or a loss in nats.
+        value: What was measured at `step`; where it did not happen, at the last step.
+        threshold: What the value has to reach.
+        head: The head whose score it is; none of a loss.
+        reason: Why it is not told; nothing where it is.
+    """
+
+    name: Literal["induction", "bigram"]
+    title: str
+    before: int | None = None
+    step: int | None = None
+    value_before: float | None = None
+    value: float | None = None
+    threshold: float | None = None
+    head: str = ""
+    reason: str = ""
+
+    @property
+    def words(self) -> str:
+        """The steps of it, in a few words."""
+        if self.reason:
+            return self.reason
+        if self.step is None:
+            return "not so far"
+        if self.name == "bigram" or self.before is None:
+            return f"by step {self.step:,}"
+        return f"between step {self.before:,} and step {self.step:,}"
+
+
+@dataclass(frozen=True)
+class InductionAt:
+    """The best induction score of a model's heads at a step.
+
+    Attributes:
+        step: One that the run keeps.
+        score: The largest of all heads.
+        head: Which has it, such as `blocks.1.attn:2`.
+    """
+
+    step: int
+    score: float
+    head: str
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Events(Shown):
+    """Events of a run's training.
+
+    Attributes:
+        events: In the order of their names.
+        induction: The best induction score at each step that the run keeps, the earliest first.
+        bigram_loss: The held-out loss of a bigram model, in nats; None where there is none.
+        bigram_weight: The weight of its smoothing; see `lens.bigram`.
+        damaged: What was wrong with kept weights that could not be read.
+    """
+
+    events: list[Event]
+    induction: list[InductionAt]
+    bigram_loss: float | None
+    bigram_weight: float | None
+    damaged: list[str]
+
+    def caption(self) -> str:
+        return "; ".join(f"{event.title}: {event.words}" for event in self.events)
+
+    def table(self) -> Table:
+        rows = [
+            [
+                event.title,
+                event.words,
+                *(_word(value) for value in (event.value_before, event.value, event.threshold)),
+            ]
+            for event in self.events
+        ]
+        return Table(["event", "when", "before", "then", "threshold"], rows, 2)
+
+    def notes(self) -> list[str]:
+        lines = [
+            f"{event.title}: a head's induction score is {event.threshold:g} or more, on random tokens said twice"
+            for event in self.events
+            if event.name == "induction" and not event.reason
+        ]
+        if self.bigram_loss is not None:
+            lines.append(
+                f"bigram model: p(b | a) = (n(a, b) + m p(b)) / (n(a) + m), m = {self.bigram_weight:g}, counted in the "
+                f"training split; {self.bigram_loss:.4f} nats on the whole held-out split, of which an evaluation on "
+                "the way may read a part"
+            )
+        return [*lines, *(f"left out: {each}" for each in self.damaged)]
+
+    def inches(self) -> tuple[float, float]:
+        return 7.0, 3.2
+
+    def draw(self, figure: Any) -> None:
+        """The best induction score by step."""
+        axes = figure.subplots()
+        axes.plot([each.step for each in self.induction], [each.score for each in self.induction], marker=".")
+        for event in self.events:
+            if event.step is not None:
+                axes.axvline(event.step, color="#5a636e", linewidth=0.8, linestyle=":")
+                axes.annotate(event.title, (event.step, 0.98), rotation=90, va="top", ha="right", fontsize=8)
+        axes.set_ylim(0, 1)
+        axes.set_xlabel("step")
+        axes.set_ylabel("best induction score")
+        axes.spines[["top", "right"]].set_visible(False)
+
+
+def events(
+    run: RunLike, *, threshold: float = THRESHOLD, seed: int = 0, on_step: OnStep = lambda *_: None
+) -> Events:
+    """Find when a run's induction heads formed, and when it reached the loss of a bigram model.
+
+    Args:
+        run: Kept in a folder. Its weights are read at every step that it keeps.
+        threshold: The induction score from which a head counts as one, from 0 to 1.
+        seed: Of the random tokens that heads are scored on.
+        on_step: Called after each of these steps with how many are done, and how many there are.
+
+    Raises:
+        RunError: the run is kept in no folder, or a line of its metrics is damaged.
+        UserError: the threshold is out of range.
+    """
+    check_run(run, "folder")
+    if not 0 < threshold <= 1:
+        raise UserError(f"threshold: above 0 and up to 1; got {threshold:g}")
+    damaged: list[str] = []
+    reason = why_no_induction(run)
+    scores = [] if reason else list(induction_scores(run, seed, on_step, damaged))
+    formed = Event("induction", INDUCTION, reason=reason) if reason else when_formed(scores, threshold)
+    try:
+        model = bigram(run)
+    except ClearformerError as error:
+        return Events([formed, Event("bigram", BIGRAM, reason=str(error))], scores, None, None, damaged)
+    reached = when_reached(read_metrics(run.folder.metrics_file), model.loss)
+    return Events([formed, reached], scores, model.loss, model.weight, damaged)
+
+
+INDUCTION, BIGRAM = "induction heads formed", "bigram loss reached"
+
+
+# --- induction heads ------------------------------------------------------------------------------------------
+
+
+def why_no_induction(run: RunLike) -> str:
+    """Why a model's heads have no induction score; nothing where they have."""
+    if isinstance(run.model, Encoder):
+        return "an encoder reads in both directions and predicts no next token"
+    if not causal_patterns(run):
+        return f"attention of kind {run.config.model.attention.kind} has no pattern to score"
+    if run.model.config.max_seq_len < 5:
+        return "the model reads too few tokens for a text said twice"
+    return ""
+
+
+def causal_patterns(run: RunLike) -> list[str]:
+    """The patterns of attention to what a decoder wrote itself."""
+    ending = "decoder_blocks" if isinstance(run.model, EncoderDecoder) else "blocks"
+    names = [name for name in hook_points(run.model) if name.endswith(".attn.hook_pattern")]
+    return [name for name in names if name.startswith(ending)]
+
+
+def induction_scores(run: RunLike, seed: int, on_step: OnStep, damaged: list[str]) -> Iterator[InductionAt]:
+    """The best score at each step that a run keeps; what cannot be read is added to `damaged`."""
+    folder, device = run.folder, run.model.embed.weight.device
+    steps = kept_steps(folder)
+    for done, step in enumerate(steps):
+        on_step(done, len(steps))
+        try:
+            yield induction_at(read_run(folder.path, step, device), seed)
+        except (CheckpointError, RunError) as error:
+            if find_kept(folder, step) is not None:  # else a run under way has deleted it
+                damaged.append(f"step {step:,}: {error}")
+    on_step(len(steps), len(steps))
+
+
+def induction_at(run: RunLike, seed: int) -> InductionAt:
+    """The best induction score of a model's heads."""
+    model, names = run.model, causal_patterns(run)
+    text = repeated(model, run.tokenizer, N_TOKENS, N_TEXTS, seed)
+    arguments = (text.tokens, text.tokens) if isinstance(model, EncoderDecoder) else (text.tokens,)
+    with quiet(model):
+        _, patterns = model.run_with_cache(*arguments, names=names)
+    wanted = induction_positions(text.tokens)
+    found = [
+        InductionAt(run.step, score, f"{name.removesuffix('.hook_pattern')}:{head}")
+        for name in names
+        for head, score in enumerate(attention_to(patterns[name], wanted))
+    ]
+    return max(found, key=lambda each: each.score)
+
+
+def when_formed(scores: list[InductionAt], threshold: float) -> Event:
+    """The first kept step at which a head's score reached the threshold."""
+    at = next((i for i, each in enumerate(scores) if each.score >= threshold), None)
+    if at is None:
+        last = scores[-1] if scores else None
+        value, head = (last.score, last.head) if last else (None, "")
+        return Event("induction", INDUCTION, value=value, threshold=threshold, head=head)
+    before, then = scores[at - 1] if at else None, scores[at]
+    return Event(
+        "induction",
+        INDUCTION,
+        before.step if before else None,
+        then.step,
+        before.score if before else None,
+        then.score,
+        threshold,
+        then.head,
+    )
+
+
+# --- the bigram's loss ----------------------------------------------------------------------------------------
+
+
+def when_reached(lines: list[dict[str, Any]], loss: float) -> Event:
+    """The first logged step whose held-out loss is a loss or less."""
+    known = [
+        (line["step"], line["val_loss"])
+        for line in lines
+        if line.get("val_loss") is not None and np.isfinite(line["val_loss"])
+    ]
+    if not known:
+        return Event("bigram", BIGRAM, threshold=loss, reason="no held-out loss was logged")
+    at = next((i for i, (_, value) in enumerate(known) if value <= loss), None)
+    if at is None:
+        return Event("bigram", BIGRAM, value=known[-1][1], threshold=loss)
+    before, before_value = known[at - 1] if at else (None, None)
+    return Event("bigram", BIGRAM, before, known[at][0], before_value, known[at][1], loss)
+
+
+def _word(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,132 @@
+// Curves by step, with steps and levels marked on them; a click picks a step.
+import { html, useEffect, useRef } from "../core/html.js";
+import uPlot from "../vendor/uplot.js";
+
+const HEIGHT = 180;
+const WHOLE = Array.from({ length: 27 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)); // steps from one label to the next
+
+/**
+ * @typedef {object} Mark
+ * @property {number} step
+ * @property {string} label
+ * @property {boolean} [dashed]
+ */
+
+/**
+ * @param {object} props
+ * @param {string} props.title
+ * @param {{name: string, label: string, colour: string}[]} props.series a colour, or the name of a variable of the style sheet
+ * @param {any[]} props.lines by step; a line that has none of the series is left out
+ * @param {Mark[]} [props.marks] steps
+ * @param {{value: number, label: string}[]} [props.levels]
+ * @param {boolean} [props.log] whether heights are logarithmic, and what is not above zero is left out
+ * @param {boolean} [props.points]
+ * @param {(step: number) => void} [props.onPick]
+ */
+export function Curve({ title, series, lines, marks = [], levels = [], log = false, points = false, onPick }) {
+  const place = /** @type {{current: HTMLElement | null}} */ (useRef(null));
+  const plot = /** @type {{current: any}} */ (useRef(null));
+  const told = useRef({ marks, levels, onPick });
+  told.current = { marks, levels, onPick };
+  const shows = (/** @type {any} */ value) => Number.isFinite(value) && (!log || value > 0);
+  const rows = lines.filter((line) => series.some(({ name }) => shows(line[name])));
+  const data = [rows.map((line) => line.step), ...series.map(({ name }) => rows.map((line) => (shows(line[name]) ? line[name] : null)))];
+  const names = series.map(({ name }) => name).join();
+  useEffect(() => {
+    const element = place.current;
+    if (!element) return undefined;
+    const style = getComputedStyle(element);
+    const hue = (/** @type {string} */ colour) => (colour.startsWith("--") ? style.getPropertyValue(colour) : colour);
+    const axis = { stroke: hue("--quiet"), grid: { stroke: hue("--line"), width: 1 }, ticks: { show: false } };
+    const lineOf = (/** @type {any} */ { label, colour }) => ({ label, stroke: hue(colour), width: series.length > 2 ? 1.5 : 2, spanGaps: true, points: { show: points, size: 5 } });
+    plot.current = new uPlot({
+      width: element.clientWidth,
+      height: HEIGHT,
+      scales: { x: { time: false, range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), high ?? 1] }, y: { distr: log ? 3 : 1, range: log ? undefined : (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => withLevels(low, high, told.current.levels) } },
+      axes: [{ ...axis, size: 32, incrs: WHOLE }, { ...axis, size: 56, values: (/** @type {any} */ _, /** @type {number[]} */ splits) => splits.map(shortly), ...(log ? { splits: powersOfTen } : {}) }],
+      series: [{ label: "step" }, ...series.map(lineOf)],
+      hooks: { draw: [(/** @type {any} */ chart) => paintMarks(chart, told.current, { ink: hue("--ink"), quiet: hue("--quiet"), paper: hue("--sheet") })] },
+    }, data, element);
+    plot.current.over.addEventListener("click", () => {
+      if (plot.current.cursor.left >= 0) told.current.onPick?.(plot.current.posToVal(plot.current.cursor.left, "x"));
+    });
+    const sizes = new ResizeObserver(() => plot.current.setSize({ width: element.clientWidth, height: HEIGHT }));
+    sizes.observe(element);
+    return () => {
+      sizes.disconnect();
+      plot.current.destroy();
+    };
+  }, [names]);
+  useEffect(() => plot.current?.setData(data), [lines]);
+  useEffect(() => plot.current?.setData(data), [JSON.stringify([marks, levels])]);
+  return html`<figure class=${onPick ? "curve can-pick" : "curve"}><figcaption>${title}</figcaption><div ref=${place} role="img" aria-label=${`${title} by step`}></div></figure>`;
+}
+
+/** The heights that are shown: of all numbers and levels, with some room. @param {number} low @param {number} high @param {{value: number}[]} levels */
+function withLevels(low, high, levels) {
+  const values = [low, high, ...levels.map((level) => level.value)].filter(Number.isFinite);
+  if (!values.length) return [0, 1];
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  const room = 0.06 * (most - least) || 0.5;
+  return [least - room, most + room];
+}
+
+/** @param {number} value */
+function shortly(value) {
+  return String(Number(value.toPrecision(3)));
+}
+
+/** Where a logarithmic axis is divided. @param {any} _ @param {number} __ @param {number} low @param {number} high */
+function powersOfTen(_, __, low, high) {
+  const first = Math.ceil(Math.log10(low) - 1e-9);
+  const last = Math.floor(Math.log10(high) + 1e-9);
+  return Array.from({ length: Math.max(0, last - first + 1) }, (_each, i) => 10 ** (first + i));
+}
+
+/** Marked steps as upright lines with their names, and levels across. @param {any} chart @param {{marks: Mark[], levels: {value: number, label: string}[]}} told @param {{ink: string, quiet: string, paper: string}} hues */
+function paintMarks(chart, { marks, levels }, hues) {
+  const { ctx, bbox } = chart;
+  const ratio = devicePixelRatio || 1;
+  ctx.save();
+  ctx.font = `${11 * ratio}px system-ui, sans-serif`;
+  ctx.lineWidth = ratio;
+  ctx.textAlign = "left";
+  ctx.textBaseline = "alphabetic";
+  for (const { value, label } of levels) {
+    const y = chart.valToPos(value, "y", true);
+    if (y < bbox.top || y > bbox.top + bbox.height) continue;
+    stroke(ctx, hues.quiet, [4 * ratio, 4 * ratio], bbox.left, y, bbox.left + bbox.width, y);
+    write(ctx, label, bbox.left + bbox.width - ctx.measureText(label).width - 4 * ratio, y - 4 * ratio, hues.quiet, hues.paper, ratio);
+  }
+  marks.forEach(({ step, label, dashed }, i) => {
+    const x = chart.valToPos(step, "x", true);
+    if (x < bbox.left - 1 || x > bbox.left + bbox.width + 1) return;
+    const hue = dashed ? hues.quiet : hues.ink;
+    stroke(ctx, hue, dashed ? [2 * ratio, 3 * ratio] : [], x, bbox.top, x, bbox.top + bbox.height);
+    const wide = ctx.measureText(label).width;
+    const fits = x + wide + 8 * ratio < bbox.left + bbox.width;
+    write(ctx, label, fits ? x + 4 * ratio : x - wide - 4 * ratio, bbox.top + (11 + 14 * i) * ratio, hue, hues.paper, ratio);
+  });
+  ctx.restore();
+}
+
+/** @param {CanvasRenderingContext2D} ctx @param {string} hue @param {number[]} dash @param {number} x @param {number} y @param {number} toX @param {number} toY */
+function stroke(ctx, hue, dash, x, y, toX, toY) {
+  ctx.strokeStyle = hue;
+  ctx.setLineDash(dash);
+  ctx.beginPath();
+  ctx.moveTo(x, y);
+  ctx.lineTo(toX, toY);
+  ctx.stroke();
+}
+
+/** Words that can be read over curves. @param {CanvasRenderingContext2D} ctx @param {string} words @param {number} x @param {number} y @param {string} hue @param {string} paper @param {number} ratio */
+function write(ctx, words, x, y, hue, paper, ratio) {
+  ctx.setLineDash([]);
+  ctx.strokeStyle = paper;
+  ctx.lineWidth = 3 * ratio;
+  ctx.strokeText(words, x, y);
+  ctx.lineWidth = ratio;
+  ctx.fillStyle = hue;
+  ctx.fillText(words, x, y);
+}

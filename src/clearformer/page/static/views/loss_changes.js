@@ -1,0 +1,59 @@
+// What each part of the model changed the loss of the text by, between the two marked steps.
+import { html, select, useState, useTrait, view } from "../core/html.js";
+import { number, signed } from "../core/words.js";
+import { Bars } from "../parts/bars.js";
+
+const AT_FIRST = 16;
+
+/** @param {{model: any, found: any, selection: any}} props */
+function LossChanges({ model, found, selection }) {
+  const [most, setMost] = useState(AT_FIRST);
+  const notes = useTrait(model, "answer")?.notes ?? [];
+  const { before, after } = selection;
+  if (!isMarked(selection)) return html`<p class="note">Mark a step before and a step after on the <a href="#training">curves of the training</a>: this ledger tells which parts made the loss fall between them.</p>`;
+  if (!found) return null;
+  const parts = [...found.parts].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  const bars = parts.slice(0, most).map((part) => ({
+    name: label(part),
+    value: part.value,
+    chosen: isHead(part) && layerOf(part) === selection.layer && part.head === selection.head && kindOf(part) === selection.part,
+    open: isHead(part) ? () => select(model, { layer: layerOf(part), head: part.head, part: kindOf(part) }) : undefined,
+  }));
+  return html`<div class="loss-changes">
+    <p class="sum">loss <b>${number(found.before)}</b> at step ${before} → <b>${number(found.after)}</b> at step ${after}: <b>${signed(found.after - found.before)}</b> nats
+      <span class="badge" title="what the sum of the parts leaves out">sum of the parts ${signed(found.sum)}, residue ${found.residue.toExponential(1)}</span></p>
+    <p class="legend"><i class="swatch is-negative"></i> lowered the loss <i class="swatch is-positive"></i> raised it</p>
+    <${Bars} bars=${bars} name="parts of the change" />
+    ${most < parts.length && html`<button type="button" onClick=${() => setMost(parts.length)}>show the ${parts.length - most} others</button>`}
+    ${notes.map((/** @type {string} */ note) => html`<p key=${note} class="note">${note}</p>`)}
+  </div>`;
+}
+
+/** @param {{name: string, head: number | null, kv_head: number | null}} part */
+function label(part) {
+  const name = part.name.replace("_blocks.", " layer ").replace("blocks.", "layer ").replace("cross_attn", "cross").replace(".", " ");
+  if (part.kv_head !== null) return `${name} keys and values ${part.kv_head}`;
+  return part.head === null ? name : `${name} head ${part.head}`;
+}
+
+/** Whether a part is a head that can be selected: an encoder-decoder's are those of its decoder. @param {{name: string, head: number | null}} part */
+function isHead(part) {
+  return part.head !== null && !part.name.startsWith("encoder_blocks");
+}
+
+/** @param {{name: string}} part */
+function kindOf(part) {
+  return part.name.includes("cross_attn") ? "cross_attn" : "attn";
+}
+
+/** @param {{name: string}} part */
+function layerOf(part) {
+  return Number(/blocks\.(\d+)/.exec(part.name)?.[1] ?? 0);
+}
+
+/** @param {any} selection */
+function isMarked({ before, after }) {
+  return before >= 0 && after >= 0;
+}
+
+export default view(LossChanges, { hasControls: true, isReady: isMarked });

@@ -1,0 +1,309 @@
+"""The page's views of a run's training and of its data: numbers, marks, replayed steps, and what takes long."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import websockets
+
+import clearformer as cf
+from clearformer import lens
+from clearformer.page import look
+from clearformer.page.beginning import LEAST_ROWS, MOST_ROWS, corpus_rows
+from clearformer.page.long import EndedError, LongComputations
+from clearformer.page.opened import OpenedRuns, weight_bytes
+
+from ..lens.trainings import EVERY, SETTINGS, STEPS, home_with_data, trained
+from .conftest import Client, entered
+from .test_server import card, same
+
+KINDS = tuple(SETTINGS)
+VIEWS = {"training", "events", "loss_changes", "corpus", "learned"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    with home_with_data(tmp_path_factory.mktemp("page")):
+        yield {kind: trained(kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def pages(runs: dict[str, Any]) -> Iterator[dict[str, Client]]:
+    opened = {kind: look(run, browser=False) for kind, run in runs.items()}
+    clients = {kind: Client(each) for kind, each in opened.items()}
+    for client in clients.values():
+        client.enter()
+    yield clients
+    for each in opened.values():
+        each.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_view_of_a_trained_run_is_what_its_python_gives(pages: dict[str, Client], kind: str) -> None:
+    """The snippet that the page copies is run, and each number that was sent is compared."""
+    page = pages[kind]
+    told = card(page)
+    [shown] = told["runs"]
+    assert shown["views"].keys() >= VIEWS
+    assert told["first"]["n_rows"] == MOST_ROWS
+    for name in VIEWS:
+        answer = page.view(name, **(told["first"] | {"before": 2, "after": EVERY, "sample": 3, "n_rows": 2}))
+        scope: dict[str, Any] = {}
+        exec(answer["python"], scope)  # noqa: S102  (our own snippet)
+        same(answer["found"], scope["found"])
+        assert answer["table"]["rows"] == scope["found"].table().rows
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_of_the_corpus_is_what_torch_predicts(
+    pages: dict[str, Client], runs: dict[str, Any], kind: str
+) -> None:
+    """As the page selects it: the row's text, its output, what is masked, and the position."""
+    page, run = pages[kind], runs[kind]
+    first = card(page)["first"]
+    found = page.view("corpus", **(first | {"n_rows": 3, "split": "train"}))["found"]
+    row = found["rows"][1]
+    column = int(np.flatnonzero(np.isfinite(found["losses"][1]))[0])
+    every, n = row["masked_every"], found["ids"].shape[1]
+    masked = (
+        [
+            row["position"] + c
+            for c in range(column % every, n, every)
+            if found["ids"][1, c] >= 0 and c not in row["special"]
+        ]
+        if every
+        else []
+    )
+    target = int(found["ids"][1, column])
+    inputs = lens.read(run, row["text"], row["output"], masked=masked)
+    with torch.inference_mode():
+        output = run.model(*inputs.arguments)
+    logits = output[0] if output.dim() == 2 else output[0, row["position"] + column]
+    if row["read_alike"]:
+        assert found["losses"][1, column] == pytest.approx(
+            -F.log_softmax(logits, -1)[target].item(), abs=1e-5
+        )
+    chosen = first | {
+        "text": row["text"],
+        "output": row["output"],
+        "masked": masked,
+        "position": row["position"] + column,
+        "target": found["labels"][str(target)],
+    }
+    ledger = page.view("ledger", **chosen)["found"]
+    assert ledger["target"] == found["labels"][str(target)]
+    logit = ledger["logit"] if ledger["capped"] is None else ledger["capped"]
+    assert logit == pytest.approx(logits[target].item(), abs=1e-4)
+
+
+def test_less_is_read_at_first_where_the_model_is_large() -> None:
+    assert corpus_rows(10_000_000, 256) == MOST_ROWS
+    assert LEAST_ROWS < corpus_rows(40_000_000, 1024) < MOST_ROWS
+    assert corpus_rows(1_000_000_000, 2048) == LEAST_ROWS
+
+
+def test_the_ledger_between_the_marks_is_the_change_of_the_loss(
+    pages: dict[str, Client], runs: dict[str, Any]
+) -> None:
+    first = card(pages["decoder"])["first"]
+    found = pages["decoder"].view("loss_changes", **(first | {"before": 0, "after": EVERY}))["found"]
+    for step, loss in ((0, found["before"]), (EVERY, found["after"])):
+        run = cf.load("decoder", step)
+        tokens = torch.from_numpy(run.tokenizer.encode(first["text"]).astype(np.int64))
+        with torch.inference_mode():
+            own = F.cross_entropy(run.model(tokens[None, :-1])[0], tokens[1:]).item()
+        assert loss == pytest.approx(own, abs=1e-5)
+    total = sum(part["value"] for part in found["parts"])
+    assert total + found["residue"] == pytest.approx(found["after"] - found["before"], abs=1e-7)
+    assert "the mark after is not set" in pages["decoder"].refusal("loss_changes", **(first | {"before": 0}))
+
+
+def test_a_step_that_is_not_kept_is_looked_at_once_it_is_replayed(
+    pages: dict[str, Client], runs: dict[str, Any]
+) -> None:
+    page, run = pages["decoder"], runs["decoder"]
+    step = STEPS - 2
+    assert step not in run.kept_steps()
+    chosen = card(page)["first"] | {"checkpoint": str(step)}
+    assert f"no checkpoint '{step}'" in page.refusal("tokens", **chosen)
+    status, _, body = page.ask("POST", "/api/replay", chosen)
+    assert (status, json.loads(body)) == (200, {"step": step})
+    answer = page.view("tokens", **chosen)
+    same(answer["found"], lens.tokens(cf.replay("decoder", step), chosen["text"]))
+    assert f"cf.replay('decoder', {step})" in answer["python"]
+    assert card(page)["runs"][0]["replayed"] == [step]
+    for wrong, words in ((str(STEPS + 1), f"has taken {STEPS} steps"), ("best", "the number of a step")):
+        status, _, body = page.ask("POST", "/api/replay", chosen | {"checkpoint": wrong})
+        assert status == 400
+        assert words in json.loads(body)["error"]
+
+
+def test_a_replayed_step_stays_open_longer_than_one_that_is_kept(
+    runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clearformer.page.opened.MOST_BYTES", 2 * weight_bytes(runs["decoder"]))
+    opened = OpenedRuns([runs["decoder"]])
+    opened.replay("decoder", STEPS - 2, lambda *_: None)
+    made = opened.get("decoder", str(STEPS - 2))
+    first = opened.get("decoder", "0")
+    assert opened.get("decoder", "4").step == 4
+    assert opened.get("decoder", str(STEPS - 2)) is made
+    assert opened.get("decoder", "0") is not first
+    assert opened.replayed("decoder") == [STEPS - 2]
+
+
+def test_new_checkpoints_are_told_as_they_appear(runs: dict[str, Any]) -> None:
+    run = runs["encoder"]
+    [newest] = [path for path in run.folder.snapshots.iterdir() if path.name.endswith("00000004")]
+    away = run.folder.path / "away"
+    newest.rename(away)
+
+    async def heard(page: Client) -> list[list[int]]:
+        address = f"ws://{page.host}/api/live?run=encoder&cursor=0"
+        headers = {"Origin": f"http://{page.host}", "Cookie": page.cookie}
+        async with websockets.connect(address, additional_headers=headers, proxy=None) as socket:
+            before = json.loads(await socket.recv())
+            away.rename(newest)
+            return [before["steps"], json.loads(await socket.recv())["steps"]]
+
+    for page in entered(look(run, browser=False)):
+        before, after = asyncio.run(heard(page))
+    assert after == run.kept_steps()
+    assert [step for step in after if step != 4] == before
+
+
+# --- what takes long --------------------------------------------------------------------------------------
+
+
+def test_what_takes_long_holds_up_no_quick_view(
+    pages: dict[str, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = pages["decoder"]
+    first = card(page)["first"]
+    begun, go_on = threading.Event(), threading.Event()
+    corpus = lens.corpus
+
+    def slow(*given: Any, on_step: Any, **more: Any) -> Any:
+        on_step(3, 8)
+        begun.set()
+        assert go_on.wait(20)
+        return corpus(*given, on_step=on_step, **more)
+
+    monkeypatch.setattr(lens, "corpus", slow)
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(page.view("corpus", **(first | {"n_rows": 2}))))
+    asking.start()
+    assert begun.wait(20)
+    assert progress(page, "corpus") == {"done": 3, "total": 8}
+    assert page.view("tokens", **first)["found"]["tokens"]
+    go_on.set()
+    asking.join(20)
+    assert len(answers[0]["found"]["rows"]) == 2
+    assert progress(page, "corpus") is None
+
+
+def test_what_is_ended_says_so(pages: dict[str, Client], monkeypatch: pytest.MonkeyPatch) -> None:
+    page = pages["decoder"]
+    first = card(page)["first"]
+    begun = threading.Event()
+
+    def endless(*_: Any, on_step: Any, **__: Any) -> Any:
+        for done in range(4000):
+            on_step(done, 4000)
+            begun.set()
+            time.sleep(0.005)
+
+    monkeypatch.setattr(lens, "tracin", endless)
+    lines: list[str] = []
+    asking = threading.Thread(target=lambda: lines.append(page.refusal("learned", **first)))
+    asking.start()
+    assert begun.wait(20)
+    status, _, _ = page.ask("POST", "/api/end/learned")
+    asking.join(20)
+    assert status == 200
+    assert lines == ["learned: it was ended before it was done; ask again"]
+
+
+def test_a_picture_of_what_takes_long_is_drawn_of_the_last_answer(
+    pages: dict[str, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = pages["decoder"]
+    chosen = card(page)["first"] | {"n_rows": 3}
+    page.view("corpus", **chosen)
+    asked: list[Any] = []
+    corpus = lens.corpus
+
+    def counted(*given: Any, **more: Any) -> Any:
+        asked.append(more["rows"])
+        return corpus(*given, **more)
+
+    monkeypatch.setattr(lens, "corpus", counted)
+    for rows in (3, 2, 2):
+        status, _, svg = page.ask("POST", "/api/figure/corpus.svg", chosen | {"n_rows": rows})
+        assert (status, svg[:5]) == (200, b"<?xml")
+    assert asked == [2]
+    page.view("corpus", **chosen)
+    assert asked == [2, 3]  # a view is always asked anew: the run may go on
+
+
+def progress(page: Client, name: str) -> Any:
+    status, _, body = page.ask("GET", f"/api/progress/{name}")
+    assert status == 200
+    return json.loads(body)
+
+
+def test_a_newer_computation_ends_the_one_before() -> None:
+    long, ended = LongComputations(), threading.Event()
+
+    def newer() -> None:
+        with long.turn("one") as on_step:
+            on_step(7, 8)
+            ended.set()
+
+    def older() -> None:
+        with long.turn("one") as on_step:
+            on_step(1, 3)
+            assert long.progress("one") == (1, 3)
+            threading.Thread(target=newer).start()
+            for _ in range(4000):
+                on_step(2, 3)
+                time.sleep(0.005)
+
+    with pytest.raises(EndedError, match="one: it was ended"):
+        older()
+    assert ended.wait(20)
+
+
+def test_turns_are_taken_one_at_a_time() -> None:
+    long, order = LongComputations(), []
+
+    def other() -> None:
+        with long.turn("other"):
+            order.append("other")
+
+    with long.turn("one"):
+        thread = threading.Thread(target=other)
+        thread.start()
+        for _ in range(4000):
+            if long.progress("other") == (0, 0):
+                break
+            time.sleep(0.005)
+        order.append("one")
+    thread.join(20)
+    assert order == ["one", "other"]
+    assert long.progress("other") is None
+
+
+def test_a_run_that_was_not_trained_here_has_no_corpus(runs: dict[str, Any], tmp_path: Any) -> None:
+    saved = cf.Run(runs["decoder"].model, runs["decoder"].tokenizer).save(tmp_path / "saved")
+    for page in entered(look(saved, text="the", browser=False)):
+        views = card(page)["runs"][0]["views"]
+        assert "events" in views
+        assert not {"corpus", "learned"} & views.keys()
