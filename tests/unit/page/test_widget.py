@@ -71,6 +71,16 @@ def test_what_is_selected_is_found(anywidget: Any, runs: dict[str, Any]) -> None
     assert (widget.answered, widget.selection["layer"]) == (before, 1)
 
 
+def test_a_checkpoint_is_opened_where_it_is_selected(anywidget: Any, runs: dict[str, Any]) -> None:
+    widget = lens.show(runs["decoder"], TEXT, "ledger")
+    assert widget.select(checkpoint="0").error == ""
+    with pytest.raises(UserError, match="17"):
+        widget.select(checkpoint="17")
+    with pytest.raises(UserError, match="this page does not show 'another'"):
+        widget.select(run="another")
+    assert widget.selection["checkpoint"] == "0"
+
+
 def test_what_cannot_be_shown_is_said_in_one_line(anywidget: Any, runs: dict[str, Any]) -> None:
     widget = lens.show(runs["decoder"], TEXT, "ledger")
     found = widget.found

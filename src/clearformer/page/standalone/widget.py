@@ -12,6 +12,7 @@ import traitlets
 from clearformer.errors import ClearformerError, UserError, shown
 from clearformer.lens import Shown
 from clearformer.page.live import whole_lines
+from clearformer.page.opened import OpenedRuns
 from clearformer.page.selection import Selection, read_selection
 from clearformer.page.standalone.modules import STATIC, bundled
 from clearformer.page.views import find_view
@@ -48,6 +49,7 @@ class ViewWidget(anywidget.AnyWidget):
 
     def __init__(self, run: Run, view: str, selection: Selection) -> None:
         self.run, self.found, self._key = run, None, None
+        self._opened = OpenedRuns([run])
         shown_view = find_view(view, run)
         super().__init__(
             view=view,
@@ -80,10 +82,10 @@ class ViewWidget(anywidget.AnyWidget):
         try:
             selection = read_selection(self.selection)
             view = find_view(self.view, self.run)
-            key = [getattr(selection, field) for field in view.uses]
+            key = [getattr(selection, field) for field in view.fields]
             if key == self._key:
                 return
-            told = view.answer(self.run, selection)
+            told = view.answer(self._opened.get(selection.run, selection.checkpoint), selection)
             found, answer = told["found"], encode(told)
         except ClearformerError as refused:
             key, error = None, str(refused)
@@ -113,10 +115,12 @@ class ViewWidget(anywidget.AnyWidget):
             return encode(self._news(int(question["cursor"])))
         if question["kind"] not in ("view", "picture"):
             raise UserError(f"a widget asks for a view, a picture or metrics; got {shown(question['kind'])}")
-        view, selection = find_view(question["view"], self.run), read_selection(question["selection"])
+        selection = read_selection(question["selection"])
+        run = self._opened.get(selection.run, selection.checkpoint)
+        view = find_view(question["view"], run)
         if question["kind"] == "picture":
-            return view.picture(self.run, selection, question["picture"])
-        return encode(view.answer(self.run, selection))
+            return view.picture(run, selection, question["picture"])
+        return encode(view.answer(run, selection))
 
     def _news(self, cursor: int) -> dict[str, Any]:
         """The lines of the run's metrics from a cursor on."""
