@@ -84,7 +84,7 @@ def test_an_exported_page_shows_every_view_and_asks_for_nothing(
         if view.beside or view.is_long:
             continue
         section = opened.section(name)
-        assert section.locator(".error:not(:empty)").count() == 0, section.inner_text()
+        assert section.locator(":scope > .error:not(:empty)").count() == 0, section.inner_text()
         assert section.locator(".content").inner_text().strip()
         assert section.get_by_role("button", name="PNG").is_disabled()
     assert opened.page.locator("textarea[name=text]").is_disabled()
