@@ -86,7 +86,7 @@ def test_an_exported_page_shows_every_view_and_asks_for_nothing(
         section = opened.section(name)
         assert section.locator(":scope > .error:not(:empty)").count() == 0, section.inner_text()
         assert section.locator(".content").inner_text().strip()
-        assert section.get_by_role("button", name="PNG").is_disabled()
+        assert section.get_by_role("button", name="PNG").first.is_disabled()
     assert opened.page.locator("textarea[name=text]").is_disabled()
     assert opened.page.locator("input[name=layer]").is_disabled()
     assert "exported page of the run" in opened.page.locator(".banner").inner_text()
