@@ -12,13 +12,17 @@ samples = cf.generate(run, "KING RICHARD II:\n", max_new_tokens=200, temperature
 [found] = cf.classify(run, ["Österreich"])        # of one that classifies: found.label, found.probability
 vectors = cf.lens.embed(run, "the bank").vectors  # of any, by layer
 cf.lens.ledger(run, "To be or not").figure("ledger.png")  # why this token: what each part wrote for it
-cf.look(run)                                      # the same in a browser
+cf.lens.show(run, "To be or not", "attention")    # a view of the page in a notebook
+cf.look(run)                                      # the whole page in a browser
+cf.export_page(run, "page.html")                  # the same as one file, which needs no server
 run = cf.from_hf("gpt2-folder")                   # and cf.to_hf(run, "folder")
 run = cf.Run(model, tokenizer)                    # of a model from a loop of one's own; run.save("NAME") keeps it
 """
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
+
+from clearformer.late import say_where as _say_where
 
 __version__ = "0.1.0"
 
@@ -30,6 +34,7 @@ __all__ = [
     "build",
     "classify",
     "evaluate",
+    "export_page",
     "from_hf",
     "generate",
     "lens",
@@ -51,10 +56,12 @@ __all__ = [
 # nothing.
 _ELSEWHERE = {
     "ClearformerError": "clearformer.errors",
+    "export_page": "clearformer.page",
     "look": "clearformer.page",
     "register": "clearformer.registry",
 }
 _PACKAGES = ("lens",)
+_say_where("lens.show", lambda: _import_module("clearformer.page").show)
 
 if TYPE_CHECKING:
     from clearformer import lens
@@ -79,7 +86,7 @@ if TYPE_CHECKING:
         translate,
     )
     from clearformer.errors import ClearformerError
-    from clearformer.page import look
+    from clearformer.page import export_page, look
     from clearformer.registry import register
 
 

@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "clearformer"
 # Each part and those it builds on; what these build on in turn is open to it too.
 BUILDS_ON = {
     "errors": set(),
+    "late": set(),
     "results": {"errors"},
     "files": {"errors"},
     "config": {"errors"},
@@ -29,7 +30,7 @@ BUILDS_ON = {
     "runs": {"training", "results"},
     "auto": {"training"},
     "interop": {"runs"},
-    "lens": {"runs"},
+    "lens": {"runs", "late"},
     "registry": {"training"},
     "testing": {"registry"},
     "run": {"interop"},
@@ -122,6 +123,11 @@ def test_text_and_data_are_imported_without_torch() -> None:
 def test_the_command_line_is_there_before_torch_and_pydantic() -> None:
     """So that --help answers at once."""
     assert not loaded_by("import clearformer.cli") & {"torch", "pydantic", "numpy"}
+
+
+def test_the_lens_offers_what_the_page_makes_and_loads_none_of_it() -> None:
+    loaded = loaded_by("import clearformer.lens; assert callable(clearformer.lens.show)")
+    assert not [module for module in loaded if module.startswith("clearformer.page")]
 
 
 TWO_STEPS = (

@@ -31,6 +31,7 @@
     lens.match_heads(run, other, texts), lens.differences(run, other, text)
     lens.transplant(run, other, layer, head)              a head of the other run, and the loss that it costs
     with lens.Readings(megabytes=200).in_use(): ...       a text is read once for all functions in the block
+    lens.show(run, text, "attention")                     a view of the page in a notebook: all of it can be pressed
 
 Each is a value (`to_dict()`), shows itself as a table in a notebook, and draws itself: `.figure("name.png")`.
 """
@@ -148,7 +149,7 @@ from clearformer.lens.sampling import (
     continuations,
     next_draw,
 )
-from clearformer.lens.showing import Shown, Table
+from clearformer.lens.showing import Shown, Table, show
 from clearformer.lens.tokens import TokenTable, tokens
 from clearformer.lens.words import WordSimilarity, word_similarity
 
@@ -275,6 +276,7 @@ __all__ = [
     "resample",
     "run_with_cache",
     "score",
+    "show",
     "sources",
     "tokens",
     "tracin",

@@ -2,10 +2,14 @@
 
     cf.look(run)                        opens the page; returns its address
     clearformer look RUN [RUN2]         the same from a terminal
+    cf.export_page(run, "page.html")    the page of one selection as one file, which needs no server
+    cf.lens.show(run, text, view)       one view of it in a notebook
 
 The page computes nothing of its own: every number comes from `clearformer.lens`.
 """
 
 from clearformer.page.look import Looking, look
+from clearformer.page.standalone.export import export_page
+from clearformer.page.standalone.notebook import show
 
-__all__ = ["Looking", "look"]
+__all__ = ["Looking", "export_page", "look", "show"]

@@ -4,9 +4,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 from clearformer.errors import RunError, UserError, did_you_mean
 from clearformer.page.long import LongComputations, OnStep
+from clearformer.page.views import views_of
 from clearformer.run import Run, load, replay
 from clearformer.runs.folders import kept_steps
 
@@ -31,6 +33,24 @@ class Shelf:
             return kept_steps(self.run.folder)
         except RunError:
             return []
+
+    def card(self) -> dict[str, Any]:
+        """The run as the page must know it before it asks for a view."""
+        config = self.run.config.model
+        return {
+            "name": self.run.name,
+            "family": config.family,
+            "layers": config.n_layers,
+            "heads": config.attention.heads(config.d_model)[0],
+            "context": config.max_seq_len,
+            "step": self.run.step,
+            "steps": self.steps,
+            "replayed": [],
+            "views": {
+                name: {"title": view.title, "about": view.about, "uses": view.fields}
+                for name, view in views_of(self.run).items()
+            },
+        }
 
 
 class OpenedRuns:
@@ -69,6 +89,10 @@ class OpenedRuns:
                 self._close_oldest()
             self._others.move_to_end(key)
             return self._others[key]
+
+    def cards(self) -> list[dict[str, Any]]:
+        """The runs as the page must know them before it asks for a view."""
+        return [shelf.card() | {"replayed": self.replayed(name)} for name, shelf in self.shelves.items()]
 
     def replay(self, name: str, step: int, on_step: OnStep) -> None:
         """Make the weights after a step again, so that `get` has them.

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,21 +19,22 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from clearformer.errors import ClearformerError, UserError, did_you_mean, shown
+from clearformer.errors import ClearformerError, UserError, shown
 from clearformer.lens import Readings, Shown
 from clearformer.page.live import followed
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.security import MOST_BODY_BYTES, Gate, Guarded
 from clearformer.page.selection import Selection, read_selection
-from clearformer.page.views import VIEWS, View, views_of
+from clearformer.page.standalone.export import one_file
+from clearformer.page.views import VIEWS, View, check_picture, find_view, table_of
 from clearformer.page.wire import encode
 from clearformer.run import Run
 
 STATIC = Path(__file__).parent / "static"
 WIRE = "application/octet-stream"
-PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
+PICTURE_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
 READINGS_MEGABYTES = 128  # of what the models made of the texts
-REPLAY = "replay"
+REPLAY = "replay"  # under which a replay is known where what takes long is followed and ended
 BAD_REQUEST = 400
 CLOSED = 499  # nobody is there to be answered
 SERVER_ERROR = 500
@@ -60,7 +60,8 @@ class PageServer:
             Route("/api/view/{view}", self.answering(self.view), methods=["POST"]),
             Route("/api/table/{view}", self.answering(self.table), methods=["POST"]),
             Route("/api/figure/{view}.{kind}", self.answering(self.figure), methods=["POST"]),
-            Route("/api/replay/{view}", self.answering(self.replay), methods=["POST"]),
+            Route("/api/export", self.answering(self.export), methods=["POST"]),
+            Route("/api/replay", self.answering(self.replay, REPLAY), methods=["POST"]),
             Route("/api/progress/{name}", self.progress),
             Route("/api/end/{name}", self.end, methods=["POST"]),
             WebSocketRoute("/api/live", self.live),
@@ -74,31 +75,11 @@ class PageServer:
 
     async def runs(self, request: Request) -> Response:
         """The runs, their checkpoints and views, and what is selected at first."""
-        return JSONResponse(
-            {"runs": [self.card(name) for name in self.opened.names], "first": self.first.model_dump()}
-        )
+        return JSONResponse({"runs": self.opened.cards(), "first": self.first.model_dump()})
 
-    def card(self, name: str) -> dict[str, Any]:
-        """A run as the page must know it before it asks for a view."""
-        shelf = self.opened.shelves[name]
-        config = shelf.run.config.model
-        views = views_of(shelf.run)
-        return {
-            "name": name,
-            "family": config.family,
-            "layers": config.n_layers,
-            "heads": config.attention.heads(config.d_model)[0],
-            "context": config.max_seq_len,
-            "step": shelf.run.step,
-            "steps": shelf.steps,
-            "replayed": self.opened.replayed(name),
-            "views": {
-                key: {"title": each.title, "about": each.about, "uses": each.fields}
-                for key, each in views.items()
-            },
-        }
-
-    def answering(self, answer: Callable[[str, Selection, Request], Response]) -> Callable[[Request], Any]:
+    def answering(
+        self, answer: Callable[[Request, Selection], Response], name: str = ""
+    ) -> Callable[[Request], Any]:
         """A route that reads a selection and answers from the one thread that computes; what takes long, from another.
 
         What is wrong with the selection is said in one line. A question that the page has dropped meanwhile, because it
@@ -109,13 +90,12 @@ class PageServer:
             try:
                 body = await limited_body(request)
                 selection = read_selection(json.loads(body))
-                name = request.path_params["view"]
-                if takes_long(name):
-                    return await run_in_threadpool(answer, name, selection, request)
+                if takes_long(request.path_params.get("view", name)):
+                    return await run_in_threadpool(answer, request, selection)
                 async with self.turn:
                     if await request.is_disconnected():
                         return Response(status_code=CLOSED)
-                    computed = partial(self.computed, answer, name, selection, request)
+                    computed = partial(self.computed, answer, request, selection)
                     return await asyncio.get_running_loop().run_in_executor(self.thread, computed)
             except (json.JSONDecodeError, UnicodeDecodeError):
                 return JSONResponse({"error": "the request is no JSON"}, BAD_REQUEST)
@@ -129,41 +109,35 @@ class PageServer:
         return endpoint
 
     def computed(
-        self,
-        answer: Callable[[str, Selection, Request], Response],
-        name: str,
-        selection: Selection,
-        request: Request,
+        self, answer: Callable[[Request, Selection], Response], request: Request, selection: Selection
     ) -> Response:
         """An answer, of readings that are kept from one to the next."""
         with self.readings.in_use():
-            return answer(name, selection, request)
+            return answer(request, selection)
 
-    def view(self, name: str, selection: Selection, request: Request) -> Response:
+    def view(self, request: Request, selection: Selection) -> Response:
         """A view's numbers and Python."""
-        run, view, found = self.found(name, selection)
-        content = {
-            "caption": found.caption(),
-            "notes": found.notes(),
-            "python": view.as_python(run, selection),
-            "found": found,
-        }
-        return Response(encode(content), media_type=WIRE)
+        run, view, found = self.found(request.path_params["view"], selection)
+        return Response(encode(view.described(run, selection, found)), media_type=WIRE)
 
-    def table(self, name: str, selection: Selection, request: Request) -> Response:
+    def table(self, request: Request, selection: Selection) -> Response:
         """A view as a table of words, for those who ask for it."""
-        table = self.found(name, selection, again=False)[2].table()
-        return JSONResponse({"heads": table.heads, "rows": table.rows, "words": table.n_left})
+        _, _, found = self.found(request.path_params["view"], selection, again=False)
+        return JSONResponse(table_of(found))
 
-    def figure(self, name: str, selection: Selection, request: Request) -> Response:
+    def figure(self, request: Request, selection: Selection) -> Response:
         """A view as a picture."""
         kind = request.path_params["kind"]
-        if kind not in PICTURES:
-            raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
-        _, _, found = self.found(name, selection, again=False)
-        with self.drawing, tempfile.TemporaryDirectory() as folder:
-            picture = found.figure(Path(folder) / f"{name}.{kind}").read_bytes()
-        return Response(picture, media_type=PICTURES[kind])
+        check_picture(kind)
+        _, view, found = self.found(request.path_params["view"], selection, again=False)
+        with self.drawing:
+            picture = view.drawn(found, kind)
+        return Response(picture, media_type=PICTURE_TYPES[kind])
+
+    def export(self, request: Request, selection: Selection) -> Response:
+        """The whole page as one file."""
+        run = self.opened.get(selection.run, selection.checkpoint)
+        return Response(one_file(run, selection), media_type="text/html")
 
     def found(self, name: str, selection: Selection, again: bool = True) -> tuple[Run, View, Shown]:
         """A run, a view of it, and what it shows.
@@ -181,11 +155,11 @@ class PageServer:
             self.opened.long.keep(name, question, found)
         return run, view, found
 
-    def replay(self, name: str, selection: Selection, request: Request) -> Response:
+    def replay(self, request: Request, selection: Selection) -> Response:
         """Make the weights after the selected step again, so that views can be asked of it."""
         if not selection.checkpoint.isdecimal():
             raise UserError(f"checkpoint: the number of a step; got {shown(selection.checkpoint)}")
-        with self.opened.long.turn(name) as on_step:
+        with self.opened.long.turn(REPLAY) as on_step:
             self.opened.replay(selection.run, int(selection.checkpoint), on_step)
         return JSONResponse({"step": int(selection.checkpoint)})
 
@@ -205,12 +179,9 @@ class PageServer:
         Raises:
             UserError: there is no such view of this run.
         """
-        if name not in VIEWS:
-            raise UserError(f"there is no view {shown(name)}{did_you_mean(name, VIEWS)}")
-        run = self.opened.get(selection.run, "latest" if VIEWS[name].is_of_run else selection.checkpoint)
-        if not VIEWS[name].fits(run):
-            raise UserError(f"{VIEWS[name].title}: this run has no such view")
-        return run, VIEWS[name]
+        is_of_run = name in VIEWS and VIEWS[name].is_of_run
+        run = self.opened.get(selection.run, "latest" if is_of_run else selection.checkpoint)
+        return run, find_view(name, run)
 
     async def live(self, socket: WebSocket) -> None:
         """Lines of a run's metrics as they are written, from a cursor on."""

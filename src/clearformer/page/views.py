@@ -4,12 +4,14 @@ What a view shows is what that function returns: its arrays, its table, its figu
 Python that gives the same numbers.
 """
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from clearformer import lens
-from clearformer.errors import ClearformerError, RunError, UserError
+from clearformer.errors import ClearformerError, RunError, UserError, did_you_mean, shown
 from clearformer.hooks import hook_points
 from clearformer.lens import Shown
 from clearformer.model import Encoder, EncoderDecoder
@@ -33,6 +35,7 @@ OPTIONAL = (
     *FILTERS,
 )
 """Left out of a call where nothing is selected."""
+PICTURES = ("svg", "png")
 
 Fits = Callable[[Run], bool]
 
@@ -49,6 +52,7 @@ class View:
         fits: Whether it can be had of a run.
         fixed: Arguments that are no part of the selection.
         renamed: The function's names of the selection's fields, where they differ.
+        beside: Whether it is opened beside another and has no place of its own.
         only: Fields that are arguments for some runs alone.
         needs: Fields that must be selected, and how a message calls them.
         is_of_run: Whether it is of a whole run, whatever the checkpoint that is looked at.
@@ -62,6 +66,7 @@ class View:
     fits: Fits = lambda _: True
     fixed: tuple[tuple[str, Any], ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
+    beside: bool = False
     only: tuple[tuple[str, Fits], ...] = ()
     needs: tuple[tuple[str, str], ...] = ()
     is_of_run: bool = False
@@ -101,6 +106,39 @@ class View:
         text = [selection.text] if "text" in self.uses else []
         return getattr(lens, self.function)(run, *text, **self.arguments(run, selection), **telling)
 
+    def answer(self, run: Run, selection: Selection) -> dict[str, Any]:
+        """All that the page shows of the view, its table included.
+
+        Raises:
+            UserError: the selection does not fit the run or the text.
+        """
+        found = self.call(run, selection)
+        return self.described(run, selection, found) | {"table": table_of(found)}
+
+    def described(self, run: Run, selection: Selection, found: Shown) -> dict[str, Any]:
+        """All that the page shows of what was found, but for its table."""
+        return {
+            "caption": found.caption(),
+            "notes": found.notes(),
+            "python": self.as_python(run, selection),
+            "found": found,
+        }
+
+    def picture(self, run: Run, selection: Selection, kind: str) -> bytes:
+        """The view as a picture.
+
+        Raises:
+            UserError: there is no such kind of picture, or the selection does not fit the run or the text.
+            MissingPackageError: matplotlib is not installed.
+        """
+        check_picture(kind)
+        return self.drawn(self.call(run, selection), kind)
+
+    def drawn(self, found: Shown, kind: str) -> bytes:
+        """What was found as a picture."""
+        with tempfile.TemporaryDirectory() as folder:
+            return found.figure(Path(folder) / f"{self.function}.{kind}").read_bytes()
+
     def as_python(self, run: Run, selection: Selection) -> str:
         """The call as a few lines that anybody can run, of the run at the step that is shown."""
         text = [repr(selection.text)] if "text" in self.uses else []
@@ -112,6 +150,18 @@ class View:
 def takes_it(_: Run) -> bool:
     """Any run takes a field for which nothing else is said."""
     return True
+
+
+def table_of(found: Shown) -> dict[str, Any]:
+    """What was found as a table of words."""
+    table = found.table()
+    return {"heads": table.heads, "rows": table.rows, "words": table.n_left}
+
+
+def check_picture(kind: str) -> None:
+    """Raise UserError where there is no such kind of picture."""
+    if kind not in PICTURES:
+        raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
 
 
 def is_left_out(field: str, value: Any) -> bool:
@@ -192,6 +242,7 @@ VIEWS = {
         "cell",
         (*TEXT, "layer", "head", "part", "matrix", "row", "column"),
         renamed=(("matrix", "name"),),
+        beside=True,
     ),
     "attention": View(
         "Attention",
@@ -205,6 +256,7 @@ VIEWS = {
         "head_pattern",
         (*TEXT, "layer", "head", "part", "position", "key"),
         fits=has_patterns,
+        beside=True,
     ),
     "ledger": View(
         "Residual ledger",
@@ -263,6 +315,7 @@ VIEWS = {
         fits=is_kept,
         is_of_run=True,
         is_long=True,
+        beside=True,
     ),
     "loss_changes": View(
         "Loss-drop ledger",
@@ -294,6 +347,19 @@ VIEWS = {
         is_long=True,
     ),
 }
+
+
+def find_view(name: str, run: Run) -> View:
+    """A view of a run by its name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in VIEWS:
+        raise UserError(f"there is no view {shown(name)}{did_you_mean(name, VIEWS)}")
+    if not VIEWS[name].fits(run):
+        raise UserError(f"{VIEWS[name].title}: this run has no such view")
+    return VIEWS[name]
 
 
 def views_of(run: Run) -> dict[str, View]:

@@ -134,14 +134,14 @@ def test_a_step_that_is_not_kept_is_looked_at_once_it_is_replayed(
     assert step not in run.kept_steps()
     chosen = card(page)["first"] | {"checkpoint": str(step)}
     assert f"no checkpoint '{step}'" in page.refusal("tokens", **chosen)
-    status, _, body = page.ask("POST", "/api/replay/replay", chosen)
+    status, _, body = page.ask("POST", "/api/replay", chosen)
     assert (status, json.loads(body)) == (200, {"step": step})
     answer = page.view("tokens", **chosen)
     same(answer["found"], lens.tokens(cf.replay("decoder", step), chosen["text"]))
     assert f"cf.replay('decoder', {step})" in answer["python"]
     assert card(page)["runs"][0]["replayed"] == [step]
     for wrong, words in ((str(STEPS + 1), f"has taken {STEPS} steps"), ("best", "the number of a step")):
-        status, _, body = page.ask("POST", "/api/replay/replay", chosen | {"checkpoint": wrong})
+        status, _, body = page.ask("POST", "/api/replay", chosen | {"checkpoint": wrong})
         assert status == 400
         assert words in json.loads(body)["error"]
 

@@ -2,11 +2,10 @@
 import { html, render, useEffect, useMemo, useRef } from "./core/html.js";
 import { atHand, stepsOf } from "./core/live.js";
 import { PageModel } from "./core/model.js";
-import { fromAddress, keyOf, toAddress } from "./core/selection.js";
+import { keyOf } from "./core/selection.js";
 import { useSignal } from "./core/signal.js";
 import { Frame } from "./parts/frame.js";
 import { LensBar } from "./parts/lens_bar.js";
-import { signal } from "./vendor/signals-core.js";
 import attention from "./views/attention.js";
 import beams from "./views/beams.js";
 import block from "./views/block.js";
@@ -23,56 +22,55 @@ import tokens from "./views/tokens.js";
 import training from "./views/training.js";
 
 /** @type {Record<string, any>} */
-const VIEWS = { overview, tokens, block, attention, ledger, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
+export const VIEWS = { overview, tokens, block, attention, ledger, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
 const NEAR = "600px"; // of the window: views further away are asked for when one comes nearer
 
-async function begin() {
-  const response = await fetch("api/runs");
-  const place = /** @type {HTMLElement} */ (document.getElementById("page"));
-  if (!response.ok) {
-    place.textContent = await response.text();
-    return;
-  }
-  const { runs, first } = await response.json();
-  const selection = signal(fromAddress(location.search, first));
-  if (new URLSearchParams(location.search).has("token")) history.replaceState(null, "", toAddress(selection.value, first));
-  addEventListener("popstate", () => (selection.value = fromAddress(location.search, first)));
-  const onSelect = (/** @type {any} */ fields) => {
-    const chosen = { ...selection.value, ...fields };
-    const address = toAddress(chosen, first);
-    if (address !== toAddress(selection.value, first)) history.pushState(null, "", address);
-    selection.value = chosen;
-  };
+/** @typedef {import("./sources/source.js").Source} Source */
+
+/**
+ * The page, whose selection is a signal.
+ * @typedef {object} PageProps
+ * @property {any[]} runs
+ * @property {any} selection
+ * @property {(fields: any) => void} onSelect
+ * @property {Source} source
+ * @property {any} [banner] what stands above the bar
+ * @property {(props: {run: any, selection: any}) => any} [Tool] what stands beside the views' names
+ */
+
+/** Draw the page in an element. @param {HTMLElement} place @param {PageProps} page */
+export function drawPage(place, page) {
   place.textContent = "";
-  render(html`<${Page} runs=${runs} selection=${selection} onSelect=${onSelect} />`, place);
+  render(html`<${Page} ...${page} />`, place);
 }
 
-/** @param {{runs: any[], selection: any, onSelect: (fields: any) => void}} props */
-function Page({ runs, selection, onSelect }) {
+/** @param {PageProps} props */
+function Page({ runs, selection, onSelect, source, banner, Tool }) {
   const chosen = useSignal(selection);
   const run = runs.find((each) => each.name === chosen.run) ?? runs[0];
-  const steps = useSignal(stepsOf(run));
+  const steps = useSignal(stepsOf(run, source));
   const missing = atHand(run, steps, chosen.checkpoint) ? "" : `step ${chosen.checkpoint} is not kept: replay it in the bar above`;
   const views = Object.entries(run.views).filter(([name]) => name in VIEWS);
   useEffect(() => {
     document.title = `${run.name} · clearformer`;
   }, [run.name]);
   return html`
+    ${banner}
     <header class="top">
       <h1 class="name"><b>clearformer</b> ${run.name} <small>step ${chosen.checkpoint === "latest" ? run.step : chosen.checkpoint}</small></h1>
-      <nav aria-label="views">${views.map(([name, view]) => html`<a key=${name} href=${`#${name}`}>${view.title}</a>`)}</nav>
-      <${LensBar} runs=${runs} steps=${steps} selection=${chosen} onSelect=${onSelect} />
+      <nav aria-label="views">${views.map(([name, view]) => html`<a key=${name} href=${`#${name}`}>${view.title}</a>`)}${Tool && html`<${Tool} run=${run} selection=${chosen} />`}</nav>
+      <fieldset class="bar" disabled=${source.fixed.includes("text")}><${LensBar} runs=${runs} steps=${steps} source=${source} selection=${chosen} onSelect=${onSelect} /></fieldset>
     </header>
-    <main>${views.map(([name, view]) => html`<${Asked} key=${`${run.name} ${name}`} name=${name} ...${view} chosen=${chosen} missing=${view.uses.includes("checkpoint") ? missing : ""} onSelect=${onSelect} />`)}</main>
+    <main>${views.map(([name, view]) => html`<${Asked} key=${`${run.name} ${name}`} name=${name} ...${view} chosen=${chosen} missing=${view.uses.includes("checkpoint") ? missing : ""} onSelect=${onSelect} source=${source} />`)}</main>
   `;
 }
 
 /**
  * One view, asked for once it comes near, and again when the fields that it uses change.
- * @param {{name: string, title: string, about: string, uses: string[], chosen: any, missing: string, onSelect: (selection: any) => void}} props
+ * @param {{name: string, title: string, about: string, uses: string[], chosen: any, missing: string, onSelect: (selection: any) => void, source: Source}} props
  */
-function Asked({ name, title, about, uses, chosen, missing, onSelect }) {
-  const model = useMemo(() => new PageModel(name, onSelect), [name]);
+function Asked({ name, title, about, uses, chosen, missing, onSelect, source }) {
+  const model = useMemo(() => new PageModel(name, onSelect, source), [name]);
   const place = /** @type {{current: HTMLElement | null}} */ (useRef(null));
   const isNear = useRef(false);
   const asked = useRef("");
@@ -86,7 +84,7 @@ function Asked({ name, title, about, uses, chosen, missing, onSelect }) {
     }
     model.ask(model.get("selection"));
   };
-  model.set("selection", chosen);
+  model.look(chosen);
   useEffect(() => {
     const watch = new IntersectionObserver(([entry]) => {
       isNear.current = entry.isIntersecting;
@@ -98,5 +96,3 @@ function Asked({ name, title, about, uses, chosen, missing, onSelect }) {
   useEffect(ask, [chosen, missing]);
   return html`<div ref=${place}><${Frame} id=${name} title=${title} about=${about} model=${model} view=${VIEWS[name]} /></div>`;
 }
-
-begin();

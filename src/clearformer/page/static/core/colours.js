@@ -26,8 +26,16 @@ function table(stops) {
 
 const TABLES = { amount: table(CIVIDIS), light: table(SIGNS.light), dark: table(SIGNS.dark) };
 
+/** @type {boolean | null} */
+let told = null;
+
+/** Say whether the surroundings are dark, where they do not follow the browser's scheme. @param {boolean} dark */
+export function tellDark(dark) {
+  told = dark;
+}
+
 export function isDark() {
-  return matchMedia("(prefers-color-scheme: dark)").matches;
+  return told ?? matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
 const NOTHING = { light: [226, 228, 226], dark: [44, 50, 58] };

@@ -7,7 +7,7 @@ export const html = htm.bind(h);
 export { render, useEffect, useLayoutEffect, useMemo, useRef, useState };
 
 /**
- * What a view is given: the part of anywidget's model that views use. On the page the server plays it.
+ * What a view is given: the part of anywidget's model that views use, and what the page adds to it (`core/model.js`).
  * @typedef {object} Model
  * @property {(name: string) => any} get
  * @property {(name: string, value: any) => void} set
@@ -15,6 +15,7 @@ export { render, useEffect, useLayoutEffect, useMemo, useRef, useState };
  * @property {(event: string, listener: () => void) => void} on
  * @property {(event: string, listener: () => void) => void} off
  * @property {(view: string) => any} beside
+ * @property {import("../sources/source.js").Source} source
  */
 
 /**
@@ -41,6 +42,11 @@ export function useTrait(model, name) {
 export function select(model, fields) {
   model.set("selection", { ...model.get("selection"), ...fields });
   model.save_changes();
+}
+
+/** Whether a field cannot be selected anew, because nobody would answer. @param {Model} model @param {string} field */
+export function isFixed(model, field) {
+  return (model.get("fixed") ?? []).includes(field);
 }
 
 /**

@@ -1,55 +1,44 @@
 // A run while it trains: the lines of its metrics and the steps that it keeps, heard from one connection for all views.
 import { signal } from "../vendor/signals-core.js";
 
-const AGAIN = 2000; // milliseconds, after which a lost connection is opened again
-const GONE = [1000, 1008]; // codes of a connection that is not to be opened again
+/** @typedef {import("../sources/source.js").Source} Source */
+/** @typedef {{value: any, subscribe: (listener: (value: any) => void) => () => void}} Signal */
 
-/** @type {Map<string, {value: {lines: any[], steps: number[] | null}, subscribe: (listener: (value: any) => void) => () => void}>} */
-const runs = new Map();
+/** @type {WeakMap<Source, Map<string, Signal>>} */
+const runs = new WeakMap();
 /** @type {Map<string, any>} */
 const steps = new Map();
 
 /**
  * What a run has written so far, as a signal; lines come from a cursor on, never the whole file again.
  * @param {string} run
+ * @param {Source} source
  */
-export function liveOf(run) {
-  const known = runs.get(run);
-  if (known) return known;
-  const live = signal({ lines: /** @type {any[]} */ ([]), steps: /** @type {number[] | null} */ (null) });
-  runs.set(run, live);
-  follow(run, live);
-  return live;
-}
-
-/** @param {string} run @param {{value: {lines: any[], steps: number[] | null}}} live */
-function follow(run, live) {
-  let cursor = 0;
-  const open = () => {
-    const socket = new WebSocket(`ws://${location.host}/api/live?run=${encodeURIComponent(run)}&cursor=${cursor}`);
-    socket.onmessage = (event) => {
-      const news = JSON.parse(event.data);
-      cursor = news.cursor;
+export function liveOf(run, source) {
+  if (!runs.has(source)) runs.set(source, new Map());
+  const known = /** @type {Map<string, Signal>} */ (runs.get(source));
+  if (!known.has(run)) {
+    const live = signal({ lines: /** @type {any[]} */ ([]), steps: /** @type {number[] | null} */ (null) });
+    known.set(run, live);
+    source.follow(run, (news) => {
       const before = news.restarted ? [] : live.value.lines;
       live.value = { lines: news.lines.length ? [...before, ...news.lines] : before, steps: news.steps };
-    };
-    socket.onclose = (event) => {
-      if (!GONE.includes(event.code)) setTimeout(open, AGAIN);
-    };
-  };
-  open();
+    });
+  }
+  return /** @type {Signal} */ (known.get(run));
 }
 
 /**
  * The steps of a run whose weights are at hand, as a signal: those that it keeps, also new ones, and those replayed here.
- * @param {any} run as the server describes it
+ * @param {any} run as the source describes it
+ * @param {Source} source
  */
-export function stepsOf(run) {
+export function stepsOf(run, source) {
   if (!steps.has(run.name)) {
     const found = signal(merged(run.steps, run.replayed));
     steps.set(run.name, found);
     if (run.views.training)
-      liveOf(run.name).subscribe((news) => {
+      liveOf(run.name, source).subscribe((news) => {
         const now = merged(news.steps ?? run.steps, run.replayed);
         if (now.join() !== found.value.join()) found.value = now;
       });
@@ -57,10 +46,10 @@ export function stepsOf(run) {
   return steps.get(run.name);
 }
 
-/** A step was replayed, and can be looked at from now on. @param {any} run @param {number} step */
-export function addReplayed(run, step) {
+/** A step was replayed, and can be looked at from now on. @param {any} run @param {number} step @param {Source} source */
+export function addReplayed(run, step, source) {
   run.replayed.push(step);
-  const found = stepsOf(run);
+  const found = stepsOf(run, source);
   found.value = merged(found.value, [step]);
 }
 

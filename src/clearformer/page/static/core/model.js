@@ -1,17 +1,19 @@
-// The page's own models: what anywidget is in a notebook, the server is here.
-import { decode } from "./wire.js";
+// A view's model on the page: what anywidget's is in a notebook. Who answers it is its source.
+import { Refused } from "../sources/source.js";
 
 /** A view's model: traits that can be listened to, and answers that replace those of earlier questions. */
 export class PageModel {
   /**
    * @param {string} name the view's
    * @param {(selection: any) => void} onSelect what happens to a selection that the view saves
+   * @param {import("../sources/source.js").Source} source
    */
-  constructor(name, onSelect) {
+  constructor(name, onSelect, source) {
     this.name = name;
     this.onSelect = onSelect;
+    this.source = source;
     /** @type {Record<string, any>} */
-    this.values = { selection: null, found: null, answer: null, error: "", busy: false, progress: "", ended: false };
+    this.values = { selection: null, found: null, answer: null, error: "", busy: false, progress: "", ended: false, kept: "", fixed: source.fixed };
     /** @type {Map<string, Set<() => void>>} */
     this.listeners = new Map();
     /** @type {AbortController | null} */
@@ -20,7 +22,7 @@ export class PageModel {
 
   /** The model of another view of the same selection, for what is opened beside this one. @param {string} name */
   beside(name) {
-    return new PageModel(name, this.onSelect);
+    return new PageModel(name, this.onSelect, this.source);
   }
 
   /** @param {string} name */
@@ -50,8 +52,15 @@ export class PageModel {
     this.listeners.get(event)?.delete(listener);
   }
 
+  /** Look at what is selected, as far as the source has it. @param {any} chosen */
+  look(chosen) {
+    const { selection, kept } = this.source.within(this.name, chosen);
+    this.set("selection", selection);
+    this.set("kept", kept);
+  }
+
   /**
-   * Ask the server for the view of a selection; an earlier question that is still open is dropped.
+   * Ask for the view of a selection; an earlier question that is still open is dropped.
    * @param {any} selection
    */
   async ask(selection) {
@@ -59,28 +68,44 @@ export class PageModel {
     const asking = (this.asking = new AbortController());
     this.set("busy", true);
     this.set("ended", false);
-    const stop = followProgress(this.name, (words) => this.set("progress", words));
+    const stop = followProgress(this.source, this.name, (words) => this.set("progress", words));
     try {
-      const response = await post(`api/view/${this.name}`, selection, asking.signal);
-      if (!response.ok) {
-        this.set("error", await complaint(response));
-      } else {
-        const answer = decode(await response.arrayBuffer());
-        this.set("answer", answer);
-        this.set("found", answer.found);
-        this.set("error", "");
-      }
+      const answer = await this.source.ask(this.name, selection, asking.signal);
+      if (!asking.signal.aborted) this.take(answer);
     } catch (error) {
-      if (!asking.signal.aborted) this.set("error", "the server does not answer: is `clearformer look` still running?");
+      if (!asking.signal.aborted) this.set("error", error instanceof Refused ? error.message : this.source.gone);
     }
     stop();
     if (this.asking === asking) this.set("busy", false);
   }
 
-  /** End what the server computes for this view. */
+  /** @param {any} answer */
+  take(answer) {
+    this.set("answer", answer);
+    this.set("found", answer.found);
+    this.set("error", "");
+  }
+
+  /** End what is computed for this view. */
   end() {
     this.set("ended", true);
-    return post(`api/end/${this.name}`, null);
+    return this.source.end(this.name);
+  }
+
+  /** Whether the source draws pictures. */
+  get draws() {
+    return this.source.picture !== null;
+  }
+
+  /** The view as a table of words. @param {AbortSignal} [signal] */
+  table(signal) {
+    return this.source.table(this.name, this.get("selection"), signal);
+  }
+
+  /** The view as a picture. @param {string} kind @returns {Promise<Blob>} */
+  async picture(kind) {
+    if (!this.source.picture) throw new Refused("nothing can draw here");
+    return this.source.picture(this.name, kind, this.get("selection"));
   }
 }
 
@@ -88,13 +113,13 @@ const LOOK_EVERY = 400; // milliseconds
 
 /**
  * Hear how far a computation that takes long is, until it is no longer followed; of a quick one nothing is told.
+ * @param {import("../sources/source.js").Source} source
  * @param {string} name
  * @param {(words: string) => void} tell
  */
-export function followProgress(name, tell) {
+export function followProgress(source, name, tell) {
   const look = async () => {
-    const response = await fetch(`api/progress/${name}`).catch(() => null);
-    const told = response?.ok ? await response.json() : null;
+    const told = await source.progress(name);
     if (timer && told) tell(told.total ? `${told.done} of ${told.total}` : "waiting for its turn");
   };
   let timer = setInterval(look, LOOK_EVERY);
@@ -103,42 +128,4 @@ export function followProgress(name, tell) {
     timer = 0;
     tell("");
   };
-}
-
-/**
- * Have the weights after a step made again. Throws an Error with the server's words where that cannot be.
- * @param {any} selection of which the run and the checkpoint are meant
- * @param {(words: string) => void} tell how far it is
- */
-export async function replay(selection, tell) {
-  const stop = followProgress("replay", tell);
-  try {
-    const response = await post("api/replay/replay", selection);
-    if (!response.ok) throw new Error(await complaint(response));
-  } finally {
-    stop();
-  }
-}
-
-/**
- * @param {string} path
- * @param {any} body
- * @param {AbortSignal} [signal]
- */
-export function post(path, body, signal) {
-  const headers = { "content-type": "application/json" };
-  return fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
-}
-
-/**
- * What a refused question was answered with, in one line.
- * @param {Response} response
- */
-export async function complaint(response) {
-  const text = await response.text();
-  try {
-    return JSON.parse(text).error ?? text;
-  } catch {
-    return text.trim() || `the server answered ${response.status}`;
-  }
 }

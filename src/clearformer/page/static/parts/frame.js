@@ -1,6 +1,7 @@
 // The frame around every view: its heading, what it is doing, what went wrong, and what one can take from it.
 import { html, useEffect, useRef, useState, useTrait } from "../core/html.js";
-import { complaint, post } from "../core/model.js";
+import { Refused } from "../sources/source.js";
+import { copied, save } from "./taking.js";
 
 const PICTURES = ["svg", "png"];
 const SLOW = 300; // milliseconds, from which waiting is said
@@ -12,11 +13,13 @@ const SLOW = 300; // milliseconds, from which waiting is said
  * @param {string} props.about
  * @param {import("../core/model.js").PageModel} props.model
  * @param {{hasControls?: boolean, byHand?: boolean, render: (props: {model: any, el: HTMLElement}) => () => void}} props.view
+ * @param {boolean} [props.canEnlarge] not where it stands in a page that is not ours
  */
-export function Frame({ id, title, about, model, view }) {
+export function Frame({ id, title, about, model, view, canEnlarge = true }) {
   const place = /** @type {{current: HTMLElement | null}} */ (useRef(null));
   const answer = useTrait(model, "answer");
   const error = useTrait(model, "error");
+  const kept = useTrait(model, "kept");
   const waiting = useSlow(useTrait(model, "busy"));
   const progress = useTrait(model, "progress");
   const ended = useTrait(model, "ended") && !waiting;
@@ -33,17 +36,17 @@ export function Frame({ id, title, about, model, view }) {
   return html`<section id=${id} class=${large ? "view is-large" : answer || error ? "view" : "view is-waiting"} aria-labelledby=${`${id}-title`}>
     <header key="header">
       <h2 id=${`${id}-title`}>${title}</h2>
-      <p>${about}</p>
+      <p>${about}${kept && html` <span class="badge">${kept}</span>`}</p>
       <nav aria-label=${`${title}: take it with you`}>
         <button type="button" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>Table</button>
         <${Taking} id=${id} model=${model} answer=${answer} />
-        <button type="button" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Close" : "Enlarge"}</button>
+        ${canEnlarge && html`<button type="button" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Close" : "Enlarge"}</button>`}
       </nav>
     </header>
     <p key="error" class="error" role="alert">${error}${error && ended && html` <button type="button" onClick=${() => model.ask(model.get("selection"))}>Ask again</button>`}</p>
     <p key="state" class="state" role="status">${waiting ? html`computing${progress && `: ${progress}`} ${progress && html`<button type="button" onClick=${() => model.end()}>End</button>`}` : answer || error || view.byHand ? "" : "waiting for the model"}</p>
     <div key="content" class=${(error && !view.hasControls) || asTable ? "content is-hidden" : error ? "content is-stale" : "content"} ref=${place}></div>
-    ${asTable && answer && html`<${AsTable} id=${id} model=${model} answer=${answer} />`}
+    ${asTable && answer && html`<${AsTable} model=${model} answer=${answer} />`}
     ${!error && !view.hasControls && answer?.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
   </section>`;
 }
@@ -57,40 +60,35 @@ export function Taking({ id, model, answer }) {
     setTimeout(() => setSaid(""), 2500);
   };
   const copy = async () => {
-    await navigator.clipboard.writeText(answer.python);
-    tell("copied");
+    tell(await copied(answer.python));
   };
-  /** @param {string} kind */
-  const picture = async (kind) => {
-    const response = await post(`api/figure/${id}.${kind}`, model.get("selection"));
-    if (response.ok) save(await response.blob(), `${id}.${kind}`);
-    else tell(await complaint(response));
+  /** @param {() => Promise<Blob>} made @param {string} ending */
+  const take = async (made, ending) => {
+    try {
+      save(await made(), `${id}.${ending}`);
+    } catch (error) {
+      tell(error instanceof Refused ? error.message : model.source.gone);
+    }
   };
-  const csv = async () => {
-    const response = await post(`api/table/${id}`, model.get("selection"));
-    if (response.ok) save(new Blob([asCsv(await response.json())], { type: "text/csv" }), `${id}.csv`);
-    else tell(await complaint(response));
-  };
+  const csv = async () => new Blob([asCsv(await model.table())], { type: "text/csv" });
   return html`
     <button type="button" disabled=${!answer} onClick=${copy}>Copy as Python</button>
-    <button type="button" disabled=${!answer} onClick=${csv}>CSV</button>
-    ${PICTURES.map((kind) => html`<button key=${kind} type="button" disabled=${!answer} onClick=${() => picture(kind)}>${kind.toUpperCase()}</button>`)}
+    <button type="button" disabled=${!answer} onClick=${() => take(csv, "csv")}>CSV</button>
+    ${PICTURES.map((kind) => html`<button key=${kind} type="button" disabled=${!answer || !model.draws} title=${model.draws ? "" : "an exported page has no model to draw with"} onClick=${() => take(() => model.picture(kind), kind)}>${kind.toUpperCase()}</button>`)}
     <span class="said" role="status">${said}</span>
   `;
 }
 
-/** A view as a table, which is asked for whenever the view has another answer. @param {{id: string, model: import("../core/model.js").PageModel, answer: any}} props */
-function AsTable({ id, model, answer }) {
+/** A view as a table, which is asked for whenever the view has another answer. @param {{model: import("../core/model.js").PageModel, answer: any}} props */
+function AsTable({ model, answer }) {
   const most = 500;
   const { caption } = answer;
   const [table, setTable] = useState(/** @type {{heads: string[], rows: string[][], words: number} | null} */ (null));
   const [error, setError] = useState("");
   useEffect(() => {
     const asking = new AbortController();
-    post(`api/table/${id}`, model.get("selection"), asking.signal).then(
-      async (response) => (response.ok ? setTable(await response.json()) : setError(await complaint(response))),
-      () => {},
-    );
+    const refused = (/** @type {any} */ error) => asking.signal.aborted || setError(error instanceof Refused ? error.message : model.source.gone);
+    model.table(asking.signal).then(setTable, refused);
     return () => asking.abort();
   }, [answer]);
   if (error) return html`<p class="error" role="alert">${error}</p>`;
@@ -109,15 +107,6 @@ function AsTable({ id, model, answer }) {
 function asCsv({ heads, rows }) {
   const quoted = (/** @type {string} */ cell) => (/[",\n\r]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
   return [heads, ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
-}
-
-/** @param {Blob} blob @param {string} name */
-function save(blob, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 /** Whether something goes on for so long that it must be said. @param {boolean} busy */

@@ -4,6 +4,7 @@ import { keyOf } from "../core/selection.js";
 import { number, signed, visible } from "../core/words.js";
 import { Bars } from "./bars.js";
 import { HeatMap } from "./heatmap.js";
+import { Snippet } from "./taking.js";
 
 const USES = ["run", "checkpoint", "text", "output", "masked", "layer", "head", "part", "matrix", "row", "column"];
 const WIDTH = 336; // pixels of an operand
@@ -40,7 +41,7 @@ function Explained({ found, arrays, open }) {
       <dt>taught in</dt><dd>${found.section}</dd>
       ${found.code && html`<dt>computed in</dt><dd><code>${found.code.file}:${found.code.line}</code> <small>${found.code.function}</small></dd>`}</dl>
     ${found.code && html`<pre class="line" tabindex="0" aria-label="the line of code">${found.code.text}</pre>`}
-    ${found.snippet && html`<${Snippet} text=${found.snippet} />`}
+    ${found.snippet && html`<${Snippet} title="as Python" text=${found.snippet} />`}
   `;
 }
 
@@ -82,18 +83,6 @@ function Terms({ found, arrays, open }) {
   return html`<h4>terms, largest first${found.n_rest ? `, of ${found.terms.length + found.n_rest}` : ""}</h4>
     <${Bars} bars=${bars} name="terms of the sum" say=${(/** @type {number} */ value) => bars.find((/** @type {any} */ bar) => bar.value === value)?.said ?? plain(value)} />
     <p class="sum">their sum <b>${plain(found.sum, 6)}</b></p>`;
-}
-
-/** @param {{text: string}} props */
-function Snippet({ text }) {
-  const [said, setSaid] = useState("");
-  const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    setSaid("copied");
-    setTimeout(() => setSaid(""), 2500);
-  };
-  return html`<h4>as Python <button type="button" onClick=${copy}>Copy</button> <span class="said" role="status">${said}</span></h4>
-    <pre class="snippet" tabindex="0" aria-label="the same as Python">${text}</pre>`;
 }
 
 /**

@@ -1,17 +1,21 @@
 // The lens bar: what is looked at. All views follow it.
 import { html, useEffect, useState } from "../core/html.js";
 import { addReplayed, atHand } from "../core/live.js";
-import { post, replay } from "../core/model.js";
+import { followProgress } from "../core/model.js";
+import { Refused } from "../sources/source.js";
 import { NumberField, TextField } from "./fields.js";
+
+const REPLAY = "replay"; // under which the server knows it
 
 /**
  * @param {object} props
  * @param {any[]} props.runs
  * @param {number[]} props.steps of the chosen run that can be looked at
+ * @param {import("../sources/source.js").Source} props.source
  * @param {import("../core/selection.js").Selection} props.selection
  * @param {(fields: Partial<import("../core/selection.js").Selection>) => void} props.onSelect
  */
-export function LensBar({ runs, steps, selection, onSelect }) {
+export function LensBar({ runs, steps, source, selection, onSelect }) {
   const run = runs.find((each) => each.name === selection.run) ?? runs[0];
   const pair = run.family === "encoder-decoder";
   return html`<form class="lens-bar" aria-label="what is looked at" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
@@ -26,12 +30,12 @@ export function LensBar({ runs, steps, selection, onSelect }) {
       <${TextField} label="Foil" name="foil" value=${selection.foil ?? ""} placeholder="none" onChange=${(/** @type {string} */ foil) => onSelect({ foil: foil || null })} />
       <${NumberField} label="Seed" name="seed" value=${selection.seed} low=${0} high=${2 ** 31 - 1} onChange=${(/** @type {number} */ seed) => onSelect({ seed })} />
     </div>
-    ${(steps.length > 1 || run.step > 0) && run.views.training && html`<${Checkpoints} run=${run} steps=${steps} selection=${selection} onSelect=${onSelect} />`}
+    ${(steps.length > 1 || run.step > 0) && run.views.training && html`<${Checkpoints} run=${run} steps=${steps} source=${source} selection=${selection} onSelect=${onSelect} />`}
   </form>`;
 }
 
-/** The step that is looked at: any that is kept, by the slider; any other, once it is replayed. @param {{run: any, steps: number[], selection: any, onSelect: (fields: any) => void}} props */
-function Checkpoints({ run, steps, selection, onSelect }) {
+/** The step that is looked at: any that is kept, by the slider; any other, once it is replayed. @param {{run: any, steps: number[], source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */
+function Checkpoints({ run, steps, source, selection, onSelect }) {
   const step = selection.checkpoint === "latest" ? run.step : Number(selection.checkpoint);
   const at = Math.max(0, steps.findLastIndex((each) => each <= step));
   const [seen, setSeen] = useState(at);
@@ -48,7 +52,7 @@ function Checkpoints({ run, steps, selection, onSelect }) {
     </label>
     <${NumberField} label="Step" name="step" value=${wanted} low=${0} high=${Math.max(...steps, run.step)} onChange=${want} />
     <${Marked} selection=${selection} step=${step} look=${look} />
-    ${!atHand(run, steps, String(wanted)) && html`<${Replay} run=${run} step=${wanted} selection=${selection} look=${look} />`}
+    ${!atHand(run, steps, String(wanted)) && html`<${Replay} run=${run} source=${source} step=${wanted} selection=${selection} look=${look} />`}
   </div>`;
 }
 
@@ -60,26 +64,28 @@ function Marked({ selection, step, look }) {
   </div>`;
 }
 
-/** A step whose weights are not kept: made again where that is asked for. @param {{run: any, step: number, selection: any, look: (step: number) => void}} props */
-function Replay({ run, step, selection, look }) {
+/** A step whose weights are not kept: made again where that is asked for. @param {{run: any, step: number, source: import("../sources/source.js").Source, selection: any, look: (step: number) => void}} props */
+function Replay({ run, step, source, selection, look }) {
   const [busy, setBusy] = useState(false);
   const [said, setSaid] = useState("");
   useEffect(() => setSaid(""), [step]);
   const go = async () => {
     setBusy(true);
     setSaid("opening the training");
+    const stop = followProgress(source, REPLAY, (words) => words && setSaid(words.includes("of") ? `${words} steps` : words));
     try {
-      await replay({ ...selection, checkpoint: String(step) }, (words) => words && setSaid(words.includes("of") ? `${words} steps` : words));
-      addReplayed(run, step);
+      await source.replay({ ...selection, checkpoint: String(step) });
+      addReplayed(run, step, source);
       look(step);
     } catch (error) {
-      setSaid(/** @type {Error} */ (error).message);
+      setSaid(error instanceof Refused ? error.message : source.gone);
     }
+    stop();
     setBusy(false);
   };
   return html`<div class="replay">
     ${busy
-      ? html`<button type="button" onClick=${() => post("api/end/replay", null)}>End</button> <span role="status">replaying step ${step}: ${said}</span>`
+      ? html`<button type="button" onClick=${() => source.end(REPLAY)}>End</button> <span role="status">replaying step ${step}: ${said}</span>`
       : html`<button type="button" class="is-main" onClick=${go}>Replay step ${step}</button> <span role="status">${said || "not kept: the training is made again to the bit, which may take long"}</span>`}
   </div>`;
 }

@@ -1,5 +1,5 @@
 // The tree of a beam search: a column for each step, the best text's way through it marked.
-import { html, select, view } from "../core/html.js";
+import { html, isFixed, select, view } from "../core/html.js";
 import { number, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
 
@@ -10,10 +10,10 @@ const LONGEST = 9; // letters of a token in its box
 /** @param {{model: any, found: any, selection: any}} props */
 function Beams({ model, found, selection }) {
   return html`<div class="desk">
-    <div class="settings" role="group" aria-label="the search">
+    <fieldset class="settings" disabled=${isFixed(model, "beams")} aria-label="the search">
       <${NumberField} label="Beams" name="beams" value=${selection.beams} low=${1} high=${12} onChange=${(/** @type {number} */ beams) => select(model, { beams })} />
       <${NumberField} label="Tokens, at most" name="beam_tokens" value=${selection.new_tokens} low=${1} high=${256} onChange=${(/** @type {number} */ new_tokens) => select(model, { new_tokens })} />
-    </div>
+    </fieldset>
     ${found && html`<${Tree} model=${model} found=${found} drawn=${selection.drawn} />`}
     ${found && html`<${Texts} model=${model} found=${found} drawn=${selection.drawn} />`}
   </div>`;
@@ -29,16 +29,16 @@ function Tree({ model, found, drawn }) {
     <svg width=${wide} height=${high} viewBox=${`0 0 ${wide} ${high}`} role="group" aria-label=${`${found.nodes.length} texts that ${found.beams} beams held`}>
       ${found.nodes.map((/** @type {any} */ node, /** @type {number} */ i) => html`<path key=${`path ${i}`} class=${node.on_best_path ? "is-best" : ""} d=${curve(from(node), places[i])} />`)}
       <g><${Box} x=${0} y=${0} words=${visible(found.token)} title="the text so far ends with this token" /></g>
-      ${found.nodes.map((/** @type {any} */ node, /** @type {number} */ i) => html`<${Node} key=${i} node=${node} place=${places[i]} open=${() => select(model, { drawn: [...drawn, ...pathTo(found.nodes, i)] })} />`)}
+      ${found.nodes.map((/** @type {any} */ node, /** @type {number} */ i) => html`<${Node} key=${i} node=${node} place=${places[i]} open=${isFixed(model, "drawn") ? null : () => select(model, { drawn: [...drawn, ...pathTo(found.nodes, i)] })} />`)}
     </svg>
   </div>`;
 }
 
-/** @param {{node: any, place: number[], open: () => void}} props */
+/** @param {{node: any, place: number[], open: (() => void) | null}} props */
 function Node({ node, place, open }) {
   const words = `${visible(node.token)}, step ${node.step}: log P ${number(node.logprob, 3)}, score ${number(node.score, 3)}${node.ended ? ", ended" : ""}${node.found === null ? "" : `, found as number ${node.found + 1}`}`;
-  const key = (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && open();
-  return html`<g role="button" tabindex="0" aria-label=${words} class=${[node.on_best_path && "is-best", node.ended && "is-ended"].filter(Boolean).join(" ")} onClick=${open} onKeyDown=${key}>
+  const key = (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && open?.();
+  return html`<g role=${open ? "button" : "img"} tabindex=${open ? 0 : undefined} aria-label=${words} class=${[node.on_best_path && "is-best", node.ended && "is-ended"].filter(Boolean).join(" ")} onClick=${open} onKeyDown=${key}>
     <${Box} x=${place[0]} y=${place[1]} words=${visible(node.token)} score=${number(node.score, 2)} title=${words} />
   </g>`;
 }
@@ -81,7 +81,7 @@ function Texts({ model, found, drawn }) {
   return html`<table><caption>found, the best first; a score is the log-probability over the length penalty</caption>
     <thead><tr><th scope="col">text</th><th scope="col" class="is-number">log P</th><th scope="col" class="is-number">score</th><td></td></tr></thead>
     <tbody>${found.found.map((/** @type {any} */ each, /** @type {number} */ i) => html`<tr key=${i}><td><code>${visible(each.text)}</code></td><td class="is-number">${number(each.logprob, 3)}</td><td class="is-number">${number(each.score, 3)}</td>
-      <td><button type="button" onClick=${() => select(model, { drawn: [...drawn, ...each.tokens] })}>go there</button></td></tr>`)}</tbody></table>`;
+      <td><button type="button" disabled=${isFixed(model, "drawn")} onClick=${() => select(model, { drawn: [...drawn, ...each.tokens] })}>go there</button></td></tr>`)}</tbody></table>`;
 }
 
 export default view(Beams, { hasControls: true });

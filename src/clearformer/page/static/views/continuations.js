@@ -1,5 +1,5 @@
 // Several continuations of the text, token by token.
-import { html, select, view } from "../core/html.js";
+import { html, isFixed, select, view } from "../core/html.js";
 import { number } from "../core/words.js";
 import { Drawn, largest, SurpriseLegend } from "../parts/drawn.js";
 import { NumberField } from "../parts/fields.js";
@@ -7,10 +7,10 @@ import { NumberField } from "../parts/fields.js";
 /** @param {{model: any, found: any, selection: any}} props */
 function Continuations({ model, found, selection }) {
   return html`<div class="desk">
-    <div class="settings" role="group" aria-label="continuations">
+    <fieldset class="settings" disabled=${isFixed(model, "num")} aria-label="continuations">
       <${NumberField} label="Continuations" name="num" value=${selection.num} low=${1} high=${16} onChange=${(/** @type {number} */ num) => select(model, { num })} />
       <${NumberField} label="Tokens of each" name="new_tokens" value=${selection.new_tokens} low=${1} high=${256} onChange=${(/** @type {number} */ new_tokens) => select(model, { new_tokens })} />
-    </div>
+    </fieldset>
     ${found && html`<${List} model=${model} found=${found} drawn=${selection.drawn} />`}
   </div>`;
 }
@@ -23,12 +23,12 @@ function List({ model, found, drawn }) {
     <ol class="continuations" aria-label="continuations">
       ${found.continuations.map((/** @type {any} */ each, /** @type {number} */ i) => html`<li key=${i}>
         <small>${i}</small>
-        <${Drawn} tokens=${each.tokens} most=${most} onChoose=${(/** @type {number} */ place) => select(model, { drawn: upTo(each, place) })} />
+        <${Drawn} tokens=${each.tokens} most=${most} onChoose=${isFixed(model, "drawn") ? undefined : (/** @type {number} */ place) => select(model, { drawn: upTo(each, place) })} />
         <span class="bar-value" title="the log-probability of all its tokens by the model itself">log P ${number(each.logprob, 2)}${each.finish_reason === "eos" ? ", ended" : ""}</span>
       </li>`)}
     </ol>
     <${SurpriseLegend} most=${most} />
-    <p class="note">A click on a token goes there: the sampling desk continues behind it.</p>
+    ${!isFixed(model, "drawn") && html`<p class="note">A click on a token goes there: the sampling desk continues behind it.</p>`}
   </div>`;
 }
 

@@ -1,5 +1,5 @@
 // The loss of every token of a part of the run's data, its hardest and easiest passages; a click looks at a prediction.
-import { html, select, useEffect, useRef, useState, useTrait, view } from "../core/html.js";
+import { html, isFixed, select, useEffect, useRef, useState, useTrait, view } from "../core/html.js";
 import { number, thousands, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
 import { HeatMap } from "../parts/heatmap.js";
@@ -32,14 +32,14 @@ function Controls({ model, found, selection }) {
   const { first_row: first, n_rows: n } = selection;
   const last = found ? found.n_rows : Infinity;
   const names = /** @type {Record<string, string>} */ ({ val: "held out", train: "learned from", test: "test" });
-  return html`<div class="settings" role="group" aria-label="what is read">
+  return html`<fieldset class="settings" disabled=${isFixed(model, "split")} aria-label="what is read">
     <label>Text<select name="split" value=${selection.split} onChange=${(/** @type {any} */ event) => select(model, { split: event.target.value, first_row: 0 })}>
       ${(found?.splits ?? ["train", "val"]).map((/** @type {string} */ split) => html`<option key=${split} value=${split}>${names[split] ?? split}</option>`)}</select></label>
     <${NumberField} label=${`First ${found?.unit ?? "row"}`} name="first_row" value=${first} low=${0} high=${1e9} onChange=${set("first_row")} />
     <${NumberField} label=${`${capital(found?.unit ?? "row")}s read`} name="n_rows" value=${n} low=${1} high=${512} onChange=${set("n_rows")} />
     <div class="actions"><button type="button" disabled=${first === 0} onClick=${() => select(model, { first_row: Math.max(0, first - n) })}>Earlier</button>
       <button type="button" disabled=${first + n >= last} onClick=${() => select(model, { first_row: first + n })}>Later</button></div>
-  </div>`;
+  </fieldset>`;
 }
 
 /** Every loss as a colour. @param {{model: any, found: any}} props */

@@ -1,5 +1,5 @@
 // The intervention desk: heads and networks as switches, other edits as lines, and all that comes of them.
-import { html, select, useState, view } from "../core/html.js";
+import { html, isFixed, select, useState, view } from "../core/html.js";
 import { number, signed, visible } from "../core/words.js";
 import { Drawn, largest, SurpriseLegend } from "../parts/drawn.js";
 import { NumberField, TextField } from "../parts/fields.js";
@@ -13,11 +13,13 @@ function Interventions({ model, found, selection }) {
   const set = (/** @type {string[]} */ chosen) => select(model, { edits: chosen });
   const toggle = (/** @type {string} */ line) => set(edits.includes(line) ? edits.filter((each) => each !== line) : [...edits, line]);
   return html`<div class="desk">
+    <fieldset class="desk" disabled=${isFixed(model, "edits")} aria-label="edits">
     ${found && html`<${Switches} found=${found} edits=${edits} onToggle=${toggle} />`}
     ${found && html`<${Composer} found=${found} donor=${selection.donor ?? ""} onAdd=${(/** @type {string} */ line) => edits.includes(line) || set([...edits, line])} onDonor=${(/** @type {string} */ donor) => select(model, { donor: donor || null })} />`}
     <${Made} edits=${edits} onRemove=${(/** @type {string} */ line) => toggle(line)} onClear=${() => set([])} />
+    </fieldset>
     ${found && html`<${Losses} found=${found} />`}
-    ${found && html`<div class="beside"><${Predictions} found=${found} onTarget=${(/** @type {string} */ target) => select(model, { target })} /><${TextLosses} found=${found} onPosition=${(/** @type {number} */ position) => select(model, { position })} /></div>`}
+    ${found && html`<div class="beside"><${Predictions} found=${found} isFixed=${isFixed(model, "target")} onTarget=${(/** @type {string} */ target) => select(model, { target })} /><${TextLosses} found=${found} onPosition=${(/** @type {number} */ position) => select(model, { position })} /></div>`}
     ${found && found.continued_before && html`<${Written} found=${found} />`}
   </div>`;
 }
@@ -98,14 +100,14 @@ function Losses({ found }) {
     <p class="note">KL(untouched || with the edits) of the prediction: ${number(found.kl)} nats${found.held_out_note && `; ${found.held_out_note}`}</p></div>`;
 }
 
-/** The likeliest tokens of either side. @param {{found: any, onTarget: (token: string) => void}} props */
-function Predictions({ found, onTarget }) {
+/** The likeliest tokens of either side. @param {{found: any, isFixed: boolean, onTarget: (token: string) => void}} props */
+function Predictions({ found, isFixed, onTarget }) {
   const high = Math.max(...found.predicted.flatMap((/** @type {any} */ each) => [each.before, each.after]));
   const bar = (/** @type {number} */ p, /** @type {string} */ name) => html`<span class="bar-track"><i class=${name} style=${{ width: `${(100 * p) / high}%` }}></i></span>`;
   return html`<div><h3>${found.token ? html`at ${found.position}, <code>${visible(found.token)}</code>` : "the text's class"}</h3>
     <ul class="sides" aria-label="the likeliest tokens, untouched and with the edits">
       <li aria-hidden="true"><div><small></small><small>untouched</small><small></small><small>with the edits</small><small></small><small class="bar-value">logit</small></div></li>
-      ${found.predicted.map((/** @type {any} */ each) => html`<li key=${each.id}><button type="button" title=${`logit ${number(each.logit_before)} untouched, ${number(each.logit_after)} with the edits`} onClick=${() => onTarget(each.token)}>
+      ${found.predicted.map((/** @type {any} */ each) => html`<li key=${each.id}><button type="button" disabled=${isFixed} title=${`logit ${number(each.logit_before)} untouched, ${number(each.logit_after)} with the edits`} onClick=${() => onTarget(each.token)}>
         <span class="bar-name">${visible(each.token)}</span>${bar(each.before, "is-whole")}<span class="bar-value">${number(each.before)}</span>${bar(each.after, "is-kept")}<span class="bar-value">${number(each.after)}</span>
         <span class="bar-value">${number(each.logit_before, 2)} → ${number(each.logit_after, 2)}</span></button></li>`)}
     </ul></div>`;

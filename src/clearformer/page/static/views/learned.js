@@ -1,5 +1,5 @@
 // The windows of the training data that speak for a prediction, and those that speak against it; asked for by hand.
-import { html, select, useTrait, view } from "../core/html.js";
+import { html, isFixed, select, useTrait, view } from "../core/html.js";
 import { keyOf } from "../core/selection.js";
 import { signed, thousands, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
@@ -19,11 +19,11 @@ function LearnedFrom({ model, found, selection }) {
     model.ask(selection);
   };
   return html`<div class="learned">
-    <div class="settings">
+    <fieldset class="settings" disabled=${isFixed(model, "sample")} aria-label="what is scored">
       <${NumberField} label="Windows to score" name="sample" value=${selection.sample} low=${1} high=${4096} onChange=${(/** @type {number} */ sample) => select(model, { sample })} />
       <button type="button" class="is-main" disabled=${busy} onClick=${ask}>Score ${thousands(selection.sample)} training windows</button>
       <span class="note">each takes a backward pass at every checkpoint that is kept whole: this takes a while</span>
-    </div>
+    </fieldset>
     ${found && html`<${Found} model=${model} found=${found} isStale=${asked !== key} notes=${answer.notes} />`}
   </div>`;
 }

@@ -1,5 +1,5 @@
 // The sampling desk: the vocabulary sorted, where each setting cuts it, the draw, and the way from draw to draw.
-import { html, select, useState, view } from "../core/html.js";
+import { html, isFixed, select, useState, view } from "../core/html.js";
 import { number, thousands, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
 
@@ -13,21 +13,21 @@ function Sampling({ model, found, selection }) {
     ${draws && html`<${Settings} model=${model} selection=${selection} />`}
     ${found && draws && html`<${Steps} model=${model} found=${found} selection=${selection} />`}
     ${found && (draws ? html`<${Facts} found=${found} />` : html`<p>The model tells the class of the whole text: these are its classes, and nothing is drawn.</p>`)}
-    ${found && html`<${Vocabulary} found=${found} target=${selection.target} onTarget=${(/** @type {string} */ target) => select(model, { target })} />`}
+    ${found && html`<${Vocabulary} found=${found} target=${selection.target} isFixed=${isFixed(model, "target")} onTarget=${(/** @type {string} */ target) => select(model, { target })} />`}
   </div>`;
 }
 
 /** @param {{model: any, selection: any}} props */
 function Settings({ model, selection }) {
   const set = (/** @type {string} */ name) => (/** @type {number} */ value) => select(model, { [name]: value });
-  return html`<div class="settings" role="group" aria-label="how tokens are drawn">
+  return html`<fieldset class="settings" disabled=${isFixed(model, "temperature")} aria-label="how tokens are drawn">
     <${NumberField} label="Temperature" name="temperature" value=${selection.temperature} low=${0.05} high=${5} step=${0.05} onChange=${set("temperature")} />
     <${NumberField} label="Top-k" name="top_k" value=${selection.top_k} low=${0} high=${10_000_000} hint="0: off" onChange=${set("top_k")} />
     <${NumberField} label="Top-p" name="top_p" value=${selection.top_p} low=${0.01} high=${1} step=${0.01} hint="1: off" onChange=${set("top_p")} />
     <${NumberField} label="Min-p" name="min_p" value=${selection.min_p} low=${0} high=${1} step=${0.01} hint="0: off" onChange=${set("min_p")} />
     <${NumberField} label="Repetition penalty" name="repetition_penalty" value=${selection.repetition_penalty} low=${0.1} high=${10} step=${0.05} hint="1: off" onChange=${set("repetition_penalty")} />
     <${NumberField} label="Seed" name="desk_seed" value=${selection.seed} low=${0} high=${2 ** 31 - 1} onChange=${set("seed")} />
-  </div>`;
+  </fieldset>`;
 }
 
 /** The draws so far, and what can be done next. @param {{model: any, found: any, selection: any}} props */
@@ -39,14 +39,14 @@ function Steps({ model, found, selection }) {
   if (found.family === "encoder") return null;
   return html`<div class="steps">
     <p class="so-far" aria-label="the text so far">${visible(found.text).slice(-240)}<mark>${visible(found.tokens[found.drawn])}</mark></p>
-    <div class="actions">
+    <fieldset class="actions" disabled=${isFixed(model, "drawn")} aria-label="what is done next">
       <button type="button" class="is-main" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[found.drawn]])}>Step on with ${token(found.drawn)}</button>
       <button type="button" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[found.greedy]])}>Greedy: ${token(found.greedy)}</button>
       <button type="button" disabled=${!drawn.length} onClick=${() => go(drawn.slice(0, -1))}>Step back</button>
       <button type="button" onClick=${() => select(model, { seed: selection.seed + 1 })}>Fork: seed ${selection.seed + 1}</button>
       <button type="button" disabled=${!drawn.length} onClick=${() => go([])}>Start over</button>
       <button type="button" disabled=${!drawn.length} onClick=${adopt}>Read this text in all views</button>
-    </div>
+    </fieldset>
     ${found.ended && html`<p class="note">The text has come to its end.</p>`}
   </div>`;
 }
@@ -63,8 +63,8 @@ function Facts({ found }) {
   </dl>`;
 }
 
-/** @param {{found: any, target: string | null, onTarget: (token: string) => void}} props */
-function Vocabulary({ found, target, onTarget }) {
+/** @param {{found: any, target: string | null, isFixed: boolean, onTarget: (token: string) => void}} props */
+function Vocabulary({ found, target, isFixed, onTarget }) {
   const [most, setMost] = useState(AT_FIRST);
   const n = found.tokens.length;
   const shown = Math.min(most, n);
@@ -74,7 +74,7 @@ function Vocabulary({ found, target, onTarget }) {
   const rows = [];
   for (let i = 0; i < shown; i++) {
     for (const cut of cutsAt(i)) rows.push(html`<${CutLine} key=${cut.name} cut=${cut} />`);
-    rows.push(html`<${Token} key=${i} found=${found} place=${i} high=${high} isTarget=${found.tokens[i] === target} onTarget=${onTarget} />`);
+    rows.push(html`<${Token} key=${i} found=${found} place=${i} high=${high} isTarget=${found.tokens[i] === target} isFixed=${isFixed} onTarget=${onTarget} />`);
   }
   for (const cut of cutsAt(shown)) rows.push(html`<${CutLine} key=${cut.name} cut=${cut} />`);
   return html`<div class="vocabulary-frame">
@@ -97,14 +97,14 @@ function CutLine({ cut }) {
   return html`<li class="cut">${wordsOf(cut)}</li>`;
 }
 
-/** @param {{found: any, place: number, high: number, isTarget: boolean, onTarget: (token: string) => void}} props */
-function Token({ found, place, high, isTarget, onTarget }) {
+/** @param {{found: any, place: number, high: number, isTarget: boolean, isFixed: boolean, onTarget: (token: string) => void}} props */
+function Token({ found, place, high, isTarget, isFixed, onTarget }) {
   const [own, whole, kept] = [found.own, found.probabilities, found.kept].map((each) => each.data[place]);
   const wide = (/** @type {number} */ p) => `${(100 * p) / high}%`;
   const marks = [place === found.drawn && "drawn", place === found.greedy && found.drawn !== null && "greedy", found.repeated.data[place] && "penalised", isTarget && "target"].filter(Boolean);
   const classes = ["vocabulary-token", kept === 0 && "is-removed", place === found.drawn && "is-drawn"].filter(Boolean).join(" ");
   const words = `${visible(found.tokens[place])}: ${number(whole)} at this temperature, ${kept ? `drawn with ${number(kept)}` : "removed"}, the model's own ${number(own)}`;
-  return html`<li class=${classes}><button type="button" title=${words} aria-label=${[words, ...marks].join(", ")} onClick=${() => onTarget(found.tokens[place])}>
+  return html`<li class=${classes}><button type="button" disabled=${isFixed} title=${words} aria-label=${[words, ...marks].join(", ")} onClick=${() => onTarget(found.tokens[place])}>
     <small>${place + 1}</small>
     <span class="bar-name">${visible(found.tokens[place])}</span>
     <span class="bar-track"><i class="is-whole" style=${{ width: wide(whole) }}></i>${kept > 0 && html`<i class="is-kept" style=${{ width: wide(kept) }}></i>`}<b style=${{ left: wide(own) }}></b></span>

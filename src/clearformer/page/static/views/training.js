@@ -1,6 +1,6 @@
 // The training of a run, live while it goes on: curves by step, two marks that are set on them, and when something happened.
 import { colour, isDark } from "../core/colours.js";
-import { html, render, select, useEffect, useMemo, useState, useTrait } from "../core/html.js";
+import { html, isFixed, render, select, useEffect, useMemo, useState, useTrait } from "../core/html.js";
 import { liveOf } from "../core/live.js";
 import { useSignal } from "../core/signal.js";
 import { number, thousands } from "../core/words.js";
@@ -15,10 +15,10 @@ const CURVES = [
 const BY_LAYER = "grad_norm/";
 const MARKS = ["before", "after"];
 
-/** @param {{model: any}} props */
+/** @param {{model: import("../core/html.js").Model}} props */
 function Training({ model }) {
   const selection = useTrait(model, "selection");
-  const { lines, steps } = useSignal(liveOf(selection.run));
+  const { lines, steps } = useSignal(liveOf(selection.run, model.source));
   const events = useMemo(() => model.beside("events"), [model]);
   const found = useTrait(events, "found");
   const [next, setNext] = useState("before");
@@ -38,10 +38,11 @@ function Training({ model }) {
   const marks = marksOf(selection, found, () => true);
   const others = marksOf(selection, found, () => false);
   const levels = found && found.bigram_loss !== null ? [{ value: found.bigram_loss, label: "bigram model" }] : [];
-  const picks = kept.length > 1 ? pick : undefined;
+  const canMark = kept.length > 1 && !isFixed(model, "before");
+  const picks = canMark ? pick : undefined;
   return html`<div class="training">
     ${last && html`<p class="sum">step <b>${thousands(last.step)}</b>, loss <b>${number(latest(lines, "loss"))}</b>, held-out loss <b>${number(latest(lines, "val_loss"))}</b></p>`}
-    ${kept.length > 1 && html`<${Marks} selection=${selection} kept=${kept} next=${next} setNext=${setNext} mark=${mark} />`}
+    ${canMark && html`<${Marks} selection=${selection} kept=${kept} next=${next} setNext=${setNext} mark=${mark} />`}
     ${lines.length > 0
       ? html`${CURVES.slice(0, 1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${marks} levels=${levels} onPick=${picks} />`)}
         <${ByLayer} lines=${lines} marks=${others} onPick=${picks} />

@@ -1,0 +1,283 @@
+"""The whole page of one selection as one file: it works from disk, its numbers stand in it, and nothing is asked for.
+
+The numbers are blocks of packed data in base64, so that no text of a model or a user can end one. The file carries its
+own policy: its one script and its one style sheet by their hashes, and no request to anywhere.
+"""
+
+import base64
+import gzip
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from html import escape
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from clearformer.config import resolve
+from clearformer.errors import ClearformerError, RunError, UserError, shortened, shown
+from clearformer.files import user_path, write_file
+from clearformer.lens import AttentionOverview, BlockNumbers, Readings
+from clearformer.lens.patterns.attention import layer_of
+from clearformer.page.beginning import first_selection
+from clearformer.page.live import whole_lines
+from clearformer.page.opened import Shelf
+from clearformer.page.selection import Selection
+from clearformer.page.standalone.modules import STATIC, bundled
+from clearformer.page.views import VIEWS, find_view, opening
+from clearformer.page.wire import encode
+from clearformer.run import Run, load
+
+ENDING = ".html"
+MOST_BYTES = 64 * 2**20  # of a page
+MEGABYTE = 2**20
+DATA = "application/vnd.clearformer.wire+gzip;base64"
+PAGE = """\
+<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8" />
+    <meta http-equiv="Content-Security-Policy" content="{policy}" />
+    <meta name="viewport" content="width=device-width, initial-scale=1" />
+    <meta name="generator" content="clearformer" />
+    <title>{title}</title>
+    <link rel="icon" href="data:," />
+    <style>{style}</style>
+  </head>
+  <body>
+    <div id="page"><p class="state">opening the page</p></div>
+    <noscript><p class="state">This page draws itself by JavaScript, which is switched off here.</p></noscript>
+{blocks}
+    <script type="module">{script}</script>
+  </body>
+</html>
+"""
+
+
+def export_page(
+    run: Run | str | Path,
+    file: str | PathLike[str],
+    *,
+    text: str | None = None,
+    checkpoint: str | int = "latest",
+    device: str = "auto",
+    **selected: Any,
+) -> Path:
+    """Write the page of a run as one HTML file that opens in any browser, without a server or a network.
+
+        cf.export_page("quick-pydoc", "lecture.html", text="To be or not", position=3, layer=1)
+
+    It shows every view of what is selected, with all numbers. What needs the model (another text, position or edit) is
+    switched off there, and said. Of the numbers on the way through a block it explains those at the selected position,
+    one of each matrix.
+
+    Args:
+        run: A run, or its name.
+        file: A new one, whose name ends in `.html`.
+        text: What is read; where not given, the beginning of the run's held-out text.
+        checkpoint: `latest`, `best` or a step, of a run that is given by its name.
+        device: Of a model that is opened by name.
+        **selected: Other fields of the page's selection, such as `position`, `layer`, `head`, `target` and `foil`.
+
+    Returns:
+        Where it was written.
+
+    Raises:
+        UserError: the file is there already or has another ending, a field is unknown or does not fit, or the page
+            would be too large to be opened.
+        RunError: there is no such run.
+        DiskError: it cannot be written.
+    """
+    place = new_page(file)
+    opened = run if isinstance(run, Run) else load(run, checkpoint, device)
+    begun = first_selection(opened, text).model_dump()
+    write_file(place, one_file(opened, resolve(Selection, begun | selected)))
+    return place
+
+
+def new_page(file: str | PathLike[str]) -> Path:
+    """The path of a page that is to be written.
+
+    Raises:
+        UserError: something is there already, or the name has another ending.
+    """
+    place = user_path(file)
+    if place.suffix.lower() != ENDING:
+        raise UserError(f"a page is written to a file that ends in {ENDING}; got {shown(str(file))}")
+    if place.exists():
+        raise UserError(f"{place} exists; choose another name, or delete it")
+    return place
+
+
+def one_file(run: Run, selection: Selection) -> bytes:
+    """The page of a selection as an HTML file.
+
+    Raises:
+        UserError: the selection fits no text of the run, or the page would be too large.
+    """
+    placed = at_its_place(run, selection.replace(run=run.name))
+    blocks, answers, size = [], [], 0
+    for view, chosen, answer in answers_of(run, placed):
+        blocks.append(_block(f"answer-{len(answers)}", answer))
+        answers.append({"view": view, "selection": chosen.model_dump()})
+        size += len(blocks[-1])
+        check_size(size, selection)
+    index = {
+        "run": Shelf(run).card(),
+        "first": placed.model_dump(),
+        "uses": {
+            name: [field for field in view.fields if (name, field) not in HELD]
+            for name, view in VIEWS.items()
+        },
+        "answers": answers,
+        "lines": recorded(run),
+        "about": about(run, placed),
+        "python": as_python(run, placed),
+    }
+    blocks.append(_block("index", index))
+    content = _page(f"{run.name} · clearformer", blocks).encode()
+    check_size(len(content), selection)
+    return content
+
+
+def at_its_place(run: Run, selection: Selection) -> Selection:
+    """The selection with its position counted from the beginning, as the page counts what is chosen there.
+
+    Raises:
+        UserError: the text cannot be read.
+    """
+    n = len(find_view("tokens", run).call(run, selection).tokens)  # type: ignore[attr-defined]
+    return selection.replace(
+        position=selection.position + n if selection.position < 0 else selection.position
+    )
+
+
+def answers_of(run: Run, selection: Selection) -> Iterator[tuple[str, Selection, dict[str, Any]]]:
+    """Each view with the selection that it is of; in place of one that cannot be had, why, in one line."""
+    found: dict[str, Any] = {}
+    for name, view in VIEWS.items():
+        if view.fits(run) and not view.beside:
+            answer = _answered(run, name, selection)
+            found[name] = answer.get("found")
+            yield name, selection, answer
+    for name, chosen_of in BESIDE.items():
+        for chosen in chosen_of(found, selection) if VIEWS[name].fits(run) else ():
+            yield name, chosen, _answered(run, name, chosen)
+
+
+def cells_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
+    """The numbers that the page explains: the one that is inspected, and of each matrix the first at the position."""
+    block: BlockNumbers | None = found["block"]
+    if block is None:
+        return
+    places = [(selection.matrix, selection.row, selection.column)] if selection.matrix else []
+    for array in block.arrays:
+        rows = [int(row) for row in array.rows]
+        of_tokens = array.row_axis != "text"
+        row = block.position if of_tokens and block.position in rows else rows[0]
+        places.append((array.name, row, int(array.columns[0])))
+    for name, row, column in dict.fromkeys(places):
+        yield selection.replace(matrix=name, row=row, column=column)
+
+
+def heads_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
+    """All heads, whichever is selected."""
+    overview: AttentionOverview | None = found.get("attention")
+    if overview is None:
+        return
+    for name in overview.patterns:
+        part = (
+            "cross_attn" if ".cross_attn." in name else "encoder" if name.startswith("encoder_") else "attn"
+        )
+        for head in overview.heads:
+            yield selection.replace(layer=layer_of(name), part=part, head=head)
+
+
+def as_selected(_: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
+    """The present selection alone."""
+    yield selection
+
+
+BESIDE = {"cell": cells_of, "pattern": heads_of, "events": as_selected}
+"""Of each view that is opened beside others: the selections of which a page holds it, by what the others found."""
+
+
+HELD = (("pattern", "position"), ("pattern", "key"))
+"""Fields that change nothing in an exported view: a head is whole, or of a long text stays at the exported place."""
+
+
+def _answered(run: Run, view: str, selection: Selection) -> dict[str, Any]:
+    if VIEWS[view].is_long:
+        return {
+            "error": f"{VIEWS[view].title}: this takes long, and is not part of an exported page; open it live"
+        }
+    try:
+        return VIEWS[view].answer(run, selection)
+    except ClearformerError as error:
+        return {"error": str(error)}
+
+
+def recorded(run: Run) -> list[Any]:
+    """The lines of a run's metrics, as far as they are whole; none of a run without a folder."""
+    try:
+        path = run.folder.metrics_file
+    except RunError:
+        return []
+    return whole_lines(path, 0)[0] if path.exists() else []
+
+
+def about(run: Run, selection: Selection) -> str:
+    """One sentence on what an exported page is."""
+    return (
+        f"This is an exported page of the run {run.name} at step {run.step:,}, reading "
+        f"“{shortened(selection.text, 60)}”. Its numbers are the model's own. Another text, target, edit or draw "
+        "needs the model and is switched off here; a view of one position or one block stays with the one that was "
+        "exported."
+    )
+
+
+def as_python(run: Run, selection: Selection) -> str:
+    """The lines that open the same page live."""
+    return f"import clearformer as cf\n\n{opening(run)}\ncf.look(run, text={selection.text!r})\n"
+
+
+def check_size(size: int, selection: Selection) -> None:
+    """Raise UserError where a page is larger than browsers open well."""
+    if size > MOST_BYTES:
+        raise UserError(
+            f"text: a page of its {len(selection.text):,} characters is larger than {MOST_BYTES // MEGABYTE} MB, the "
+            "most that is exported; give a shorter one"
+        )
+
+
+def _block(name: str, value: Any) -> str:
+    packed = base64.b64encode(gzip.compress(encode(value), mtime=0)).decode()
+    return f'<script type="{DATA}" id="{name}">{packed}</script>'
+
+
+def _page(title: str, blocks: list[str]) -> str:
+    style, script = _style(), bundled("exported.js")
+    for text, end in ((style, "</style"), (script, "</script"), (script, "<!--")):
+        assert end not in text.lower(), f"{end} stands in what the page is made of"
+    policy = (
+        f"default-src 'none'; script-src {_hashed(script)}; style-src {_hashed(style)}; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return PAGE.format(
+        policy=policy,
+        title=escape(title),
+        style=style,
+        blocks="\n".join(blocks),
+        script=script,
+    )
+
+
+@cache
+def _style() -> str:
+    return "\n".join(
+        (STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uplot.css", "style.css")
+    )
+
+
+def _hashed(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

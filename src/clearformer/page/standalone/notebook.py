@@ -1,0 +1,36 @@
+"""A view of the page in a notebook."""
+
+from pathlib import Path
+from typing import Any
+
+from clearformer.config import resolve
+from clearformer.errors import UserError, needs_extra
+from clearformer.page.beginning import first_selection
+from clearformer.page.selection import Selection
+from clearformer.page.views import find_view
+from clearformer.run import Run, load
+
+
+def show(
+    run: Run | str | Path,
+    text: str | None = None,
+    view: str = "attention",
+    *,
+    checkpoint: str | int = "latest",
+    device: str = "auto",
+    **selected: Any,
+) -> Any:
+    """A view of the page in a notebook; see `lens.show`.
+
+    Raises:
+        UserError: there is no such view of the run, or a field of the selection is unknown or out of range.
+        RunError: there is no such run.
+        MissingPackageError: anywidget is not installed.
+    """
+    with needs_extra("notebook", "a view in a notebook needs anywidget"):
+        from clearformer.page.standalone.widget import ViewWidget
+    opened = run if isinstance(run, Run) else load(run, checkpoint, device)
+    if find_view(view, opened).beside:
+        raise UserError(f"view: {view!r} is opened beside another; name one of its own")
+    begun = first_selection(opened, text).model_dump()
+    return ViewWidget(opened, view, resolve(Selection, begun | selected))

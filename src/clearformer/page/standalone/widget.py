@@ -1,0 +1,176 @@
+"""The widget of a view: the page's own modules in the browser, the lens in the kernel, anywidget between them."""
+
+import json
+import logging
+import re
+from functools import cache
+from typing import Any
+
+import anywidget
+import traitlets
+
+from clearformer.errors import ClearformerError, UserError, shown
+from clearformer.lens import Shown
+from clearformer.page.live import whole_lines
+from clearformer.page.opened import OpenedRuns
+from clearformer.page.selection import Selection, read_selection
+from clearformer.page.standalone.modules import STATIC, bundled
+from clearformer.page.views import find_view
+from clearformer.page.wire import encode
+from clearformer.run import Run
+
+FAILED = "this view failed; the notebook's log says where"
+
+logger = logging.getLogger(__name__)
+
+
+class ViewWidget(anywidget.AnyWidget):
+    """One view of a run, shown where a notebook's cell ends with it.
+
+    What is selected in it, in the browser or by `select`, is computed in the kernel, and comes to `found`.
+
+    Attributes:
+        run: The run.
+        found: What the lens found of the present selection; None, where it cannot be shown.
+        selection: What is looked at, by the names of the page's selection.
+        error: Why the selection cannot be shown, in one line; empty, where it can.
+    """
+
+    _esm = bundled("notebook.js")
+    view = traitlets.Unicode().tag(sync=True)
+    title = traitlets.Unicode().tag(sync=True)
+    about = traitlets.Unicode().tag(sync=True)
+    uses = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    stylesheet = traitlets.Unicode().tag(sync=True)
+    selection = traitlets.Dict().tag(sync=True)
+    answer = traitlets.Bytes().tag(sync=True)
+    error = traitlets.Unicode().tag(sync=True)
+    answered = traitlets.Int().tag(sync=True)
+
+    def __init__(self, run: Run, view: str, selection: Selection) -> None:
+        self.run, self.found, self._key = run, None, None
+        self._opened = OpenedRuns([run])
+        shown_view = find_view(view, run)
+        super().__init__(
+            view=view,
+            title=shown_view.title,
+            about=shown_view.about,
+            uses=shown_view.fields,
+            stylesheet=stylesheet(),
+            selection=plain_selection(selection),
+        )
+        self.on_msg(self._reply)
+
+    def select(self, **fields: Any) -> "ViewWidget":
+        """Select something: the fields that are given change, all others stay.
+
+        Raises:
+            UserError: a field is unknown or out of range, or does not fit the text.
+        """
+        before = self.selection
+        self.selection = plain_selection(read_selection(before | fields))
+        if refused := self.error:
+            self.selection = before
+            raise UserError(refused)
+        return self
+
+    @traitlets.observe("selection")
+    def _compute(self, _: Any) -> None:
+        """Find what is selected, where the view changes with it, and tell the browser."""
+        found: Shown | None = None
+        answer, error = b"", ""
+        try:
+            selection = read_selection(self.selection)
+            view = find_view(self.view, self.run)
+            key = [getattr(selection, field) for field in view.fields]
+            if key == self._key:
+                return
+            told = view.answer(self._opened.get(selection.run, selection.checkpoint), selection)
+            found, answer = told["found"], encode(told)
+        except ClearformerError as refused:
+            key, error = None, str(refused)
+        except Exception:
+            logger.exception("the view %s failed", self.view)
+            key, error = None, FAILED
+        self._key, self.found = key, found
+        with self.hold_sync():
+            if answer:
+                self.answer = answer
+            self.error = error
+            self.answered += 1
+
+    def _reply(self, _: Any, question: Any, buffers: Any) -> None:
+        """Answer what the browser asks besides: another view, a picture, the newest metrics."""
+        number = question.get("id") if isinstance(question, dict) else None
+        try:
+            self.send({"id": number}, buffers=[self._answer(question)])
+        except ClearformerError as refused:
+            self.send({"id": number, "error": str(refused)})
+        except Exception:
+            logger.exception("a question of the view %s failed", self.view)
+            self.send({"id": number, "error": FAILED})
+
+    def _answer(self, question: dict[str, Any]) -> bytes:
+        if question["kind"] == "metrics":
+            return encode(self._news(int(question["cursor"])))
+        if question["kind"] not in ("view", "picture"):
+            raise UserError(f"a widget asks for a view, a picture or metrics; got {shown(question['kind'])}")
+        selection = read_selection(question["selection"])
+        run = self._opened.get(selection.run, selection.checkpoint)
+        view = find_view(question["view"], run)
+        if question["kind"] == "picture":
+            return view.picture(run, selection, question["picture"])
+        return encode(view.answer(run, selection))
+
+    def _news(self, cursor: int) -> dict[str, Any]:
+        """The lines of the run's metrics from a cursor on."""
+        path = self.run.folder.metrics_file
+        size = path.stat().st_size if path.exists() else 0
+        start = 0 if size < cursor else cursor
+        lines, end = whole_lines(path, start) if size else ([], 0)
+        return {
+            "lines": lines,
+            "cursor": end,
+            "restarted": size < cursor,
+            "steps": self.run.kept_steps(),
+        }
+
+
+def plain_selection(selection: Selection) -> dict[str, Any]:
+    """A selection as JSON has it, with lists for tuples, so that it stays equal on its way to the browser and back."""
+    return json.loads(selection.model_dump_json())
+
+
+DARK = re.compile(r"@media \(prefers-color-scheme: dark\) \{\n?((?:[^{}]*\{[^{}]*\})*)\s*\}")
+RULE = re.compile(r"([^{}]+)(\{[^{}]*\})")
+WIDTH = re.compile(r"@media (?=\((?:min|max)-width)")
+
+
+@cache
+def stylesheet() -> str:
+    """The page's styles for a shadow: its root is the host, its body the element in it, its window as wide as that.
+
+    Whether it is dark follows from the notebook and not from the browser.
+    """
+    whole = "\n".join(
+        (STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uplot.css", "style.css")
+    )
+    in_dark = DARK.sub(
+        lambda found: "".join(f"{_when_dark(each[1])} {each[2]}\n" for each in RULE.finditer(found[1])), whole
+    )
+    rooted = re.sub(r"(?m)^(\s*):root\b", r"\1:host", in_dark)
+    of_body = re.sub(r"(?m)^body \{", ".notebook {", rooted)
+    return f"{WIDTH.sub('@container ', of_body)}\n{OWN}"
+
+
+def _when_dark(selectors: str) -> str:
+    selectors = selectors.strip()
+    return ":host(.is-dark)" if selectors == ":root" else f":host(.is-dark) :is({selectors})"
+
+
+OWN = """\
+:host { all: initial; display: block; container-type: inline-size; color-scheme: light; }
+:host(.is-dark) { color-scheme: dark; }
+.notebook { background: none; }
+.notebook .view { min-height: 0; }
+"""

@@ -1,0 +1,47 @@
+// The page as its server shows it: the selection lives in the address.
+import { drawPage } from "./app.js";
+import { html, useState } from "./core/html.js";
+import { fromAddress, toAddress } from "./core/selection.js";
+import { save } from "./parts/taking.js";
+import { exported, server } from "./sources/server.js";
+import { Refused } from "./sources/source.js";
+import { signal } from "./vendor/signals-core.js";
+
+async function begin() {
+  const response = await fetch("api/runs");
+  const place = /** @type {HTMLElement} */ (document.getElementById("page"));
+  if (!response.ok) {
+    place.textContent = await response.text();
+    return;
+  }
+  const { runs, first } = await response.json();
+  const selection = signal(fromAddress(location.search, first));
+  if (new URLSearchParams(location.search).has("token")) history.replaceState(null, "", toAddress(selection.value, first));
+  addEventListener("popstate", () => (selection.value = fromAddress(location.search, first)));
+  const onSelect = (/** @type {any} */ fields) => {
+    const chosen = { ...selection.value, ...fields };
+    const address = toAddress(chosen, first);
+    if (address !== toAddress(selection.value, first)) history.pushState(null, "", address);
+    selection.value = chosen;
+  };
+  drawPage(place, { runs, selection, onSelect, source: server, Tool: Export });
+}
+
+/** The whole page as one file. @param {{run: any, selection: any}} props */
+function Export({ run, selection }) {
+  const [said, setSaid] = useState("");
+  const take = async () => {
+    setSaid("writing");
+    try {
+      const file = await exported(selection);
+      save(file, `${run.name.replaceAll(/[^\w.-]+/g, "-")}.html`);
+      setSaid(`${(file.size / 2 ** 20).toFixed(1)} MB`);
+    } catch (error) {
+      setSaid(error instanceof Refused ? error.message : server.gone);
+    }
+  };
+  return html`<span class="export"><button type="button" title="the whole page as it is now, as one file that opens without a server" disabled=${said === "writing"} onClick=${take}>Export</button>
+    <span class="said" role="status">${said}</span></span>`;
+}
+
+begin();

@@ -1,0 +1,34 @@
+// What one takes along: a text for the clipboard, a file.
+import { html, useState } from "../core/html.js";
+
+const READ = 2500; // milliseconds that a word stays
+
+/** Put a text on the clipboard; says how that went. @param {string} text */
+export async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return "copied";
+  } catch {
+    return "this place lets nothing be copied";
+  }
+}
+
+/** @param {Blob} blob @param {string} name */
+export function save(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+/** Lines of Python, to be copied. @param {{title: string, text: string}} props */
+export function Snippet({ title, text }) {
+  const [said, setSaid] = useState("");
+  const copy = async () => {
+    setSaid(await copied(text));
+    setTimeout(() => setSaid(""), READ);
+  };
+  return html`<h4>${title} <button type="button" onClick=${copy}>Copy</button> <span class="said" role="status">${said}</span></h4>
+    <pre class="snippet" tabindex="0" aria-label=${title}>${text}</pre>`;
+}

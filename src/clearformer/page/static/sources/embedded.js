@@ -1,0 +1,80 @@
+// An exported page: the answers lie in the file itself, in blocks of data that no browser runs.
+import { keyOf } from "../core/selection.js";
+import { signal } from "../vendor/signals-core.js";
+import { decode } from "../core/wire.js";
+import { quick, Refused } from "./source.js";
+
+const FOLLOWED = ["position", "layer", "head", "part", "key", "matrix", "row", "column"]; // by which views look something up in what they have
+
+/** @typedef {{run: any, first: any, uses: Record<string, string[]>, answers: {view: string, selection: any}[], lines: any[], about: string, python: string}} Index */
+
+/** The value of a block of data. @param {string} id */
+export async function block(id) {
+  const text = /** @type {HTMLElement} */ (document.getElementById(id)).textContent ?? "";
+  const packed = new Blob([Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))]);
+  return decode(await new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer());
+}
+
+export class Embedded {
+  /** @param {Index} index */
+  constructor(index) {
+    this.index = index;
+    this.gone = "this file is damaged: the numbers of this view cannot be read";
+    this.picture = null;
+    this.progress = quick.progress;
+    this.end = quick.end;
+    this.replay = quick.replay;
+    this.fixed = Object.keys(index.first).filter((field) => !FOLLOWED.includes(field));
+    this.refused = signal("");
+    /** @type {Map<string, string>} */
+    this.blocks = new Map(index.answers.map(({ view, selection }, i) => [this.keyOf(view, selection), `answer-${i}`]));
+  }
+
+  /** @param {string} view @param {any} selection */
+  keyOf(view, selection) {
+    return `${view} ${keyOf(selection, this.index.uses[view])}`;
+  }
+
+  /** @param {string} view @param {any} selection */
+  async ask(view, selection) {
+    const id = this.blocks.get(this.keyOf(view, selection));
+    if (id === undefined) throw new Refused(this.without(view, selection));
+    const answer = await block(id);
+    if (answer.error) throw new Refused(answer.error);
+    return answer;
+  }
+
+  /** @param {string} view @param {any} selection @returns {Promise<import("./source.js").Table>} */
+  async table(view, selection) {
+    return (await this.ask(view, selection)).table;
+  }
+
+  /** Why there is no answer. @param {string} view @param {any} selection */
+  without(view, selection) {
+    const numbers = this.index.answers.filter((each) => each.view === view && each.selection.matrix && each.selection.matrix === selection.matrix);
+    const places = numbers.map((each) => `[${each.selection.row}, ${each.selection.column}]`).join(", ");
+    return places ? `An exported page explains one number of each matrix: of this one ${places}.` : "An exported page has no model to ask for this.";
+  }
+
+  /** @param {string} view @param {any} selection */
+  within(view, selection) {
+    if (this.blocks.has(this.keyOf(view, selection))) return { selection, kept: "" };
+    const { first, uses } = this.index;
+    const left = uses[view].filter((field) => JSON.stringify(selection[field]) !== JSON.stringify(first[field]));
+    const kept = Object.fromEntries(uses[view].map((field) => [field, first[field]]));
+    return { selection: { ...selection, ...kept }, kept: `as exported: ${left.map((field) => `${field} ${first[field]}`).join(", ")}` };
+  }
+
+  /** A selection with the fields that can be followed; the others are said. @param {any} selection @param {any} fields */
+  chosen(selection, fields) {
+    const stay = Object.keys(fields).filter((field) => this.fixed.includes(field) && JSON.stringify(fields[field]) !== JSON.stringify(selection[field]));
+    this.refused.value = stay.length ? `Another ${stay.join(", ")} needs the model, which an exported page has not.` : "";
+    return { ...selection, ...Object.fromEntries(Object.entries(fields).filter(([field]) => !this.fixed.includes(field))) };
+  }
+
+  /** @param {string} _ @param {(news: {lines: any[], restarted: boolean, steps: number[] | null}) => void} tell */
+  follow(_, tell) {
+    tell({ lines: this.index.lines, restarted: true, steps: this.index.run.steps });
+    return () => {};
+  }
+}

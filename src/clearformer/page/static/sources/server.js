@@ -1,0 +1,80 @@
+// The page's own server, on this machine.
+import { decode } from "../core/wire.js";
+import { follows, Refused } from "./source.js";
+
+const AGAIN = 2000; // milliseconds, after which a lost connection is made anew
+
+/** @type {import("./source.js").Source} */
+export const server = {
+  fixed: [],
+  gone: "the server does not answer: is `clearformer look` still running?",
+  within: follows,
+  follow,
+  ask: async (view, selection, signal) => decode(await (await post(`api/view/${view}`, selection, signal)).arrayBuffer()),
+  table: async (view, selection, signal) => (await post(`api/table/${view}`, selection, signal)).json(),
+  progress: async (name) => {
+    const response = await fetch(`api/progress/${name}`).catch(() => null);
+    return response?.ok ? response.json() : null;
+  },
+  end: async (name) => void (await post(`api/end/${name}`, null)),
+  replay: async (selection) => void (await post("api/replay", selection)),
+  picture: async (view, kind, selection) => (await post(`api/figure/${view}.${kind}`, selection)).blob(),
+};
+
+/** The whole page of a selection as one file. @param {any} selection */
+export async function exported(selection) {
+  return (await post("api/export", selection)).blob();
+}
+
+/**
+ * @param {string} path
+ * @param {any} body
+ * @param {AbortSignal} [signal]
+ */
+async function post(path, body, signal) {
+  const headers = { "content-type": "application/json" };
+  const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+  if (!response.ok) throw new Refused(await complaint(response));
+  return response;
+}
+
+/**
+ * What a refused question was answered with, in one line.
+ * @param {Response} response
+ */
+async function complaint(response) {
+  const text = await response.text();
+  try {
+    return JSON.parse(text).error ?? text;
+  } catch {
+    return text.trim() || `the server answered ${response.status}`;
+  }
+}
+
+/**
+ * Hear of a run's metrics, from the cursor on where the connection was lost.
+ * @param {string} run
+ * @param {(news: {lines: any[], restarted: boolean, steps: number[] | null}) => void} tell
+ */
+function follow(run, tell) {
+  let cursor = 0;
+  let stopped = false;
+  /** @type {WebSocket} */
+  let socket;
+  const open = () => {
+    socket = new WebSocket(`ws://${location.host}/api/live?run=${encodeURIComponent(run)}&cursor=${cursor}`);
+    socket.onmessage = (event) => {
+      const news = JSON.parse(event.data);
+      cursor = news.cursor;
+      tell(news);
+    };
+    socket.onclose = (event) => {
+      if (!stopped && event.code !== 1008 && event.code !== 1000) setTimeout(open, AGAIN);
+    };
+  };
+  open();
+  return () => {
+    stopped = true;
+    socket.close();
+  };
+}

@@ -1,0 +1,188 @@
+"""The page as one file: what stands in it, what it may do, and what is refused."""
+
+import base64
+import gzip
+import hashlib
+import re
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clearformer as cf
+from clearformer.cli import main
+from clearformer.errors import UserError
+from clearformer.page.standalone import export
+from clearformer.page.views import VIEWS, views_of
+from clearformer.page.wire import decode
+
+from ..lens.test_embeddings import TEXT
+from .conftest import FAMILIES, Client
+from .test_server import card, same
+
+WICKED = "</script><!-- <script>document.title = 1</script> \N{LINE SEPARATOR}]]>"
+
+
+class Elements(HTMLParser):
+    """A file's elements, as a browser parses them: their names, attributes and the text in them."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.open_tag = ""
+        self.found: list[tuple[str, dict[str, str | None], str]] = []
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs), ""))
+        self.open_tag = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self.open_tag = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.open_tag:
+            tag, attributes, text = self.found[-1]
+            self.found[-1] = tag, attributes, text + data
+
+    def of(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
+        return [(attributes, text) for name, attributes, text in self.found if name == tag]
+
+
+def opened(file: Path) -> tuple[Elements, dict[str, Any]]:
+    """A page's elements and the values of its blocks of data."""
+    elements = Elements(file.read_text())
+    blocks = {
+        str(attributes["id"]): decode(gzip.decompress(base64.b64decode(text)))
+        for attributes, text in elements.of("script")
+        if "id" in attributes
+    }
+    return elements, blocks
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_numbers_in_it_are_the_lens_own(runs: dict[str, Any], family: str, tmp_path: Path) -> None:
+    run = runs[family]
+    outputs = {"output": "the river"} if family == "encoder-decoder" else {}
+    _, blocks = opened(cf.export_page(run, tmp_path / "page.html", text=TEXT, head=1, **outputs))
+    answers = blocks["index"]["answers"]
+    shown = [each["view"] for each in answers]
+    assert {name for name, view in views_of(run).items() if not view.beside} <= set(shown)
+    numbers = [i for i, name in enumerate(shown) if name == "cell"]
+    assert len(numbers) == len(blocks[f"answer-{shown.index('block')}"]["found"]["arrays"])
+    for i in [i for i, name in enumerate(shown) if name != "cell"] + numbers[::7]:
+        if VIEWS[shown[i]].is_long:
+            assert "takes long, and is not part of an exported page" in blocks[f"answer-{i}"]["error"]
+            continue
+        scope: dict[str, Any] = {}
+        exec(blocks[f"answer-{i}"]["python"], scope)  # noqa: S102  (our own snippet)
+        same(blocks[f"answer-{i}"]["found"], scope["found"])
+        assert answers[i]["selection"]["head"] == 1
+
+
+def test_its_policy_names_its_one_script_and_style_and_nothing_else(
+    runs: dict[str, Any], tmp_path: Path
+) -> None:
+    elements, _ = opened(cf.export_page(runs["decoder"], tmp_path / "page.html", text=TEXT))
+    [policy] = [each["content"] for each, _ in elements.of("meta") if each.get("http-equiv")]
+    [script] = [text for each, text in elements.of("script") if each["type"] == "module"]
+    [(_, style)] = elements.of("style")
+    assert policy == (
+        f"default-src 'none'; script-src '{hashed(script)}'; style-src '{hashed(style)}'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    assert not [
+        each for _, each, _ in elements.found if "src" in each or any(name.startswith("on") for name in each)
+    ]
+    assert [each["href"] for each, _ in elements.of("link")] == ["data:,"]
+
+
+def test_every_view_that_is_opened_beside_others_is_held() -> None:
+    assert {name for name, view in VIEWS.items() if view.beside} == export.BESIDE.keys()
+
+
+def hashed(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def test_a_text_that_looks_like_markup_ends_nothing(runs: dict[str, Any], tmp_path: Path) -> None:
+    run = cf.Run(runs["decoder"].model, runs["decoder"].tokenizer).save(tmp_path / "a & <b>'\"")
+    plain, _ = opened(cf.export_page(run, tmp_path / "plain.html", text="the"))
+    elements, blocks = opened(cf.export_page(run, tmp_path / "page.html", text=WICKED))
+    assert blocks["index"]["first"]["text"] == WICKED
+    assert {name for name, _, _ in elements.found} == {name for name, _, _ in plain.found}
+    [(_, title)] = elements.of("title")
+    assert unescape(title) == f"{run.name} · clearformer"
+    assert WICKED not in (tmp_path / "page.html").read_text()
+
+
+def test_a_view_that_cannot_be_had_says_why_and_the_others_are_there(
+    runs: dict[str, Any], tmp_path: Path
+) -> None:
+    _, blocks = opened(
+        cf.export_page(runs["decoder"], tmp_path / "page.html", text=TEXT, target="no such token")
+    )
+    answers = {each["view"]: blocks[f"answer-{i}"] for i, each in enumerate(blocks["index"]["answers"])}
+    assert "target: 'no such token'" in answers["ledger"]["error"]
+    np.testing.assert_array_equal(
+        answers["tokens"]["found"]["losses"], cf.lens.tokens(runs["decoder"], TEXT).losses
+    )
+
+
+def test_what_cannot_be_written_is_said_and_nothing_is(
+    runs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, file = runs["decoder"], tmp_path / "page.html"
+    with pytest.raises(UserError, match=re.escape("ends in .html; got 'page.txt'")):
+        cf.export_page(run, "page.txt")
+    with pytest.raises(UserError, match="positoin"):
+        cf.export_page(run, file, positoin=3)
+    with pytest.raises(UserError, match="the text is empty"):
+        cf.export_page(run, file, text="")
+    with monkeypatch.context() as patch:
+        patch.setattr(export, "MOST_BYTES", 2 * 2**20 // 10)
+        with pytest.raises(
+            UserError, match=f"text: a page of its {len(TEXT)} characters is larger than 0 MB"
+        ):
+            cf.export_page(run, file, text=TEXT)
+    assert not file.exists()
+    file.write_text("mine")
+    with pytest.raises(UserError, match="exists; choose another name, or delete it"):
+        cf.export_page(run, file, text=TEXT)
+    assert file.read_text() == "mine"
+
+
+def test_the_command_writes_it_and_opens_no_server(
+    runs: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, name = str(tmp_path / "page.html"), runs["decoder"].name
+    assert main(["look", name, "--export", file, "--text", "the river"]) == 0
+    assert (
+        capsys.readouterr().out
+        == f"{file}: {Path(file).stat().st_size / 2**10:.1f} KiB; open it in a browser\n"
+    )
+    _, blocks = opened(Path(file))
+    assert blocks["index"]["first"]["text"] == "the river"
+    for arguments, words in (
+        ([file], f"--export: {file} exists"),
+        (["page.pdf"], "--export: a page is written to a file that ends in .html"),
+        ([""], "--export: nothing is given"),
+        (["new.html", "--port", "8000"], "--export: no server is opened; leave out --port"),
+        (["new.html", "--no-browser"], "leave out --browser"),
+    ):
+        assert main(["look", name, "--export", *arguments]) == 2
+        assert words in capsys.readouterr().err
+    assert main(["look", name, name, "--export", "new.html"]) == 2
+    assert "a page of one run is written" in capsys.readouterr().err
+
+
+def test_the_server_writes_it_of_what_is_selected(decoder_page: Client) -> None:
+    selection = card(decoder_page)["first"] | {"position": 2, "layer": 1}
+    status, headers, content = decoder_page.ask("POST", "/api/export", selection)
+    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert content.startswith(b"<!doctype html>")
+    status, _, answer = decoder_page.ask("POST", "/api/export", selection | {"text": ""})
+    assert status == 400
+    assert b"the text is empty" in answer
