@@ -135,7 +135,7 @@ class View:
         return self.drawn(self.call(run, selection), kind)
 
     def drawn(self, found: Shown, kind: str) -> bytes:
-        """What was found as a picture."""
+        """A picture of what was found."""
         with tempfile.TemporaryDirectory() as folder:
             return found.figure(Path(folder) / f"{self.function}.{kind}").read_bytes()
 
@@ -153,7 +153,7 @@ def takes_it(_: Run) -> bool:
 
 
 def table_of(found: Shown) -> dict[str, Any]:
-    """What was found as a table of words."""
+    """A table of words of what was found."""
     table = found.table()
     return {"heads": table.heads, "rows": table.rows, "words": table.n_left}
 

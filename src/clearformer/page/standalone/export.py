@@ -91,7 +91,9 @@ def export_page(
     place = new_page(file)
     opened = run if isinstance(run, Run) else load(run, checkpoint, device)
     begun = first_selection(opened, text).model_dump()
-    write_file(place, one_file(opened, resolve(Selection, begun | selected)))
+    with Readings().in_use():
+        content = one_file(opened, resolve(Selection, begun | selected))
+    write_file(place, content)
     return place
 
 

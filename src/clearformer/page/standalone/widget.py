@@ -10,7 +10,7 @@ import anywidget
 import traitlets
 
 from clearformer.errors import ClearformerError, UserError, shown
-from clearformer.lens import Shown
+from clearformer.lens import Readings, Shown
 from clearformer.page.live import whole_lines
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.selection import Selection, read_selection
@@ -49,7 +49,7 @@ class ViewWidget(anywidget.AnyWidget):
 
     def __init__(self, run: Run, view: str, selection: Selection) -> None:
         self.run, self.found, self._key = run, None, None
-        self._opened = OpenedRuns([run])
+        self._opened, self._readings = OpenedRuns([run]), Readings()
         shown_view = find_view(view, run)
         super().__init__(
             view=view,
@@ -85,7 +85,8 @@ class ViewWidget(anywidget.AnyWidget):
             key = [getattr(selection, field) for field in view.fields]
             if key == self._key:
                 return
-            told = view.answer(self._opened.get(selection.run, selection.checkpoint), selection)
+            with self._readings.in_use():
+                told = view.answer(self._opened.get(selection.run, selection.checkpoint), selection)
             found, answer = told["found"], encode(told)
         except ClearformerError as refused:
             key, error = None, str(refused)
@@ -120,7 +121,8 @@ class ViewWidget(anywidget.AnyWidget):
         view = find_view(question["view"], run)
         if question["kind"] == "picture":
             return view.picture(run, selection, question["picture"])
-        return encode(view.answer(run, selection))
+        with self._readings.in_use():
+            return encode(view.answer(run, selection))
 
     def _news(self, cursor: int) -> dict[str, Any]:
         """The lines of the run's metrics from a cursor on."""
