@@ -70,16 +70,19 @@ def test_the_numbers_in_it_are_the_lens_own(runs: dict[str, Any], family: str, t
     answers = blocks["index"]["answers"]
     shown = [each["view"] for each in answers]
     assert {name for name, view in views_of(run).items() if not view.beside} <= set(shown)
-    numbers = [i for i, name in enumerate(shown) if name == "cell"]
+    numbers, heads = ([i for i, name in enumerate(shown) if name == beside] for beside in ("cell", "pattern"))
+    patterns = blocks[f"answer-{shown.index('attention')}"]["found"]["patterns"]
+    assert len(heads) == sum(map(len, patterns.values()))
     assert len(numbers) == len(blocks[f"answer-{shown.index('block')}"]["found"]["arrays"])
-    for i in [i for i, name in enumerate(shown) if name != "cell"] + numbers[::7]:
+    others = [i for i, name in enumerate(shown) if name not in ("cell", "pattern")]
+    for i in others + numbers[::7] + heads[::5]:
         if VIEWS[shown[i]].is_long:
             assert "takes long, and is not part of an exported page" in blocks[f"answer-{i}"]["error"]
             continue
         scope: dict[str, Any] = {}
         exec(blocks[f"answer-{i}"]["python"], scope)  # noqa: S102  (our own snippet)
         same(blocks[f"answer-{i}"]["found"], scope["found"])
-        assert answers[i]["selection"]["head"] == 1
+        assert i in heads or answers[i]["selection"]["head"] == 1
 
 
 def test_its_policy_names_its_one_script_and_style_and_nothing_else(
