@@ -9,7 +9,7 @@ tells what comes next.
 
 The heads are scored on 24 random characters said twice, in texts that the model has not seen; those that score above
 0.3 for induction are the induction heads. They are switched off together, and then, for comparison, as many heads drawn
-at random 100 times: of all that are no induction heads, and of those that are no previous-token heads either (score
+at random 50 times: of all that are no induction heads, and of those that are no previous-token heads either (score
 above 0.3), since these are the first half of the same circuit. A head is switched off by 0 in place of its output, or
 by its mean over the texts. The loss is that of the characters said the second time. Prints one JSON object.
 """
@@ -31,31 +31,28 @@ import clearformer as cf
 from clearformer.lens import Edit, Site
 from clearformer.lens.heads.scores import repeat_losses, repeated
 
-LEAST_SCORE, DRAWS = 0.3, 100
-N_TOKENS, N_TEXTS = 24, 32
+LEAST_SCORE, DRAWS = 0.3, 50
+N_TOKENS, N_TEXTS = 24, 16
 TEXT_LENGTH, ENGLISH = 6_000_000, 0.4
-SETTINGS: dict[str, Any] = {
-    "tokenizer": "char",
-    "model": {
-        "d_model": 128,
-        "n_layers": 8,
-        "attention": {"kind": "multihead", "n_heads": 8},
-        "position": {"kind": "rope"},
-        "max_seq_len": 64,
-        "dropout": 0.1,
-    },
-    "train": {
-        "max_steps": 1600,
-        "batch_size": 32,
-        "lr": 2e-3,
-        "compile": True,
-        "dtype": "bfloat16",
-        "eval_every": 200,
-        "checkpoint_every": 200,
-        "keep_last": 8,
-        "snapshot_megabytes": None,
-    },
+MODEL = {
+    "d_model": 128,
+    "n_layers": 8,
+    "attention": {"kind": "multihead", "n_heads": 8},
+    "position": {"kind": "rope"},
+    "max_seq_len": 64,
 }
+TRAIN = {
+    "batch_size": 32,
+    "compile": True,
+    "dtype": "bfloat16",
+    "eval_every": 200,
+    "checkpoint_every": 200,
+    "keep_last": 6,
+    "snapshot_megabytes": None,
+}
+FIRST = {"max_steps": 1200, "lr": 2e-3}
+THEN = {"max_steps": 300, "lr": 1e-3, "warmup_steps": 20}
+DROPOUT = 0.1
 
 
 def training_text(seed: int) -> str:
@@ -78,12 +75,15 @@ def training_text(seed: int) -> str:
     return "".join(passages)
 
 
-def trained(folder: Path, seed: int) -> Any:
-    """A run on such a text, kept in a folder."""
+def trained(folder: Path, seed: int) -> tuple[Any, Any]:
+    """A run on such a text, kept in a folder, and the one that goes on from its weights with dropout."""
     text = folder / f"text-{seed}.txt"
     text.write_text(training_text(seed))
     os.environ["CLEARFORMER_RUNS"] = str(folder)
-    return cf.train("nanogpt-cpu", seed=seed, data={"path": str(text)}, **SETTINGS)
+    common = {"config": "nanogpt-cpu", "seed": seed, "data": {"path": str(text)}, "tokenizer": "char"}
+    first = cf.train(**common, model=MODEL, train=TRAIN | FIRST)
+    then = TRAIN | THEN | {"pretrained": str(first.folder.path)}
+    return first, cf.train(**common, model=MODEL | {"dropout": DROPOUT}, train=then)
 
 
 class Ablations:
@@ -130,7 +130,6 @@ def measured(run: Any, seed: int) -> dict[str, Any]:
     outside = [label for label in others if label not in previous]
     ablations = Ablations(run)
     found: dict[str, Any] = {
-        "seed": seed,
         "first_loss": scores.first_loss,
         "repeat_loss": scores.repeat_loss,
         "induction_heads": inducing,
@@ -139,14 +138,6 @@ def measured(run: Any, seed: int) -> dict[str, Any]:
             label: {"previous": each.previous, "induction": each.induction}
             for label, each in zip(sites, scores.heads, strict=True)
         },
-        "checkpoints": [
-            {
-                "step": each.step,
-                "induction": each.largest("induction", 1)[0].induction,
-                "repeat_loss": each.repeat_loss,
-            }
-            for each in cf.lens.head_scores_by_checkpoint(run, n_tokens=N_TOKENS).checkpoints
-        ],
     }
     for name, off in (("zero", cf.lens.zero), ("mean", ablations.by_mean)):
         added = ablations.added([sites[label] for label in inducing], off)
@@ -158,8 +149,10 @@ def measured(run: Any, seed: int) -> dict[str, Any]:
             "added_without_them": added,
             **drawn,
             "ratio": {which: added / costs["mean"] for which, costs in drawn.items()},
-            "added_by_each": {label: ablations.added([site], off) for label, site in sites.items()},
         }
+    found["added_by_each_at_zero"] = {
+        label: ablations.added([site], cf.lens.zero) for label, site in sites.items()
+    }
     return found
 
 
@@ -169,10 +162,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    found: dict[str, Any] = {"settings": SETTINGS, "runs": []}
+    found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in given.seeds:
-            found["runs"].append(measured(trained(Path(folder), seed), seed))
+            first, then = trained(Path(folder), seed)
+            history = cf.lens.head_scores_by_checkpoint(first, n_tokens=N_TOKENS)
+            found.append(
+                {
+                    "seed": seed,
+                    "formed": {each.step: round(each.repeat_loss, 3) for each in history.checkpoints},
+                    "without_dropout": measured(first, seed),
+                    "with_dropout": measured(then, seed),
+                }
+            )
             if given.json:
                 given.json.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1))
