@@ -5,7 +5,9 @@
 The text is English (Python's documentation, in passages of 50 to 150 characters) and, between its passages, strings of
 6 to 24 random characters, each said two to four times with nothing between them (Olsson et al. 2022). Two characters of
 five are English, so that heads have other work than to repeat. The strings' lengths vary, so that no fixed distance
-tells what comes next.
+tells what comes next. The model is trained until it repeats, and then goes on with dropout, as GPT-2 was trained: without
+it the model lets single previous-token heads carry the repeats, and random draws that hit one cost as much as the
+induction heads. Both models are measured.
 
 The heads are scored on 24 random characters said twice, in texts that the model has not seen; those that score above
 0.3 for induction are the induction heads. They are switched off together, and then, for comparison, as many heads drawn
@@ -110,8 +112,10 @@ class Ablations:
     ) -> dict[str, float]:
         """What switching off `n` of some heads adds, over the draws."""
         draws = random.Random(seed)
+        n = min(n, len(sites))
         added = [self.added(draws.sample(sites, n), off) for _ in range(DRAWS)]
         return {
+            "heads": n,
             "of": len(sites),
             "mean": statistics.mean(added),
             "median": statistics.median(added),
