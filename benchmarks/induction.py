@@ -5,9 +5,9 @@
 The text is English (Python's documentation, in passages of 50 to 150 characters) and, between its passages, strings of
 6 to 24 random characters, each said two to four times with nothing between them (Olsson et al. 2022). Two characters of
 five are English, so that heads have other work than to repeat. The strings' lengths vary, so that no fixed distance
-tells what comes next. The model is trained until it repeats, and then goes on with dropout, as GPT-2 was trained: without
-it the model lets single previous-token heads carry the repeats, and random draws that hit one cost as much as the
-induction heads. Both models are measured.
+tells what comes next. The model is trained until it repeats, and then goes on with dropout: without it the model lets
+single previous-token heads carry the repeats, and a random draw that hits one costs as much as the induction heads.
+Both models are measured.
 
 The heads are scored on 24 random characters said twice, in texts that the model has not seen; those that score above
 0.3 for induction are the induction heads. They are switched off together, and then, for comparison, as many heads drawn
