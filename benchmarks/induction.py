@@ -49,11 +49,11 @@ TRAIN = {
     "dtype": "bfloat16",
     "eval_every": 200,
     "checkpoint_every": 200,
-    "keep_last": 6,
+    "keep_last": 9,
     "snapshot_megabytes": None,
 }
-FIRST = {"max_steps": 1200, "lr": 2e-3}
-THEN = {"max_steps": 300, "lr": 1e-3, "warmup_steps": 20}
+FIRST = {"max_steps": 1800, "lr": 2e-3}
+THEN = {"max_steps": 500, "lr": 1e-3, "warmup_steps": 20}
 DROPOUT = 0.1
 
 
