@@ -152,7 +152,7 @@ def measured(run: Any, seed: int) -> dict[str, Any]:
         found[name] = {
             "added_without_them": added,
             **drawn,
-            "ratio": {which: added / costs["mean"] for which, costs in drawn.items()},
+            "ratio": added / drawn["as_many_others"]["mean"],
         }
     found["added_by_each_at_zero"] = {
         label: ablations.added([site], cf.lens.zero) for label, site in sites.items()
@@ -170,7 +170,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in given.seeds:
             first, then = trained(Path(folder), seed)
-            history = cf.lens.head_scores_by_checkpoint(first, n_tokens=N_TOKENS)
+            history = cf.lens.head_scores_by_checkpoint(first, n_tokens=N_TOKENS, n_texts=N_TEXTS)
             found.append(
                 {
                     "seed": seed,
