@@ -13,7 +13,7 @@ The heads are scored on 24 random characters said twice, in texts that the model
 0.3 for induction are the induction heads. They are switched off together, and then, for comparison, as many heads drawn
 at random 50 times: of all that are no induction heads, and of those that are no previous-token heads either (score
 above 0.3), since these are the first half of the same circuit. A head is switched off by 0 in place of its output, or
-by its mean over the texts. The loss is that of the characters said the second time. Prints one JSON object.
+by its mean over the texts. The loss is that of the characters said the second time. Prints JSON.
 """
 
 import argparse
