@@ -1,13 +1,19 @@
-"""Induction heads in a model trained on repeated text, and what switching them off costs.
+"""Find the induction heads of a model trained here, and measure what switching them off costs beside random heads.
 
-    python benchmarks/induction.py [--steps 1500] [--seed 1] [--mixed] [--json FILE]
+    python benchmarks/induction.py [--seeds 1 2 3] [--json FILE]
 
-The text is strings of 8 to 40 random letters, each said twice, with nothing between them (Olsson et al. 2022). With
---mixed every second passage is English (Python's documentation), so that the model's heads have other work as well.
-The heads are scored on random tokens said twice, which the model has not seen. Those with an induction score above 0.3
-are switched off, then, for comparison, as many of the others, drawn anew 50 times: of all others, and of those that are
-no previous-token heads (score up to 0.3), for these are the first half of the same circuit. A head is switched off by
-its mean over the texts (`mean`), or by zero. The loss is that of the tokens said again. Prints one JSON object.
+The text is English (Python's documentation, in passages of 50 to 150 characters) and, between its passages, strings of
+6 to 24 random characters, each said two to four times with nothing between them (Olsson et al. 2022). Two characters of
+five are English, so that heads have other work than to repeat. The strings' lengths vary, so that no fixed distance
+tells what comes next. The model is trained until it repeats, and then goes on with dropout: without it the model lets
+single previous-token heads carry the repeats, and a random draw that hits one costs as much as the induction heads.
+Both models are measured.
+
+The heads are scored on 24 random characters said twice, in texts that the model has not seen; those that score above
+0.3 for induction are the induction heads. They are switched off together, and then, for comparison, as many heads drawn
+at random 50 times: of all that are no induction heads, and of those that are no previous-token heads either (score
+above 0.3), since these are the first half of the same circuit. A head is switched off by 0 in place of its output, or
+by its mean over the texts. The loss is that of the characters said the second time. Prints JSON.
 """
 
 import argparse
@@ -16,7 +22,6 @@ import os
 import pydoc_data.topics
 import random
 import statistics
-import string
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -29,51 +34,62 @@ from clearformer.lens import Edit, Site
 from clearformer.lens.heads.scores import repeat_losses, repeated
 
 LEAST_SCORE, DRAWS = 0.3, 50
-N_TOKENS, N_TEXTS = 24, 32
-N_STRINGS, PASSAGE = 20_000, 200
-MODELS: dict[bool, dict[str, Any]] = {
-    False: {"n_layers": 3, "d_model": 128, "ffn": "none"},
-    True: {"n_layers": 4, "d_model": 128},
+N_TOKENS, N_TEXTS = 24, 16
+TEXT_LENGTH, ENGLISH = 6_000_000, 0.4
+MODEL = {
+    "d_model": 128,
+    "n_layers": 8,
+    "attention": {"kind": "multihead", "n_heads": 8},
+    "position": {"kind": "rope"},
+    "max_seq_len": 64,
 }
-HEADS = {"n_heads": 8, "qk_norm": "none"}  # a norm of q and k would keep patterns from being sharp
+TRAIN = {
+    "batch_size": 32,
+    "compile": True,
+    "dtype": "bfloat16",
+    "eval_every": 200,
+    "checkpoint_every": 200,
+    "keep_last": 9,
+    "snapshot_megabytes": None,
+}
+FIRST = {"max_steps": 1800, "lr": 2e-3}
+THEN = {"max_steps": 500, "lr": 1e-3, "warmup_steps": 20}
+DROPOUT = 0.1
 
 
-def training_text(seed: int, mixed: bool) -> str:
-    """Strings of random letters, each said twice; between them passages of English, where `mixed`."""
+def training_text(seed: int) -> str:
+    """Passages of English, and strings of random characters that are each said two to four times."""
     numbers = random.Random(seed)
     english = " ".join(pydoc_data.topics.topics.values())
-    passages = []
-    for _ in range(N_STRINGS):
-        passages.append("".join(numbers.choices(string.ascii_letters, k=numbers.randint(8, 40))) * 2)
-        if mixed:
-            start = numbers.randrange(len(english) - PASSAGE)
-            passages.append(english[start : start + numbers.randint(PASSAGE // 4, PASSAGE)])
+    characters = sorted(set(english) - {"\n"})
+    passages: list[str] = []
+    length = n_english = 0
+    while length < TEXT_LENGTH:
+        if length and n_english < ENGLISH * length:
+            n = numbers.randint(50, 150)
+            start = numbers.randrange(len(english) - n)
+            passages.append(english[start : start + n])
+            n_english += n
+        else:
+            said = "".join(numbers.choices(characters, k=numbers.randint(6, 24)))
+            passages.append(said * numbers.randint(2, 4))
+        length += len(passages[-1])
     return "".join(passages)
 
 
-def trained(folder: Path, steps: int, seed: int, mixed: bool) -> Any:
-    """A run on such a text."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = folder / "repeated.txt"
-    text.write_text(training_text(seed, mixed))
-    return cf.train(
-        "quick",
-        seed=seed,
-        data={"kind": "text", "path": str(text)},
-        tokenizer="char",
-        model={**MODELS[mixed], "attention": HEADS, "max_seq_len": 128},
-        train={
-            "max_steps": steps,
-            "max_seconds": None,
-            "batch_size": 32,
-            "compile": False,
-            "eval_every": 500,
-        },
-    )
+def trained(folder: Path, seed: int) -> tuple[Any, Any]:
+    """A run on such a text, kept in a folder, and the one that goes on from its weights with dropout."""
+    text = folder / f"text-{seed}.txt"
+    text.write_text(training_text(seed))
+    os.environ["CLEARFORMER_RUNS"] = str(folder)
+    common = {"config": "nanogpt-cpu", "seed": seed, "data": {"path": str(text)}, "tokenizer": "char"}
+    first = cf.train(**common, model=MODEL, train=TRAIN | FIRST)
+    then = TRAIN | THEN | {"pretrained": str(first.folder.path)}
+    return first, cf.train(**common, model=MODEL | {"dropout": DROPOUT}, train=then)
 
 
 class Ablations:
-    """What switching heads off adds to the loss of tokens said again."""
+    """What switching heads off adds to the loss of characters said again."""
 
     def __init__(self, run: Any) -> None:
         self.model = run.model.eval()
@@ -88,68 +104,84 @@ class Ablations:
             return repeat_losses(self.model, self.model(self.text.tokens), self.text)[1] - self.before
 
     def by_mean(self, site: Site) -> Edit:
+        """The edit that puts a head's mean in its place."""
         return cf.lens.mean(site, [self.seen])
 
+    def by_chance(
+        self, sites: list[Site], n: int, off: Callable[[Site], Edit], seed: int
+    ) -> dict[str, float]:
+        """What switching off `n` of some heads adds, over the draws."""
+        draws = random.Random(seed)
+        n = min(n, len(sites))
+        added = [self.added(draws.sample(sites, n), off) for _ in range(DRAWS)]
+        return {
+            "heads": n,
+            "of": len(sites),
+            "mean": statistics.mean(added),
+            "median": statistics.median(added),
+            "least": min(added),
+            "most": max(added),
+        }
 
-def by_chance(
-    ablations: Ablations, off: Callable[[Site], Edit], sites: list[Site], n: int, seed: int
-) -> dict[str, float]:
-    """What switching off `n` heads adds, over the draws."""
-    draws = random.Random(seed)
-    n = min(n, len(sites))
-    costs = [ablations.added(draws.sample(sites, n), off) for _ in range(DRAWS)]
-    return {
-        "heads": n,
-        "of": len(sites),
-        "mean": statistics.mean(costs),
-        "median": statistics.median(costs),
-        "least": min(costs),
-        "most": max(costs),
+
+def measured(run: Any, seed: int) -> dict[str, Any]:
+    """The heads of a run, and what switching them off costs."""
+    scores = cf.lens.head_scores(run, n_tokens=N_TOKENS, n_texts=N_TEXTS)
+    sites = {each.label: Site(each.name, each.head) for each in scores.heads}
+    inducing = [each.label for each in scores.heads if each.induction > LEAST_SCORE]
+    previous = [each.label for each in scores.heads if each.previous > LEAST_SCORE]
+    others = [label for label in sites if label not in inducing]
+    outside = [label for label in others if label not in previous]
+    ablations = Ablations(run)
+    found: dict[str, Any] = {
+        "first_loss": scores.first_loss,
+        "repeat_loss": scores.repeat_loss,
+        "induction_heads": inducing,
+        "previous_token_heads": previous,
+        "heads": {
+            label: {"previous": each.previous, "induction": each.induction}
+            for label, each in zip(sites, scores.heads, strict=True)
+        },
     }
+    for name, off in (("zero", cf.lens.zero), ("mean", ablations.by_mean)):
+        added = ablations.added([sites[label] for label in inducing], off)
+        drawn = {
+            which: ablations.by_chance([sites[label] for label in labels], len(inducing), off, seed)
+            for which, labels in (("as_many_others", others), ("as_many_outside_the_circuit", outside))
+        }
+        found[name] = {
+            "added_without_them": added,
+            **drawn,
+            "ratio": added / drawn["as_many_others"]["mean"],
+        }
+    found["added_by_each_at_zero"] = {
+        label: ablations.added([site], cf.lens.zero) for label, site in sites.items()
+    }
+    return found
 
 
 def main() -> None:
-    """Train, find the heads, switch them off, and print what it cost."""
+    """Train with each seed, find the heads, switch them off, and print what it cost."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--mixed", action="store_true")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--folder", type=Path, help="where the run is kept; nowhere, where not given")
-    parser.add_argument("--run", help="a run that was trained before")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = given.folder or Path(temporary)
-        os.environ["CLEARFORMER_RUNS"] = str(folder)
-        run = cf.load(given.run) if given.run else trained(folder, given.steps, given.seed, given.mixed)
-        scores = cf.lens.head_scores(run, n_tokens=N_TOKENS, n_texts=N_TEXTS)
-    sites = {each.label: Site(each.name, each.head) for each in scores.heads}
-    inducing = [each.label for each in scores.heads if each.induction > LEAST_SCORE]
-    of_circuit = [each.label for each in scores.heads if each.previous > LEAST_SCORE] + inducing
-    others = [site for label, site in sites.items() if label not in inducing]
-    outside = [site for label, site in sites.items() if label not in of_circuit]
-    ablations = Ablations(run)
-    found: dict[str, Any] = {
-        "steps": run.step,
-        "seed": given.seed,
-        "mixed": given.mixed,
-        "first_loss": scores.first_loss,
-        "repeat_loss": scores.repeat_loss,
-        "heads": {
-            each.label: {"previous": each.previous, "induction": each.induction} for each in scores.heads
-        },
-        "induction_heads": inducing,
-    }
-    for name, off in (("mean", ablations.by_mean), ("zero", cf.lens.zero)):
-        found[name] = {
-            "added_without_them": ablations.added([sites[label] for label in inducing], off),
-            "added_by_each": {label: ablations.added([site], off) for label, site in sites.items()},
-            "as_many_others": by_chance(ablations, off, others, len(inducing), given.seed),
-            "as_many_outside_the_circuit": by_chance(ablations, off, outside, len(inducing), given.seed),
-        }
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in given.seeds:
+            first, then = trained(Path(folder), seed)
+            history = cf.lens.head_scores_by_checkpoint(first, n_tokens=N_TOKENS, n_texts=N_TEXTS)
+            found.append(
+                {
+                    "seed": seed,
+                    "formed": {each.step: round(each.repeat_loss, 3) for each in history.checkpoints},
+                    "without_dropout": measured(first, seed),
+                    "with_dropout": measured(then, seed),
+                }
+            )
+            if given.json:
+                given.json.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1))
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
