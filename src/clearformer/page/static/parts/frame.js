@@ -12,7 +12,7 @@ const SLOW = 300; // milliseconds, from which waiting is said
  * @param {string} props.title
  * @param {string} props.about
  * @param {import("../core/model.js").PageModel} props.model
- * @param {{hasControls?: boolean, byHand?: boolean, render: (props: {model: any, el: HTMLElement}) => () => void}} props.view
+ * @param {{hasControls?: boolean, byHand?: boolean, isReady?: (selection: any) => boolean, render: (props: {model: any, el: HTMLElement}) => () => void}} props.view
  * @param {boolean} [props.canEnlarge] not where it stands in a page that is not ours
  */
 export function Frame({ id, title, about, model, view, canEnlarge = true }) {
@@ -23,6 +23,8 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
   const waiting = useSlow(useTrait(model, "busy"));
   const progress = useTrait(model, "progress");
   const ended = useTrait(model, "ended") && !waiting;
+  const selection = useTrait(model, "selection");
+  const isComing = !answer && !error && !view.byHand && (view.isReady?.(selection) ?? true);
   const [large, setLarge] = useState(false);
   const [asTable, setAsTable] = useState(false);
   useEffect(() => (place.current ? view.render({ model, el: place.current }) : undefined), [view, model]);
@@ -33,7 +35,7 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
     addEventListener("keydown", close);
     return () => removeEventListener("keydown", close);
   }, [large]);
-  return html`<section id=${id} class=${large ? "view is-large" : answer || error ? "view" : "view is-waiting"} aria-labelledby=${`${id}-title`}>
+  return html`<section id=${id} class=${large ? "view is-large" : isComing ? "view is-waiting" : "view"} aria-labelledby=${`${id}-title`}>
     <header key="header">
       <h2 id=${`${id}-title`}>${title}</h2>
       <p>${about}${kept && html` <span class="badge">${kept}</span>`}</p>
@@ -44,7 +46,7 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
       </nav>
     </header>
     <p key="error" class="error" role="alert">${error}${error && ended && html` <button type="button" onClick=${() => model.ask(model.get("selection"))}>Ask again</button>`}</p>
-    <p key="state" class="state" role="status">${waiting ? html`computing${progress && `: ${progress}`} ${progress && html`<button type="button" onClick=${() => model.end()}>End</button>`}` : answer || error || view.byHand ? "" : "waiting for the model"}</p>
+    <p key="state" class="state" role="status">${waiting ? html`computing${progress && `: ${progress}`} ${progress && html`<button type="button" onClick=${() => model.end()}>End</button>`}` : isComing ? "waiting for the model" : ""}</p>
     <div key="content" class=${(error && !view.hasControls) || asTable ? "content is-hidden" : error ? "content is-stale" : "content"} ref=${place}></div>
     ${asTable && answer && html`<${AsTable} model=${model} answer=${answer} />`}
     ${!error && !view.hasControls && answer?.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
