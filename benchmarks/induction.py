@@ -1,6 +1,6 @@
 """Find the induction heads of a model trained here, and measure what switching them off costs beside random heads.
 
-    python benchmarks/induction.py [--seeds 1 2 3] [--json FILE]
+    python benchmarks/induction.py [--seeds 1 2 3] [--json FILE] [--runs FOLDER]
 
 The text is English (Python's documentation, in passages of 50 to 150 characters) and, between its passages, strings of
 6 to 24 random characters, each said two to four times with nothing between them (Olsson et al. 2022). Two characters of
@@ -24,6 +24,7 @@ import random
 import statistics
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +166,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--runs", type=Path, help="where the runs are kept; nowhere, where not given")
     given = parser.parse_args()
     found: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
+    if given.runs:
+        given.runs.mkdir(parents=True, exist_ok=True)
+    with nullcontext(given.runs) if given.runs else tempfile.TemporaryDirectory() as folder:
         for seed in given.seeds:
             first, then = trained(Path(folder), seed)
             history = cf.lens.head_scores_by_checkpoint(first, n_tokens=N_TOKENS, n_texts=N_TEXTS)
