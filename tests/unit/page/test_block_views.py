@@ -36,7 +36,7 @@ def test_a_block_and_its_number_are_those_of_the_copied_python(
     prefix = "decoder_" if part == "cross_attn" else ""
     name = f"{prefix}blocks.1.{part}.hook_q"
     chosen = {"text": TEXT, "layer": 1, "head": 1, "part": part, "matrix": name, "row": 1, "column": 3}
-    selection = read_selection(chosen)
+    selection = read_selection(chosen | ({"output": "the river"} if family == "encoder-decoder" else {}))
     found = VIEWS["block"].call(run, selection)
     assert isinstance(found, lens.BlockNumbers)
     assert found == copied(VIEWS["block"], run, selection)

@@ -70,7 +70,8 @@ def test_python_that_is_copied_gives_the_same_numbers(kind: str, runs: dict[str,
     run = runs[kind]
     name = "encoder_blocks.0" if kind == "encoder-decoder" else "blocks.0"
     edits = (f"zero {name}.attn.hook_z:1", f"scale {name}.hook_mlp_out 0.5")
-    for selection in (Selection(text="the bank"), CHOSEN.replace(edits=edits)):
+    output = {"output": "the river"} if kind == "encoder-decoder" else {}
+    for selection in (Selection(text="the bank", **output), CHOSEN.replace(edits=edits)):
         for desk in DESKS:
             if desk in views_of(run):
                 found = VIEWS[desk].call(run, selection)

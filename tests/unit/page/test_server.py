@@ -56,13 +56,16 @@ def test_every_view_is_what_its_python_gives(page: Client) -> None:
     [shown] = told["runs"]
     assert {"overview", "tokens", "attention", "ledger", "lens", "sampling"} <= shown["views"].keys()
     marks = {"before": shown["steps"][0], "after": shown["steps"][-1]}
+    translated = ("tokens", "ledger")  # the others are given a translation, which takes none of the tests' time
     for name in shown["views"]:
-        answer = page.view(name, **(first | marks))
+        is_given = shown["family"] == "encoder-decoder" and name not in translated
+        chosen = first | marks | ({"output": "the river"} if is_given else {})
+        answer = page.view(name, **chosen)
         scope: dict[str, Any] = {}
         exec(answer["python"], scope)  # noqa: S102  (our own snippet)
         same(answer["found"], scope["found"])
         table = scope["found"].table()
-        sent = page.table(name, **(first | marks))
+        sent = page.table(name, **chosen)
         assert (sent["heads"], sent["rows"], sent["words"]) == (table.heads, table.rows, table.n_left)
         assert answer["caption"] == scope["found"].caption()
 
