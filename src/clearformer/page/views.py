@@ -56,6 +56,7 @@ class View:
         only: Fields that are arguments for some runs alone.
         needs: Fields that must be selected, and how a message calls them.
         is_of_run: Whether it is of a whole run, whatever the checkpoint that is looked at.
+        is_read_at: Whether its position is one that reads, which a text has as well whose class is told.
         is_long: Whether it may take long; then the function says how far it is by `on_step`.
     """
 
@@ -70,6 +71,7 @@ class View:
     only: tuple[tuple[str, Fits], ...] = ()
     needs: tuple[tuple[str, str], ...] = ()
     is_of_run: bool = False
+    is_read_at: bool = False
     is_long: bool = False
 
     @property
@@ -83,11 +85,14 @@ class View:
         found = {}
         for field in self.uses:
             value = getattr(selection, field)
-            fits = takes(run, field) and only.get(field, takes_it)(run)
+            fits = self._takes(run, field) and only.get(field, takes_it)(run)
             if field == "text" or not fits or is_left_out(field, value):
                 continue
             found[renamed.get(field, field)] = list(value) if isinstance(value, tuple) else value
         return found | dict(self.fixed)
+
+    def _takes(self, run: Run, field: str) -> bool:
+        return (field == "position" and self.is_read_at) or takes(run, field)
 
     def call(self, run: Run, selection: Selection, **telling: Any) -> Shown:
         """The view of a run.
@@ -256,6 +261,7 @@ VIEWS = {
         "head_pattern",
         (*TEXT, "layer", "head", "part", "position", "key"),
         fits=has_patterns,
+        is_read_at=True,
         beside=True,
     ),
     "ledger": View(
@@ -263,6 +269,14 @@ VIEWS = {
         "The logit of the target, less the foil's, as the sum of what every part of the model wrote.",
         "ledger",
         (*TEXT, *CHOSEN),
+    ),
+    "score": View(
+        "Score ledger",
+        "Why a head looks there: one attention score as the sum of what was written to the query's and the key's vector.",
+        "score",
+        (*TEXT, "layer", "head", "part", "position", "key"),
+        renamed=(("part", "attention"),),
+        is_read_at=True,
     ),
     "lens": View(
         "Logit lens",

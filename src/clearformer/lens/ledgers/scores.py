@@ -9,12 +9,12 @@ x_i are the parts of the residual stream at the query's position and x_j those a
 there is one, that of queries and keys, each with its scale held as it was; R turns both by their positions (RoPE).
 ALiBi's and relative positions' numbers are a term of their own.
 
-Shapes: N parts of the query's vector, M of the key's, D d_model, Dh head size.
+Shapes: N parts of the query's vector, M of the key's, S positions that are read, D d_model, Dh head size.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -46,7 +46,7 @@ from clearformer.model.attention import (
 from clearformer.model.block import Block
 from clearformer.text import Tokenizer
 
-SubLayer = Literal["attn", "cross_attn"]
+SubLayer = Literal["attn", "cross_attn", "encoder"]
 MOST_WRITERS = 16  # of each side of the picture
 
 
@@ -72,7 +72,8 @@ class Score(Shown):
     Attributes:
         layer: Counted from 0.
         head: Counted from 0.
-        attention: `attn`, or `cross_attn`, whose keys are those of an encoder-decoder's source.
+        attention: `attn`; of an encoder-decoder also `cross_attn`, whose keys are those of the source, or `encoder` for
+            a block of its encoder.
         query: The token that reads.
         query_position: Its place.
         key: The token that is read.
@@ -85,6 +86,8 @@ class Score(Shown):
         queries: The writers of the query's vector, each with all that it adds to the score.
         keys: Those of the key's.
         values: What each pair adds, [N M].
+        read: The tokens that this head can read.
+        weights: By which the query reads each of them, [S].
     """
 
     layer: int
@@ -102,6 +105,8 @@ class Score(Shown):
     queries: list[Part]
     keys: list[Part]
     values: Float[Tensor, "N M"] = field(repr=False)
+    read: list[str] = field(repr=False)
+    weights: Float[Tensor, " S"] = field(repr=False)
 
     @property
     def pairs(self) -> list[Pair]:
@@ -116,7 +121,7 @@ class Score(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """All values; `values` row by row, a row for each of `queries`."""
-        return super().to_dict() | {"values": self.values.tolist()}
+        return super().to_dict() | {"values": self.values.tolist(), "weights": self.weights.tolist()}
 
     def caption(self) -> str:
         return (
@@ -169,7 +174,7 @@ def score(
     layer: int,
     head: int = 0,
     position: int = -1,
-    key: int,
+    key: int | None = None,
     attention: SubLayer = "attn",
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
@@ -180,11 +185,12 @@ def score(
         subject: A run, or a model by itself.
         text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes.
-        layer: The block; negative ones count from the last. Of an encoder-decoder, the decoder's.
+        layer: The block; negative ones count from the last. Of an encoder-decoder, the decoder's, but for `encoder`.
         head: Which of its heads.
         position: The one that reads.
-        key: The one that is read; of cross-attention one of the source's.
-        attention: `cross_attn` for that of an encoder-decoder to its source.
+        key: The one that is read, of cross-attention one of the source's; where not given, the one that the head reads
+            most.
+        attention: `cross_attn` for that of an encoder-decoder to its source, `encoder` for that within the source.
         tokenizer: That of a model by itself.
         masked: Positions at which an encoder reads [MASK].
 
@@ -193,26 +199,35 @@ def score(
             has no score q.k.
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
-    prefix = own_prefix(inputs.model)
+    check_attention(inputs, attention)
+    prefix = "encoder_" if attention == "encoder" else own_prefix(inputs.model)
+    sublayer = "cross_attn" if attention == "cross_attn" else "attn"
     block, layer = block_of(inputs, prefix, layer)
-    module = attention_of(block, attention, layer)
+    module = attention_of(block, sublayer, layer)
     head = check_head(inputs, head)
     cross = attention == "cross_attn"
-    at, read_at = inputs.position(position), inputs.position(key, of_source=cross)
-    path = f"{prefix}blocks.{layer}.{attention}"
-    check_may_read(inputs, module, cross, at, read_at)
+    readers, read_ones = (
+        inputs.source_labels if of_source else inputs.labels
+        for of_source in (attention == "encoder", attention in ("encoder", "cross_attn"))
+    )
+    at = inputs.position(position, of_source=attention == "encoder")
+    read_at = None if key is None else inputs.position(key, of_source=attention in ("encoder", "cross_attn"))
+    path = f"{prefix}blocks.{layer}.{sublayer}"
+    if read_at is not None:
+        check_may_read(inputs, module, attention, at, read_at)
     with quiet(inputs.model):
         looked = (f"{path}.hook_attn_scores", f"{path}.hook_pattern")
         before = points_before(inputs.model, prefix, layer)
         cache = kept(inputs, lambda name: is_needed(name) or name in before)
         opened = block_in_the_open(inputs, prefix, layer, cache)
         cache.update({name: opened[name] for name in looked})
+        weights = cache[looked[1]][0, head, at]
+        if read_at is None:
+            read_at = int(weights.argmax())
         parts = Decomposition(inputs.model, cache)
-        of_query = parts.read_by(prefix, layer, attention, [at])
+        of_query = parts.read_by(prefix, layer, sublayer, [at])
         of_key = (
-            parts.final("encoder_", [read_at])
-            if cross
-            else parts.read_by(prefix, layer, attention, [read_at])
+            parts.final("encoder_", [read_at]) if cross else parts.read_by(prefix, layer, sublayer, [read_at])
         )
         queries, keys = (
             projected(module, "q", of_query, head, path, at, cache),
@@ -223,17 +238,17 @@ def score(
             queries, keys = turned(inputs, prefix, queries, at), turned(inputs, prefix, keys, read_at)
             bias = bias_of_positions(inputs, prefix, head, at, read_at)
         values = queries.vectors[:, 0] @ keys.vectors[:, 0].T * module.scale  # [N M]
-        own, weight = (float(cache[name][0, head, at, read_at]) for name in looked)
+        own = float(cache[looked[0]][0, head, at, read_at])
     total = float(values.sum()) + bias
     return Score(
         layer=layer,
         head=head,
         attention=attention,
-        query=inputs.labels[at],
+        query=readers[at],
         query_position=at,
-        key=(inputs.source_labels if cross else inputs.labels)[read_at],
+        key=read_ones[read_at],
         key_position=read_at,
-        weight=weight,
+        weight=float(weights[read_at]),
         score=own,
         sum=total,
         error=abs(total - own),
@@ -241,6 +256,8 @@ def score(
         queries=[Part.of(*each) for each in zip(queries.writers, values.sum(1).tolist(), strict=True)],
         keys=[Part.of(*each) for each in zip(keys.writers, values.sum(0).tolist(), strict=True)],
         values=values.cpu(),
+        read=read_ones,
+        weights=weights.float().cpu(),
     )
 
 
@@ -317,17 +334,21 @@ def block_of(inputs: Inputs, prefix: str, layer: int) -> tuple[Block, int]:
     return block, layer % n
 
 
-def attention_of(block: Block, attention: str, layer: int) -> Attention:
+def check_attention(inputs: Inputs, attention: str) -> None:
+    """Raise UserError where a model has no such attention."""
+    if attention not in get_args(SubLayer):
+        raise UserError(f"attention: attn, cross_attn or encoder; got {attention!r}")
+    if attention != "attn" and inputs.source is None:
+        raise UserError(f"attention={attention}: only an encoder-decoder reads another text; leave it out")
+
+
+def attention_of(block: Block, sublayer: str, layer: int) -> Attention:
     """The attention whose scores are products q.k.
 
     Raises:
-        UserError: the block has none such, or its kind has no such scores.
+        UserError: its kind has no such scores.
     """
-    if attention not in ("attn", "cross_attn"):
-        raise UserError(f"attention: attn or cross_attn; got {attention!r}")
-    module = getattr(block, attention)
-    if module is None:
-        raise UserError("attention=cross_attn: only an encoder-decoder reads another text; leave it out")
+    module = getattr(block, sublayer)
     if not isinstance(module, DotModule | SharedModule | MultiHeadModule):
         kind = type(module).__name__.removesuffix("Module").lower()
         raise UserError(
@@ -348,11 +369,11 @@ def check_head(inputs: Inputs, head: int) -> int:
     return head % n
 
 
-def check_may_read(inputs: Inputs, module: Attention, cross: bool, query: int, key: int) -> None:
+def check_may_read(inputs: Inputs, module: Attention, attention: str, query: int, key: int) -> None:
     """Raise UserError where the mask lets a query read no such key."""
-    if cross:
+    if attention == "cross_attn":
         return
-    causal = inputs.model.config.family != "encoder"
+    causal = inputs.model.config.family != "encoder" and attention != "encoder"
     distance = query - key
     window = module.window
     if (causal and distance < 0) or (window is not None and abs(distance) >= window):

@@ -206,6 +206,33 @@ def test_pairs_are_the_largest_first_and_sum_to_their_writers(tokens: Tensor) ->
     assert len(found.to_dict()["values"]) == len(found.queries)
 
 
+def test_without_a_key_it_is_the_one_that_the_head_reads_most(tokens: Tensor) -> None:
+    made = model()
+    found = lens.score(made, tokens, layer=1, head=2, position=5)
+    with lens.quiet(made):
+        _, seen = made.run_with_cache(tokens[None], names="blocks.1.attn.hook_pattern")
+    row = seen["pattern", 1][0, 2, 5]
+    assert found.key_position == int(row.argmax())
+    assert found.weight == pytest.approx(float(row.max()), abs=1e-12)
+    torch.testing.assert_close(found.weights, row.float())
+    assert len(found.read) == T
+    assert found.to_dict()["weights"] == found.weights.tolist()
+
+
+@pytest.mark.parametrize("attention", ["attn", "cross_attn", "encoder"])
+def test_the_scores_of_all_attentions_of_an_encoder_decoder_close(attention: Any) -> None:
+    made = model(family="encoder-decoder", position=RoPE())
+    source, output = [1, 2, 3, 4], [5, 6, 7]
+    found = lens.score(made, source, output, layer=1, head=1, position=1, key=1, attention=attention)
+    stack, part = ("encoder_", "attn") if attention == "encoder" else ("decoder_", attention)
+    name = f"{stack}blocks.1.{part}.hook_attn_scores"
+    with lens.quiet(made):
+        _, seen = made.run_with_cache(torch.tensor([source]), torch.tensor([output]), names=name)
+    assert found.score == pytest.approx(float(seen[name][0, 1, 1, 1]), abs=1e-12)
+    assert found.error < 1e-12
+    assert len(found.read) == (3 if attention == "attn" else 4)
+
+
 @pytest.mark.parametrize(
     ("attention", "kind"), [(Linear(n_heads=2), "linear"), (Mean(), "mean"), (Last(), "last")]
 )
@@ -223,7 +250,7 @@ REFUSED = [
     ),
     ({"layer": 1, "key": 9}, "position 9 is beyond the text of 7 tokens: give 0 to 6"),
     ({"layer": 1, "key": 0, "attention": "cross_attn"}, "only an encoder-decoder reads another text"),
-    ({"layer": 1, "key": 0, "attention": "self"}, "attention: attn or cross_attn; got 'self'"),
+    ({"layer": 1, "key": 0, "attention": "self"}, "attention: attn, cross_attn or encoder; got 'self'"),
 ]
 
 

@@ -3,6 +3,7 @@ import { html, select, useEffect, useMemo, useTrait, view } from "../core/html.j
 import { keyOf } from "../core/selection.js";
 import { matrixOf } from "../core/wire.js";
 import { number, visible } from "../core/words.js";
+import { goTo } from "../parts/going.js";
 import { HeatMap, Thumbnail } from "../parts/heatmap.js";
 import { fromStart } from "../parts/strip.js";
 
@@ -48,6 +49,7 @@ function OneHead({ model, selection, overview }) {
       <div class="beside-head">
         ${!isWhole(found) && html`<${Far} model=${model} found=${found} overview=${overview} />`}
         <${Read} found=${found} selection=${selection} />
+        <p><button type="button" onClick=${() => goTo("score")}>Why does it look there?</button> <span class="note">the score ledger of the chosen cell; Enter, or twice a click, goes there too</span></p>
       </div>`}
   </div>`;
 }
@@ -74,7 +76,7 @@ function Near({ model, found, selection }) {
   const key = isWhole(found) ? Math.min(selection.key, read.length - 1) : found.key;
   const say = (/** @type {number} */ r, /** @type {number} */ c) => `query ${top + r} ${rows[r]} reads key ${left + c} ${columns[c]}`;
   return html`<div><${HeatMap} values=${weights} name=${`pattern of ${short(found.name)}, head ${found.head}`} rows=${rows} columns=${columns} limits=${isWhole(found) ? [0, 1] : undefined}
-      chosen=${[at - top, key - left]} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => select(model, { position: top + r, key: left + c })} say=${say} />
+      chosen=${[at - top, key - left]} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => select(model, { position: top + r, key: left + c })} onOpen=${() => goTo("score")} say=${say} />
     ${!isWhole(found) && html`<p class="note">queries ${top} to ${top + n - 1} of ${tokens.length}, keys ${left} to ${left + m - 1} of ${read.length}; the lightest colour is the largest weight that is shown</p>`}</div>`;
 }
 

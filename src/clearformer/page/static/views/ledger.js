@@ -1,28 +1,21 @@
 // A logit as the sum of what every part wrote, with how exactly the parts sum to it.
-import { html, select, useState, view } from "../core/html.js";
+import { html, view } from "../core/html.js";
 import { signed, visible } from "../core/words.js";
-import { Bars } from "../parts/bars.js";
+import { explain, Writers } from "../parts/writers.js";
 
 const AT_FIRST = 24;
 
 /** @param {{model: any, found: any, selection: any}} props */
 function Ledger({ model, found, selection }) {
-  const [most, setMost] = useState(AT_FIRST);
-  const parts = [...found.parts].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
-  const bars = parts.slice(0, most).map((part) => ({
-    name: label(part),
-    value: part.value,
-    chosen: part.head !== null && part.layer === selection.layer && part.head === selection.head,
-    open: part.head === null ? undefined : () => select(model, { layer: part.layer, head: part.head, part: part.name.includes("cross_attn") ? "cross_attn" : "attn" }),
-  }));
+  const isChosen = (/** @type {any} */ part) => part.head !== null && part.layer === selection.layer && part.head === selection.head;
   const foil = found.foil ? ` − ${visible(found.foil)}` : "";
   return html`<div class="ledger">
     <p class="sum">logit of <code>${visible(found.target)}${foil}</code> after <code>${visible(found.token)}</code>: <b>${signed(found.logit)}</b>
       <span class="badge" title="how far the sum of the parts is from the logit">|sum − logit| = ${found.error.toExponential(1)}</span>
       ${found.capped !== null && html`<span class="badge">after the soft cap of ${found.soft_cap}: ${signed(found.capped)}</span>`}</p>
     <${ByLayer} layers=${found.by_layer} />
-    <${Bars} bars=${bars} name="parts of the logit" />
-    ${most < parts.length && html`<button type="button" onClick=${() => setMost(parts.length)}>show the ${parts.length - most} others</button>`}
+    <${Writers} parts=${found.parts} name="parts of the logit" atFirst=${AT_FIRST} isChosen=${isChosen} open=${(/** @type {any} */ part) => explain(model, part, found.position)} />
+    <p class="note">a head leads to the score of what it reads most: why does it look there?</p>
   </div>`;
 }
 
@@ -36,12 +29,6 @@ function ByLayer({ layers }) {
       <span><i class=${to < from ? "is-negative" : "is-positive"} style=${{ bottom: `${(100 * (Math.min(from, to) - low)) / span}%`, height: `${(100 * Math.abs(to - from)) / span}%` }}></i></span>
       <b>${signed(value, 2)}</b><small>${name}</small></li>`)}
   </ol>`;
-}
-
-/** @param {{name: string, head: number | null}} part */
-function label(part) {
-  const name = part.name.replace("blocks.", "").replace(".hook_", " ").replace("hook_", "");
-  return part.head === null ? name : `${name.replace(" z", "").replace(".attn", " head")} ${part.head}`;
 }
 
 export default view(Ledger);

@@ -1,6 +1,7 @@
 // The model card, and a map of this very architecture: each box opens the view of what happens in it.
 import { html, select, view } from "../core/html.js";
 import { amount, thousands } from "../core/words.js";
+import { goTo } from "../parts/going.js";
 
 const OPENS = { attention: "attention", "cross-attention": "attention", head: "sampling", "token embedding": "tokens", "final norm": "lens", "feed-forward": "ledger" };
 const HUES = { attention: "key", "cross-attention": "query", "feed-forward": "value", "token embedding": "stream", head: "loss" };
@@ -49,7 +50,7 @@ function Box({ component, model }) {
   if (kind === "none") return null;
   const open = () => {
     if (component.layer !== null) select(model, { layer: component.layer, part: name === "cross-attention" ? "cross_attn" : "attn" });
-    document.getElementById(/** @type {any} */ (OPENS)[name])?.scrollIntoView({ behavior: calm() ? "auto" : "smooth" });
+    goTo(/** @type {any} */ (OPENS)[name]);
   };
   const line = html`<b>${name}</b> ${kind && html`<span>${kind}</span>`} <small>${parameters ? amount(parameters) : "no parameters"}</small>`;
   const hue = `box hue-${/** @type {any} */ (HUES)[name] ?? "plain"}`;
@@ -63,10 +64,6 @@ function Shares({ flops }) {
   return html`<div class="shares"><h3>where a forward pass computes</h3>
     ${shares.map(([name, share]) => html`<p key=${name}><span>${name}</span><i style=${{ width: `${100 * share}%` }}></i><b>${Math.round(100 * share)}%</b></p>`)}
   </div>`;
-}
-
-function calm() {
-  return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }
 
 export default view(Overview);

@@ -1,0 +1,7 @@
+// From one view to another.
+
+/** Scroll to a view, where the page has it. @param {string} view */
+export function goTo(view) {
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  document.getElementById(view)?.scrollIntoView({ behavior: calm ? "auto" : "smooth" });
+}

@@ -1,0 +1,57 @@
+// The parts of a model that wrote something, as bars, the largest first; a head leads to the score that explains it.
+import { html, select, useState } from "../core/html.js";
+import { Bars } from "./bars.js";
+import { goTo } from "./going.js";
+
+const HEAD = /^(encoder_|decoder_)?blocks\.(\d+)\.(attn|cross_attn)\.hook_z$/;
+
+/** @typedef {{name: string, layer: number | null, head: number | null, value: number}} Part */
+
+/**
+ * @param {object} props
+ * @param {Part[]} props.parts
+ * @param {string} props.name what they are parts of
+ * @param {number} props.atFirst how many are shown before more are asked for
+ * @param {(part: Part) => boolean} [props.isChosen]
+ * @param {(part: Part) => void} props.open of a head
+ */
+export function Writers({ parts, name, atFirst, isChosen = () => false, open }) {
+  const [all, setAll] = useState(false);
+  const largest = [...parts].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  const shown = all ? largest : largest.slice(0, atFirst);
+  const bars = shown.map((part) => ({ name: label(part), value: part.value, chosen: isChosen(part), open: HEAD.test(part.name) ? () => open(part) : undefined }));
+  return html`<${Bars} bars=${bars} name=${name} />
+    ${shown.length < largest.length && html`<button type="button" onClick=${() => setAll(true)}>show the ${largest.length - shown.length} others</button>`}`;
+}
+
+/** Which head a part is, as it is selected. @param {Part} part */
+export function headOf(part) {
+  const [, stack, , sublayer] = /** @type {RegExpMatchArray} */ (part.name.match(HEAD));
+  return { layer: /** @type {number} */ (part.layer), head: /** @type {number} */ (part.head), part: stack === "encoder_" ? "encoder" : sublayer };
+}
+
+/**
+ * Look at why a head reads where it does: at the score of the key that it reads most.
+ * @param {any} model
+ * @param {Part} part a head
+ * @param {number} position of the query
+ */
+export async function explain(model, part, position) {
+  const pattern = model.beside("pattern");
+  const chosen = { ...headOf(part), position };
+  await pattern.ask({ ...model.get("selection"), ...chosen });
+  const found = pattern.get("found");
+  select(model, found ? { ...chosen, key: mostRead(found.reads.data) } : chosen);
+  goTo("score");
+}
+
+/** @param {ArrayLike<number>} weights */
+function mostRead(weights) {
+  return Array.from(weights).reduce((best, weight, i) => (weight > weights[best] ? i : best), 0);
+}
+
+/** @param {Part} part */
+function label(part) {
+  const name = part.name.replace("blocks.", "").replace(".hook_", " ").replace("hook_", "");
+  return part.head === null ? name : name.endsWith(" z") ? `${name.replace(" z", "").replace(".attn", " head").replace(".cross_attn", " cross head")} ${part.head}` : `${name} ${part.head}`;
+}
