@@ -270,6 +270,12 @@ VIEWS = {
         "ledger",
         (*TEXT, *CHOSEN),
     ),
+    "sources": View(
+        "Source ledger",
+        "The same logit as the sum of what each token of the text gave to it, with all that is not linear held still.",
+        "sources",
+        (*TEXT, *CHOSEN),
+    ),
     "score": View(
         "Score ledger",
         "Why a head looks there: one attention score as the sum of what was written to the query's and the key's vector.",

@@ -19,11 +19,12 @@ import lossChanges from "./views/loss_changes.js";
 import overview from "./views/overview.js";
 import score from "./views/score.js";
 import sampling from "./views/sampling.js";
+import sources from "./views/sources.js";
 import tokens from "./views/tokens.js";
 import training from "./views/training.js";
 
 /** @type {Record<string, any>} */
-export const VIEWS = { overview, tokens, block, attention, ledger, score, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
+export const VIEWS = { overview, tokens, block, attention, ledger, sources, score, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
 const NEAR = "600px"; // of the window: views further away are asked for when one comes nearer
 
 /** @typedef {import("./sources/source.js").Source} Source */

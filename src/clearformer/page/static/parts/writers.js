@@ -50,8 +50,8 @@ function mostRead(weights) {
   return Array.from(weights).reduce((best, weight, i) => (weight > weights[best] ? i : best), 0);
 }
 
-/** @param {Part} part */
-function label(part) {
+/** A short name. @param {{name: string, head: number | null}} part */
+export function label(part) {
   const name = part.name.replace("blocks.", "").replace(".hook_", " ").replace("hook_", "");
   return part.head === null ? name : name.endsWith(" z") ? `${name.replace(" z", "").replace(".attn", " head").replace(".cross_attn", " cross head")} ${part.head}` : `${name} ${part.head}`;
 }

@@ -3,7 +3,7 @@ import { html, select, view } from "../core/html.js";
 import { number, signed, visible } from "../core/words.js";
 import { goTo } from "../parts/going.js";
 import { Strip } from "../parts/strip.js";
-import { explain, Writers } from "../parts/writers.js";
+import { explain, label, Writers } from "../parts/writers.js";
 
 const AT_FIRST = 12;
 const PAIRS = 8;
@@ -32,10 +32,9 @@ function Score({ model, found }) {
 function Pairs({ found }) {
   const terms = found.values.flatMap((/** @type {number[]} */ row, /** @type {number} */ i) => row.map((value, j) => ({ value, query: found.queries[i], key: found.keys[j] })));
   const largest = terms.sort((/** @type {any} */ a, /** @type {any} */ b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, PAIRS);
-  const name = (/** @type {any} */ part) => (part.head === null ? part.name : `${part.name}[${part.head}]`);
   return html`<div class="wide" tabindex="0" role="region" aria-label="the largest terms"><table><caption>the largest of ${terms.length} terms</caption>
     <thead><tr><th scope="col">written to the query</th><th scope="col">written to the key</th><th scope="col" class="is-number">adds</th></tr></thead>
-    <tbody>${largest.map((/** @type {any} */ term, /** @type {number} */ i) => html`<tr key=${i}><td>${name(term.query)}</td><td>${name(term.key)}</td><td class="is-number">${signed(term.value)}</td></tr>`)}</tbody></table></div>`;
+    <tbody>${largest.map((/** @type {any} */ term, /** @type {number} */ i) => html`<tr key=${i}><td>${label(term.query)}</td><td>${label(term.key)}</td><td class="is-number">${signed(term.value)}</td></tr>`)}</tbody></table></div>`;
 }
 
 export default view(Score);
