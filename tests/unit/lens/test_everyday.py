@@ -93,12 +93,19 @@ def test_each_layer_is_read_through_the_final_norm_of_its_own_stream() -> None:
     assert found.layers[1].rank == 1 + int((probabilities > following).sum())
     entropy = float(-(probabilities * probabilities.log()).sum())
     assert found.layers[1].entropy == pytest.approx(entropy, rel=1e-4)
+    assert found.layers[1].probability == pytest.approx(float(following), rel=1e-4)
+    with lens.quiet(model):
+        last = model(inputs.tokens)[0, 1].softmax(-1)
+    kl = torch.nn.functional.kl_div(probabilities.log(), last, reduction="sum")  # of the last from this layer
+    assert found.layers[1].kl == pytest.approx(float(kl), rel=1e-3)
+    assert found.layers[1].kl > 1e-4
+    assert found.layers[-1].kl == 0
     assert found.best[1][1] == found.layers[1].top[0].token
 
 
 def test_the_json_of_the_logit_lens_has_the_fields_that_others_rely_on(runs: dict[str, Run]) -> None:
     [first, *_] = lens.logit_lens(runs["decoder"], TEXT).to_dict()["layers"]
-    assert first.keys() == {"name", "top", "rank", "entropy"}
+    assert first.keys() == {"name", "top", "rank", "entropy", "probability", "kl"}
     assert first["top"][0].keys() == {"token", "probability"}
 
 

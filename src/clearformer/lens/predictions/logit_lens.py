@@ -50,13 +50,17 @@ class Layer(Result):
         name: The hook point of the residual stream that is unembedded.
         top: The likeliest, the first of them first.
         rank: The target's place among all, 1 for the likeliest.
-        entropy: Of the whole distribution, in nats.
+        entropy: -sum over v of p(v) ln p(v), in nats, p the distribution of this layer over all tokens (or classes).
+        probability: That of the target.
+        kl: KL(last || layer) = sum over v of q(v) ln(q(v) / p(v)), in nats, q the distribution of the last layer.
     """
 
     name: str
     top: list[Guess]
     rank: int
     entropy: float
+    probability: float
+    kl: float
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -95,15 +99,17 @@ class LogitLens(Shown):
             [
                 layer.name,
                 "  ".join(f"{visible(guess.token)} {guess.probability:.2f}" for guess in layer.top[:3]),
+                f"{layer.probability:.4f}",
                 str(layer.rank),
                 f"{layer.entropy:.3f}",
+                f"{layer.kl:.3f}",
             ]
             for layer in self.layers
         ]
-        return Table(["layer", "likeliest", "rank", "entropy"], rows, n_left=2)
+        return Table(["layer", "likeliest", "probability", "rank", "entropy", "KL to the last"], rows, n_left=2)
 
     def notes(self) -> list[str]:
-        return [f"the last layer and the model's own logits: error {self.error:.1e} (entropy in nats)"]
+        return [f"the last layer and the model's own logits: error {self.error:.1e}; entropy and KL in nats"]
 
     def inches(self) -> tuple[float, float]:
         return 2.4 + 0.62 * len(self.best[0]), 1.6 + 0.34 * len(self.layers)
@@ -255,12 +261,16 @@ def _layers(inputs: Inputs, logits: Float[Tensor, "L V"], target: int, top: int)
     likeliest = logits.topk(min(top, logits.shape[-1])).indices
     ranks = 1 + (logits > logits[:, target, None]).sum(-1)
     entropies = -(logs.exp() * logs).nan_to_num().sum(-1)
+    last = logs[-1]
+    divergences = (last.exp() * (last - logs)).nan_to_num().sum(-1)
     columns = zip(
         stream_names(inputs.model),
         likeliest.tolist(),
         logs.gather(-1, likeliest).exp().tolist(),
         ranks.tolist(),
         entropies.tolist(),
+        logs[:, target].exp().tolist(),
+        divergences.tolist(),
         strict=True,
     )
     return [

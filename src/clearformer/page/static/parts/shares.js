@@ -16,7 +16,7 @@ export function Shares({ shares, most, name }) {
   return html`<ol class="shares-strip" aria-label=${name}>
     ${shares.map(({ token, value, words = "", chosen, open }, i) => {
       const height = `${(50 * Math.abs(value ?? 0)) / (most || 1)}%`;
-      const said = value === null ? "–" : signed(value, 2);
+      const said = value === null ? "–" : `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
       const place = (value ?? 0) < 0 ? { top: "50%", height } : { bottom: "50%", height };
       const bar = html`<span>${value !== null && html`<i class=${value < 0 ? "is-negative" : "is-positive"} style=${place}></i>`}</span><code>${visible(token)}</code><small>${said}</small>`;
       const title = `${value === null ? "not told" : signed(value)}${words && `; ${words}`}`;

@@ -18,8 +18,8 @@ function LogitLens({ model, found }) {
       texts=${texts} cell=${24} wide=${WIDE} chosen=${[0, found.position]} onChoose=${(/** @type {number} */ _, /** @type {number} */ position) => select(model, { position })}
       say=${(/** @type {number} */ r, /** @type {number} */ c) => `${names[r]} at ${c} ${visible(found.tokens[c])}`} />
     <div class="wide" tabindex="0" role="region" aria-label="ranks by layer"><table class="ranks"><caption>at position ${found.position}, the target <code>${visible(found.target)}</code></caption>
-      <thead><tr><th scope="col">layer</th><th scope="col">likeliest</th><th scope="col" class="is-number">rank</th><th scope="col" class="is-number">entropy, nats</th></tr></thead>
-      <tbody>${layers.map((layer) => html`<tr key=${layer.name}><td>${layer.name}</td><td>${layer.top.slice(0, 3).map((/** @type {any} */ guess) => html`<code>${visible(guess.token)}</code> ${number(guess.probability, 2)} `)}</td><td class="is-number">${layer.rank}</td><td class="is-number">${number(layer.entropy, 3)}</td></tr>`)}</tbody></table></div>
+      <thead><tr><th scope="col">layer</th><th scope="col">likeliest</th><th scope="col" class="is-number">probability</th><th scope="col" class="is-number">rank</th><th scope="col" class="is-number" title="of the layer’s distribution over all outputs">entropy, nats</th><th scope="col" class="is-number" title="KL(last ‖ layer): how far the layer’s distribution is from that of the last">KL to the last, nats</th></tr></thead>
+      <tbody>${layers.map((layer) => html`<tr key=${layer.name}><td>${layer.name}</td><td>${layer.top.slice(0, 3).map((/** @type {any} */ guess) => html`<code>${visible(guess.token)}</code> ${number(guess.probability, 2)} `)}</td><td class="is-number">${number(layer.probability)}</td><td class="is-number">${layer.rank}</td><td class="is-number">${number(layer.entropy, 3)}</td><td class="is-number">${number(layer.kl, 3)}</td></tr>`)}</tbody></table></div>
   </div>`;
 }
 
