@@ -22,6 +22,7 @@
     lens.with_edits(run, text, ["zero blocks.0.attn.hook_z:2"])    predictions and losses beside those without
     lens.patch_every(run, text, donor, "heads"), lens.patch_paths(run, text, donor, senders, receivers)
     lens.gradient_x_input(run, text), lens.integrated_gradients(run, text), lens.occlusion(run, text)
+    lens.classes(run, text)                               a classifier's probabilities, and what each token contributes
     lens.weight_gradients(run, text)                      dW of each matrix, position by position
     lens.head_scores(run), lens.head_scores_by_checkpoint(run)
     lens.loss_changes(before, after, text)                which part paid for the fall of the loss
@@ -129,9 +130,12 @@ from clearformer.lens.patterns import (
 )
 from clearformer.lens.positions import PositionTable, positions
 from clearformer.lens.predictions import (
+    ClassChance,
+    Classes,
     LogitLens,
     NextTokens,
     TunedLens,
+    classes,
     logit_lens,
     next_tokens,
     tune,
@@ -164,6 +168,8 @@ __all__ = [
     "Bigram",
     "BlockNumbers",
     "Cell",
+    "ClassChance",
+    "Classes",
     "CodeLine",
     "Compared",
     "Component",
@@ -237,6 +243,7 @@ __all__ = [
     "cell",
     "change",
     "check_tracin",
+    "classes",
     "continuations",
     "copy_without_heads",
     "corpus",

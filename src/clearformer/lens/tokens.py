@@ -14,7 +14,7 @@ from clearformer.hooks.readings import once
 from clearformer.lens.activations import last_vectors, outputs_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, letters, visible
-from clearformer.model import Transformer
+from clearformer.model import Encoder, Transformer
 from clearformer.text import Tokenizer
 
 MOST_LOGITS = 1 << 24  # at once; of more, those of some positions are made after others
@@ -32,6 +32,8 @@ class TokenTable(Shown):
         probabilities: That of the predicted token; not a number, where the text does not tell it.
         losses: -ln of that, in nats.
         source: Those of an encoder-decoder's source; none in other models.
+        mask: The token that hides another from an encoder; empty, where the model reads none.
+        masked: The positions at which it stands.
         uniform_loss: The loss where all tokens are equally likely: ln V, in nats.
     """
 
@@ -42,6 +44,8 @@ class TokenTable(Shown):
     probabilities: Float[np.ndarray, " T"]
     losses: Float[np.ndarray, " T"]
     source: list[str]
+    mask: str
+    masked: list[int]
     uniform_loss: float
 
     def caption(self) -> str:
@@ -92,6 +96,7 @@ def tokens(
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     losses = losses_of(inputs)
     ids = inputs.tokens[0].tolist()
+    mask = mask_of(inputs)
     return TokenTable(
         inputs.labels,
         ids,
@@ -100,8 +105,18 @@ def tokens(
         np.exp(-losses),
         losses,
         inputs.source_labels,
+        mask,
+        [i for i, token in enumerate(ids) if mask and token == inputs.tokenizer.mask_id],  # type: ignore[union-attr]
         math.log(inputs.model.embed.num_embeddings),
     )
+
+
+def mask_of(inputs: Inputs) -> str:
+    """The token that hides another from an encoder that fills in; empty, where there is none."""
+    is_filled_in = isinstance(inputs.model, Encoder) and inputs.model.config.n_classes is None
+    if not is_filled_in or inputs.tokenizer is None or inputs.tokenizer.mask_id is None:
+        return ""
+    return inputs.label(inputs.tokenizer.mask_id)
 
 
 def losses_of(inputs: Inputs) -> Float[np.ndarray, " T"]:

@@ -33,6 +33,7 @@ class Selection(Spec):
         min_p: Draw from tokens at least this many times as likely as the likeliest; 0 is from all.
         repetition_penalty: Makes tokens of the text so far less likely; 1 leaves them.
         seed: Of the draws.
+        method: By which the contribution of each token to a class is found.
         matrix: The matrix whose number is inspected, as `lens.block` names it; none, where empty.
         row: Of that number, in its matrix.
         column: Likewise.
@@ -68,6 +69,7 @@ class Selection(Spec):
     min_p: float = Field(0.0, ge=0, le=1)
     repetition_penalty: float = Field(1.0, ge=0.01, le=100)
     seed: int = Field(1, ge=0)
+    method: str = Field("integrated gradients", max_length=40)
     matrix: str = Field("", max_length=200)
     row: int = 0
     column: int = 0

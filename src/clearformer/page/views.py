@@ -278,11 +278,18 @@ VIEWS = {
     ),
     "score": View(
         "Score ledger",
-        "Why a head looks there: one attention score as the sum of what was written to the query's and the key's vector.",
+        "Why a head looks there: a score as the sum of what was written to the query's and the key's vector.",
         "score",
         (*TEXT, "layer", "head", "part", "position", "key"),
         renamed=(("part", "attention"),),
         is_read_at=True,
+    ),
+    "classes": View(
+        "Classes",
+        "How likely each class is, and what each token of the text contributes to the logit of one.",
+        "classes",
+        ("text", "target", "foil", "method"),
+        fits=tells_classes,
     ),
     "lens": View(
         "Logit lens",

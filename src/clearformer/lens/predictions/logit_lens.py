@@ -106,7 +106,9 @@ class LogitLens(Shown):
             ]
             for layer in self.layers
         ]
-        return Table(["layer", "likeliest", "probability", "rank", "entropy", "KL to the last"], rows, n_left=2)
+        return Table(
+            ["layer", "likeliest", "probability", "rank", "entropy", "KL to the last"], rows, n_left=2
+        )
 
     def notes(self) -> list[str]:
         return [f"the last layer and the model's own logits: error {self.error:.1e}; entropy and KL in nats"]

@@ -9,6 +9,7 @@ import { LensBar } from "./parts/lens_bar.js";
 import attention from "./views/attention.js";
 import beams from "./views/beams.js";
 import block from "./views/block.js";
+import classes from "./views/classes.js";
 import corpus from "./views/corpus.js";
 import continuations from "./views/continuations.js";
 import interventions from "./views/interventions.js";
@@ -24,7 +25,7 @@ import tokens from "./views/tokens.js";
 import training from "./views/training.js";
 
 /** @type {Record<string, any>} */
-export const VIEWS = { overview, tokens, block, attention, ledger, sources, score, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
+export const VIEWS = { overview, tokens, block, attention, ledger, sources, score, classes, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
 const NEAR = "600px"; // of the window: views further away are asked for when one comes nearer
 
 /** @typedef {import("./sources/source.js").Source} Source */

@@ -20,6 +20,7 @@
  * @property {number} min_p
  * @property {number} repetition_penalty
  * @property {number} seed
+ * @property {string} method
  * @property {string} matrix
  * @property {number} row
  * @property {number} column

@@ -19,7 +19,7 @@ export function LensBar({ runs, steps, source, selection, onSelect }) {
   const run = runs.find((each) => each.name === selection.run) ?? runs[0];
   const pair = run.family === "encoder-decoder";
   return html`<form class="lens-bar" aria-label="what is looked at" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
-    <${TextField} label=${pair ? "Source" : "Text"} lines=${2} name="text" value=${selection.text} onChange=${(/** @type {string} */ text) => onSelect({ text, position: -1 })} />
+    <${TextField} label=${pair ? "Source" : "Text"} lines=${2} name="text" value=${selection.text} onChange=${(/** @type {string} */ text) => onSelect({ text, position: -1, masked: [] })} />
     ${pair && html`<${TextField} label="Written (its own translation, where empty)" lines=${2} name="output" value=${selection.output ?? ""} onChange=${(/** @type {string} */ output) => onSelect({ output: output || null, position: -1 })} />`}
     <div class="fields">
       ${runs.length > 1 && html`<label>Run<select value=${selection.run} onChange=${(/** @type {any} */ event) => onSelect({ run: event.target.value })}>${runs.map((each) => html`<option key=${each.name}>${each.name}</option>`)}</select></label>`}

@@ -10,11 +10,13 @@ import { visible } from "../core/words.js";
  * @param {string} props.name
  * @param {number[]} [props.shares] 0 to 1, of each token
  * @param {(position: number) => string} [props.say]
+ * @param {(position: number) => void} [props.onOpen] by Enter, or twice a click
  */
-export function Strip({ tokens, chosen, onChoose, name, shares, say }) {
+export function Strip({ tokens, chosen, onChoose, name, shares, say, onOpen }) {
   const list = /** @type {{current: HTMLElement | null}} */ (useRef(null));
   /** @param {KeyboardEvent} event */
   const move = (event) => {
+    if (event.key === "Enter") onOpen?.(chosen);
     const last = tokens.length - 1;
     const to = { ArrowLeft: chosen - 1, ArrowRight: chosen + 1, ArrowUp: chosen - 10, ArrowDown: chosen + 10, Home: 0, End: last }[event.key];
     if (to === undefined) return;
@@ -25,7 +27,7 @@ export function Strip({ tokens, chosen, onChoose, name, shares, say }) {
   return html`<div class="strip" role="listbox" aria-label=${name} aria-orientation="horizontal" ref=${list} onKeyDown=${move}>
     ${tokens.map((token, i) => html`<span key=${i} role="option" tabindex=${i === chosen ? 0 : -1} aria-selected=${i === chosen}
       aria-label=${`${i}: ${visible(token)}${say ? `, ${say(i)}` : ""}`} title=${`${i}${say ? ` · ${say(i)}` : ""}`}
-      style=${shares ? { "--share": shares[i] } : {}} onClick=${() => onChoose(i)}>${visible(token)}</span>`)}
+      style=${shares ? { "--share": shares[i] } : {}} onClick=${() => onChoose(i)} onDblClick=${() => onOpen?.(i)}>${visible(token)}</span>`)}
   </div>`;
 }
 

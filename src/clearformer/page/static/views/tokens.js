@@ -1,13 +1,14 @@
 // The text as tokens, each coloured by how much it surprised the model.
-import { html, select, view } from "../core/html.js";
+import { html, isFixed, select, view } from "../core/html.js";
 import { number, visible } from "../core/words.js";
+import { goTo } from "../parts/going.js";
 import { fromStart, Strip } from "../parts/strip.js";
 
 /** @param {{model: any, found: any, selection: any}} props */
 function Tokens({ model, found, selection }) {
   const n = found.tokens.length;
   const chosen = fromStart(selection.position, n);
-  const shifted = found.predicted[0] !== found.tokens[0] || found.source.length > 0;
+  const shifted = !found.mask && (found.predicted[0] !== found.tokens[0] || found.source.length > 0);
   // What position i predicts comes at i + 1: a token's surprise stands with the token that came.
   const ofToken = (/** @type {import("../core/wire.js").NDArray} */ values) =>
     found.tokens.map((/** @type {string} */ _, /** @type {number} */ i) => (shifted ? (i ? values.data[i - 1] : NaN) : values.data[i]));
@@ -18,7 +19,8 @@ function Tokens({ model, found, selection }) {
   const say = (/** @type {number} */ i) => (Number.isFinite(losses[i]) ? `loss ${number(losses[i], 3)} nats, probability ${number(probabilities[i], 4)}` : "no prediction of it");
   return html`<div class="tokens">
     ${found.source.length > 0 && html`<p class="note">source</p><div class="strip is-quiet">${found.source.map((/** @type {string} */ token, /** @type {number} */ i) => html`<span key=${i}>${visible(token)}</span>`)}</div>`}
-    <${Strip} tokens=${found.tokens} chosen=${chosen} name="tokens" shares=${shares} say=${say} onChoose=${(/** @type {number} */ position) => select(model, { position })} />
+    <${Strip} tokens=${found.tokens} chosen=${chosen} name="tokens" shares=${shares} say=${say} onChoose=${(/** @type {number} */ position) => select(model, { position })} onOpen=${found.mask && !isFixed(model, "masked") ? (/** @type {number} */ at) => turn(model, found, at) : undefined} />
+    ${found.mask && html`<${Mask} model=${model} found=${found} chosen=${chosen} />`}
     <dl class="facts">
       <dt>position</dt><dd>${chosen} of ${n}</dd>
       <dt>token</dt><dd><code>${visible(found.tokens[chosen])}</code> id ${found.ids[chosen]}, ${found.n_bytes[chosen]} ${found.n_bytes[chosen] === 1 ? "byte" : "bytes"}</dd>
@@ -26,6 +28,21 @@ function Tokens({ model, found, selection }) {
     </dl>
     <p class="legend"><i></i> darker: more surprised; as dark as can be at ln V = ${number(most, 2)} nats, where all tokens are equally likely</p>
   </div>`;
+}
+
+/** Hide the chosen token from an encoder, which then fills it in. @param {{model: any, found: any, chosen: number}} props */
+function Mask({ model, found, chosen }) {
+  const isMasked = found.masked.includes(chosen);
+  return html`<p class="actions"><button type="button" aria-pressed=${isMasked} disabled=${isFixed(model, "masked")} onClick=${() => turn(model, found, chosen)}>${isMasked ? "Show" : "Mask"} <code>${visible(isMasked ? found.predicted[chosen] : found.tokens[chosen])}</code> at ${chosen}</button>
+    ${found.masked.length > 0 && html`<button type="button" disabled=${isFixed(model, "masked")} onClick=${() => select(model, { masked: [] })}>Show all</button> <button type="button" onClick=${() => goTo("sampling")}>What the model fills in</button>`}
+    <span class="note">Enter, or twice a click on a token, masks it or shows it again</span></p>`;
+}
+
+/** Mask a token, or show it again. @param {any} model @param {any} found @param {number} at */
+function turn(model, found, at) {
+  const others = found.masked.filter((/** @type {number} */ each) => each !== at);
+  const masked = others.length < found.masked.length ? others : [...others, at].sort((a, b) => a - b);
+  select(model, { position: at, masked });
 }
 
 export default view(Tokens);

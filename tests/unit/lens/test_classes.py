@@ -1,0 +1,71 @@
+"""A classifier's classes: their probabilities, and what each token contributes to one, beside torch's own."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from clearformer import lens
+from clearformer.errors import UserError
+from clearformer.model import ModelConfig, build
+
+from .test_embeddings import run_of
+
+IDS = [1, 2, 3, 4, 5]
+
+
+@pytest.fixture
+def model() -> Any:
+    return build(ModelConfig(family="encoder", vocab_size=13, d_model=12, n_layers=2, n_classes=3)).double()
+
+
+def test_the_probabilities_are_the_softmax_of_the_models_outputs(model: Any) -> None:
+    found = lens.classes(model, IDS)
+    with lens.quiet(model):
+        wanted = model(torch.tensor([IDS]))[0].softmax(-1)
+    assert {each.name: each.probability for each in found.classes} == pytest.approx(
+        {str(i): float(p) for i, p in enumerate(wanted)}
+    )
+    assert [each.probability for each in found.classes] == sorted(wanted.tolist(), reverse=True)
+    assert found.target == str(int(wanted.argmax()))
+
+
+def test_integrated_gradients_sum_to_the_logit_less_that_of_the_baseline(model: Any) -> None:
+    found = lens.classes(model, IDS, target=2, foil=0)
+    with lens.quiet(model):
+        logits = model(torch.tensor([IDS]))[0]
+        mean = model.token_vectors(torch.arange(13)[None]).mean(1, keepdim=True)
+        own = model.token_vectors(torch.tensor([IDS]))
+        with model.hooked({"hook_embed": lambda x, _: x + mean - own}):
+            before = model(torch.tensor([IDS]))[0]
+    assert found.logit == pytest.approx(float(logits[2] - logits[0]))
+    rise = float((logits[2] - logits[0]) - (before[2] - before[0]))
+    assert found.missed is not None
+    assert found.sum == pytest.approx(rise + found.missed)
+    assert abs(found.missed) < 1e-3 * abs(rise)
+    assert any("misses the difference" in note for note in found.notes())
+
+
+@pytest.mark.parametrize("method", ["gradient x input", "occlusion"])
+def test_the_other_methods_are_those_functions_and_promise_no_sum(method: str, model: Any) -> None:
+    found = lens.classes(model, IDS, target=1, method=method)
+    own = getattr(lens, method.replace(" ", "_"))(model, IDS, target=1)
+    torch.testing.assert_close(found.attribution.values, own.values)
+    assert found.missed is None
+    assert "need not be equal" in found.notes()[0]
+    assert [row[0] for row in found.table().rows] == ["class"] * 3 + ["token"] * len(IDS)
+
+
+def test_what_cannot_be_told_is_refused(model: Any) -> None:
+    with pytest.raises(UserError, match="method: .*did you mean 'occlusion'"):
+        lens.classes(model, IDS, method="oclusion")
+    with pytest.raises(UserError, match="this model predicts tokens"):
+        lens.classes(run_of("decoder"), "the bank")
+
+
+def test_a_token_table_says_what_is_masked() -> None:
+    run: Any = run_of("encoder", "wordpiece")
+    found = lens.tokens(run, "the bank", masked=[1])
+    assert (found.mask, found.masked, found.tokens[1]) == ("[MASK]", [1], "[MASK]")
+    assert found.predicted[1] == lens.tokens(run, "the bank").tokens[1]
+    assert lens.tokens(run_of("decoder"), "the bank").mask == ""
