@@ -57,7 +57,7 @@ def test_the_other_methods_are_those_functions_and_promise_no_sum(method: str, m
 
 
 def test_what_cannot_be_told_is_refused(model: Any) -> None:
-    with pytest.raises(UserError, match="method: .*did you mean 'occlusion'"):
+    with pytest.raises(UserError, match=r"method: .*did you mean 'occlusion'"):
         lens.classes(model, IDS, method="oclusion")
     with pytest.raises(UserError, match="this model predicts tokens"):
         lens.classes(run_of("decoder"), "the bank")

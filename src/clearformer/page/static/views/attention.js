@@ -3,12 +3,14 @@ import { html, select, useEffect, useMemo, useTrait, view } from "../core/html.j
 import { keyOf } from "../core/selection.js";
 import { matrixOf } from "../core/wire.js";
 import { number, visible } from "../core/words.js";
+import { Arcs } from "../parts/arcs.js";
 import { goTo } from "../parts/going.js";
 import { HeatMap, Thumbnail } from "../parts/heatmap.js";
 import { fromStart } from "../parts/strip.js";
 
 const PARTS = /(encoder_|decoder_)?blocks\.(\d+)\.(attn|cross_attn)\./;
 const MOST_ARCS = 12;
+const LEAST = 0.005; // of a weight that is told
 const USES = ["run", "checkpoint", "text", "output", "masked", "layer", "head", "part"];
 const PLACE = ["position", "key"];
 
@@ -50,7 +52,8 @@ function OneHead({ model, selection, overview }) {
         ${!isWhole(found) && html`<${Far} model=${model} found=${found} overview=${overview} />`}
         <${Read} found=${found} selection=${selection} />
         <p><button type="button" onClick=${() => goTo("score")}>Why does it look there?</button> <span class="note">the score ledger of the chosen cell; Enter, or twice a click, goes there too</span></p>
-      </div>`}
+      </div>
+      <${Over} found=${found} selection=${selection} />`}
   </div>`;
 }
 
@@ -90,15 +93,28 @@ function isWhole({ weights, tokens, read }) {
   return weights.shape[0] === tokens.length && weights.shape[1] === read.length;
 }
 
+/** What the query reads as curves. @param {{found: any, selection: any}} props */
+function Over({ found, selection }) {
+  const { row, weights, order } = mostRead(found, selection);
+  return html`<${Arcs} tokens=${found.tokens} read=${found.read} query=${row} keys=${order} weights=${weights} across=${found.part === "cross_attn"} />`;
+}
+
 /** What one query reads, most first. @param {{found: any, selection: any}} props */
 function Read({ found, selection }) {
   const { tokens: rows, read: columns } = found;
-  const row = queryOf(found, selection);
-  const weights = [...(isWhole(found) ? found.weights.data.subarray(row * columns.length, (row + 1) * columns.length) : found.reads.data)];
-  const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]).slice(0, MOST_ARCS).filter((i) => weights[i] >= 0.005);
+  const { row, weights, order } = mostRead(found, selection);
   return html`<div class="reads"><p><code>${visible(rows[row])}</code> at ${row} reads</p>
     <ul>${order.map((i) => html`<li key=${i}><i style=${{ width: `${100 * weights[i]}%` }}></i><code>${visible(columns[i])}</code><small>${i}</small><b>${number(weights[i], 3)}</b></li>`)}</ul>
   </div>`;
+}
+
+/** The weights of the query, and the positions of the largest. @param {any} found @param {any} selection */
+function mostRead(found, selection) {
+  const [row, n] = [queryOf(found, selection), found.read.length];
+  /** @type {number[]} */
+  const weights = [...(isWhole(found) ? found.weights.data.subarray(row * n, (row + 1) * n) : found.reads.data)];
+  const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]).slice(0, MOST_ARCS).filter((i) => weights[i] >= LEAST);
+  return { row, weights, order };
 }
 
 /** @param {string} name */

@@ -22,7 +22,7 @@ function Chances({ model, found }) {
   const [all, setAll] = useState(false);
   const shown = all ? found.classes : found.classes.slice(0, AT_FIRST);
   return html`<section><h3>Classes</h3><ul class="bars" aria-label="classes by probability">
-    ${shown.map((/** @type {any} */ each) => html`<li key=${each.name} class=${each.name === found.target ? "is-chosen" : ""}><button type="button" aria-pressed=${each.name === found.target} disabled=${isFixed(model, "target")} title=${`logit ${signed(each.logit)}`} onClick=${() => select(model, { target: each.name })}>
+    ${shown.map((/** @type {any} */ each) => html`<li key=${each.name} class=${each.name === found.target ? "is-chosen" : ""}><button type="button" aria-current=${each.name === found.target ? "true" : undefined} disabled=${isFixed(model, "target")} title=${`logit ${signed(each.logit)}`} onClick=${() => select(model, { target: each.name })}>
       <span class="bar-name">${each.name}</span><span class="bar-track"><i class="is-amount" style=${{ left: 0, width: `${100 * each.probability}%` }}></i></span><span class="bar-value">${number(each.probability)}</span></button></li>`)}
     </ul>${shown.length < found.classes.length && html`<button type="button" onClick=${() => setAll(true)}>show the ${found.classes.length - shown.length} others</button>`}
     <p class="note">choose the class whose logit the tokens contribute to</p></section>`;

@@ -1,0 +1,93 @@
+// What one query reads as curves over the text, as wide as the weights.
+import { html } from "../core/html.js";
+import { number, visible } from "../core/words.js";
+
+const LETTER = 7.9; // pixels of a letter of the type below
+const AROUND = 12; // pixels between two tokens
+const LONGEST = 14; // letters of a token
+const WHOLE = 96; // tokens of a text that is shown whole; of a longer one those that are read, and their neighbours
+const WIDEST = 8; // pixels of a curve of weight 1
+const LINE = 24;
+const HIGHEST = 112;
+const BETWEEN = 88; // the two texts of a cross-attention
+
+/** @typedef {{at: number, text: string, x: number}} Word a token and the middle of its place */
+
+/**
+ * @param {object} props
+ * @param {string[]} props.tokens those that read
+ * @param {string[]} props.read those that are read
+ * @param {number} props.query
+ * @param {number[]} props.keys the positions that it reads, most first
+ * @param {ArrayLike<number>} props.weights of all positions
+ * @param {boolean} props.across whether they are of another text
+ */
+export function Arcs({ tokens, read, query, keys, weights, across }) {
+  const below = placed(read, across ? keys : [query, ...keys]);
+  const above = across ? placed(tokens, [query]) : below;
+  const from = wordAt(above.words, query);
+  const top = across ? LINE : HIGHEST;
+  const [width, height] = [Math.max(above.width, below.width), top + (across ? BETWEEN : 0) + LINE];
+  const words = `${visible(tokens[query])} at ${query} reads ${keys.map((key) => `${visible(read[key])} at ${key} with weight ${number(weights[key], 3)}`).join(", ")}`;
+  return html`<div class="arcs" tabindex="0" role="region" aria-label="what the query reads, as curves over the text">
+    <svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${words}>
+      ${[...keys].reverse().map((key) => {
+        const to = wordAt(below.words, key);
+        const d = across ? strand(from.x, to.x, top) : arc(from.x, to.x, top);
+        return html`<path key=${key} d=${d} stroke-width=${Math.max(1, WIDEST * weights[key])} opacity=${0.35 + 0.65 * weights[key]}><title>${`${visible(read[key])} at ${key}: ${number(weights[key], 3)}`}</title></path>`;
+      })}
+      ${across && html`<${Line} words=${above.words} y=${LINE - 8} query=${query} keys=${[]} />`}
+      <${Line} words=${below.words} y=${height - 8} query=${across ? -1 : query} keys=${keys} />
+    </svg></div>`;
+}
+
+/** @param {{words: Word[], y: number, query: number, keys: number[]}} props */
+function Line({ words, y, query, keys }) {
+  return words.map(({ at, text, x }) => html`<text key=${`${y} ${at}`} x=${x} y=${y} class=${at === query ? "is-query" : keys.includes(at) ? "is-key" : ""}>${text}</text>`);
+}
+
+/** Where tokens stand in a line; of a long text those near the chosen ones. @param {string[]} tokens @param {number[]} chosen @returns {{words: Word[], width: number}} */
+function placed(tokens, chosen) {
+  const near = new Set(chosen.flatMap((at) => [at - 1, at, at + 1]));
+  /** @type {Word[]} */
+  const words = [];
+  let [x, before] = [AROUND / 2, -1];
+  tokens.forEach((token, at) => {
+    if (tokens.length > WHOLE && !near.has(at)) return;
+    if (at !== before + 1) x = push(words, { at: at - 0.5, text: "…", x });
+    x = push(words, { at, text: short(visible(token)), x });
+    before = at;
+  });
+  if (before < tokens.length - 1) x = push(words, { at: before + 0.5, text: "…", x });
+  return { words, width: Math.ceil(x) };
+}
+
+/** Append a word that begins at its x; returns where the next one begins. @param {Word[]} words @param {Word} word */
+function push(words, { at, text, x }) {
+  const wide = LETTER * text.length + AROUND;
+  words.push({ at, text, x: x + wide / 2 });
+  return x + wide;
+}
+
+/** @param {string} text */
+function short(text) {
+  return text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text;
+}
+
+/** @param {Word[]} words @param {number} at */
+function wordAt(words, at) {
+  return /** @type {Word} */ (words.find((word) => word.at === at));
+}
+
+/** Over a text, the higher the further; to itself a loop. @param {number} x0 @param {number} x1 @param {number} y */
+function arc(x0, x1, y) {
+  if (x0 === x1) return `M${x0 - 4} ${y}C${x0 - 16} ${y - 28} ${x0 + 16} ${y - 28} ${x0 + 4} ${y}`;
+  const high = y - Math.min(HIGHEST * 1.25, 24 + 0.35 * Math.abs(x1 - x0));
+  return `M${x0} ${y}C${x0} ${high} ${x1} ${high} ${x1} ${y}`;
+}
+
+/** From one text down to another. @param {number} x0 @param {number} x1 @param {number} y */
+function strand(x0, x1, y) {
+  const half = y + BETWEEN / 2;
+  return `M${x0} ${y}C${x0} ${half} ${x1} ${half} ${x1} ${y + BETWEEN}`;
+}
