@@ -10,6 +10,7 @@
     lens.block(run, text, layer=0, head=2)                every matrix on the way through a block
     lens.cell(run, text, name="blocks.0.attn.hook_q", row=3, column=5)    one number, by what it is computed of
     lens.next_tokens(run, text), lens.positions(run), lens.tokens(run, text)
+    lens.pieces(run, text, position=3)                    a token's bytes, and the merges or pieces it came from
     lens.architecture(run)                                its parts, their parameters and FLOPs
     lens.next_draw(run, text, top_k=40, seed=1)           the whole vocabulary, what cuts it, and the draw
     lens.continuations(run, text, num=3), lens.beam_tree(run, text)
@@ -128,6 +129,7 @@ from clearformer.lens.patterns import (
     attention_overview,
     head_pattern,
 )
+from clearformer.lens.pieces import MergeStep, Pieces, WordPart, pieces
 from clearformer.lens.positions import PositionTable, positions
 from clearformer.lens.predictions import (
     ClassChance,
@@ -206,6 +208,7 @@ __all__ = [
     "LossChanges",
     "MatrixGradient",
     "MeanLoss",
+    "MergeStep",
     "Metrics",
     "NamedArray",
     "NextDraw",
@@ -215,6 +218,7 @@ __all__ = [
     "Passage",
     "PatchEffects",
     "PathEffect",
+    "Pieces",
     "PositionTable",
     "Predicted",
     "Readings",
@@ -231,6 +235,7 @@ __all__ = [
     "TunedLens",
     "WeightGradients",
     "WithEdits",
+    "WordPart",
     "WordSimilarity",
     "add",
     "alignment",
@@ -276,6 +281,7 @@ __all__ = [
     "patch",
     "patch_every",
     "patch_paths",
+    "pieces",
     "positions",
     "quiet",
     "read",

@@ -235,6 +235,14 @@ VIEWS = {
     "tokens": View(
         "Tokens", "The text as the model reads it, and how much each token surprised it.", "tokens"
     ),
+    "pieces": View(
+        "One token",
+        "The bytes of the selected token, and what the tokeniser made it from.",
+        "pieces",
+        (*TEXT, "position"),
+        is_read_at=True,
+        beside=True,
+    ),
     "block": View(
         "One block by its numbers",
         "Every matrix on the way through one block, for one head. Any cell opens what made its number.",

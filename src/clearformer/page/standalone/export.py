@@ -31,6 +31,7 @@ from clearformer.run import Run, load
 ENDING = ".html"
 MOST_BYTES = 64 * 2**20  # of a page
 MEGABYTE = 2**20
+MOST_TOKENS = 128  # of a text, each of which an exported page can take apart
 DATA = "application/vnd.clearformer.wire+gzip;base64"
 PAGE = """\
 <!doctype html>
@@ -200,7 +201,14 @@ def as_selected(_: Mapping[str, Any], selection: Selection) -> Iterator[Selectio
     yield selection
 
 
-BESIDE = {"cell": cells_of, "pattern": heads_of, "events": as_selected}
+def tokens_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
+    """Each token of a text that is not long; of a long one the selected."""
+    n = len(found["tokens"].tokens)
+    for position in range(n) if n <= MOST_TOKENS else [selection.position]:
+        yield selection.replace(position=position)
+
+
+BESIDE = {"cell": cells_of, "pieces": tokens_of, "pattern": heads_of, "events": as_selected}
 """Of each view that is opened beside others: the selections of which a page holds it, by what the others found."""
 
 

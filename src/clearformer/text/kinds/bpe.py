@@ -138,6 +138,20 @@ def merge_steps(tokenizer: BPETokenizer, text: str) -> Iterator[list[tuple[int, 
         yield [tuple(token_id[piece] for piece in pieces) for pieces in steps]
 
 
+def merges_to(tokenizer: BPETokenizer, token: int) -> Iterator[tuple[int | None, tuple[int, ...]]]:
+    """How a token comes to be from its bytes: the ids after each merge, and the merge's number.
+
+    The first are its bytes, of no merge.
+    """
+    rank = {pair: i for i, pair in enumerate(tokenizer.merges)}
+    token_id = {spelling: i for i, spelling in enumerate(tokenizer.spellings)}
+    before: list[str] = []
+    for pieces in _merge_one_by_one(list(tokenizer.spellings[token]), rank):
+        merged = next((pair for i, pair in enumerate(pairwise(before)) if "".join(pair) == pieces[i]), None)
+        yield None if merged is None else rank[merged], tuple(token_id[piece] for piece in pieces)
+        before = pieces
+
+
 def _merge_one_by_one(pieces: list[str], rank: dict[Merge, int]) -> Iterator[list[str]]:
     yield pieces
     while ranked := [(rank[pair], at) for at, pair in enumerate(pairwise(pieces)) if pair in rank]:

@@ -1,9 +1,9 @@
 // What one query reads as curves over the text, as wide as the weights.
-import { html } from "../core/html.js";
+import { html, useEffect, useRef } from "../core/html.js";
 import { number, visible } from "../core/words.js";
 
 const LETTER = 7.9; // pixels of a letter of the type below
-const AROUND = 12; // pixels between two tokens
+const AROUND = 6; // pixels between two tokens
 const LONGEST = 14; // letters of a token
 const WHOLE = 96; // tokens of a text that is shown whole; of a longer one those that are read, and their neighbours
 const WIDEST = 8; // pixels of a curve of weight 1
@@ -26,10 +26,14 @@ export function Arcs({ tokens, read, query, keys, weights, across }) {
   const below = placed(read, across ? keys : [query, ...keys]);
   const above = across ? placed(tokens, [query]) : below;
   const from = wordAt(above.words, query);
+  const place = /** @type {{current: HTMLElement | null}} */ (useRef(null));
+  useEffect(() => {
+    if (place.current) place.current.scrollLeft = from.x - place.current.clientWidth * (across ? 0.5 : 0.8);
+  }, [query, tokens]);
   const top = across ? LINE : HIGHEST;
   const [width, height] = [Math.max(above.width, below.width), top + (across ? BETWEEN : 0) + LINE];
   const words = `${visible(tokens[query])} at ${query} reads ${keys.map((key) => `${visible(read[key])} at ${key} with weight ${number(weights[key], 3)}`).join(", ")}`;
-  return html`<div class="arcs" tabindex="0" role="region" aria-label="what the query reads, as curves over the text">
+  return html`<div class="arcs" ref=${place} tabindex="0" role="region" aria-label="what the query reads, as curves over the text">
     <svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${words}>
       ${[...keys].reverse().map((key) => {
         const to = wordAt(below.words, key);

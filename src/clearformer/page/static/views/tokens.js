@@ -1,8 +1,11 @@
 // The text as tokens, each coloured by how much it surprised the model.
-import { html, isFixed, select, view } from "../core/html.js";
-import { number, visible } from "../core/words.js";
+import { html, isFixed, select, useEffect, useMemo, useTrait, view } from "../core/html.js";
+import { keyOf } from "../core/selection.js";
+import { number, thousands, visible } from "../core/words.js";
 import { goTo } from "../parts/going.js";
 import { fromStart, Strip } from "../parts/strip.js";
+
+const USES = ["run", "checkpoint", "text", "output", "masked", "position"];
 
 /** @param {{model: any, found: any, selection: any}} props */
 function Tokens({ model, found, selection }) {
@@ -26,8 +29,24 @@ function Tokens({ model, found, selection }) {
       <dt>token</dt><dd><code>${visible(found.tokens[chosen])}</code> id ${found.ids[chosen]}, ${found.n_bytes[chosen]} ${found.n_bytes[chosen] === 1 ? "byte" : "bytes"}</dd>
       <dt>predicts</dt><dd>${found.predicted[chosen] ? html`<code>${visible(found.predicted[chosen])}</code> with probability ${number(found.probabilities.data[chosen])}, loss ${number(found.losses.data[chosen])} nats` : "what the text does not tell"}</dd>
     </dl>
+    <${Pieces} model=${model} selection=${{ ...selection, position: chosen }} />
     <p class="legend"><i></i> darker: more surprised; as dark as can be at ln V = ${number(most, 2)} nats, where all tokens are equally likely</p>
   </div>`;
+}
+
+/** What the chosen token was made from, asked for by itself. @param {{model: any, selection: any}} props */
+function Pieces({ model, selection }) {
+  const pieces = useMemo(() => model.beside("pieces"), [model]);
+  const found = useTrait(pieces, "found");
+  useEffect(() => pieces.ask(selection), [keyOf(selection, USES)]);
+  if (!found) return null;
+  const { hex, code_points: points, steps, neighbours, rule, position } = found;
+  return html`<dl class="facts pieces">
+    <dt>bytes</dt><dd>${hex ? html`<code>${hex}</code>` : "none: a special token stands for no text"}${points.length > 0 && html` <small>${points.join(" ")}</small>`}</dd>
+    ${steps.length > 1 && html`<dt>merges</dt><dd><ol>${steps.map((/** @type {any} */ step, /** @type {number} */ i) => html`<li key=${`${position} ${i}`}>${step.pieces.map((/** @type {string} */ piece) => html`<code>${visible(piece)}</code> `)}<small>${step.rank === null ? "its bytes" : `merge ${thousands(step.rank + 1)}`}</small></li>`)}</ol></dd>`}
+    ${neighbours.length > 0 && html`<dt>word</dt><dd>${neighbours.map((/** @type {any} */ part) => html`<code class=${part.chosen ? "is-chosen" : ""}>${visible(part.token)}</code>${part.score !== null && html`<small> ln p = ${number(part.score, 2)}</small>`} `)}</dd>`}
+    ${rule && html`<dt></dt><dd><small>${rule}</small></dd>`}
+  </dl>`;
 }
 
 /** Hide the chosen token from an encoder, which then fills it in. @param {{model: any, found: any, chosen: number}} props */

@@ -1,0 +1,189 @@
+"""How one token of a text came to be: its bytes, and what the tokeniser made it from.
+
+found = lens.pieces(run, "the banker", position=1)
+found.hex                   "20 62 61 6e 6b"
+found.steps                 of BPE: the pieces after each merge, from single bytes to the token
+found.neighbours            of WordPiece and Unigram: the pieces that its word was cut into
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clearformer.decoding import Text
+from clearformer.errors import UserError
+from clearformer.lens.inputs import Inputs, Subject, read
+from clearformer.lens.showing import Shown, Table, letters, number, quoted, visible
+from clearformer.text import BPETokenizer, Tokenizer, UnigramTokenizer
+from clearformer.text.kinds.bpe import merges_to
+
+BY_KIND = {
+    "char": "a token is one character of the text",
+    "byte": "a token is one byte of the text in UTF-8",
+    "bpe": "a token is made of bytes, two neighbours at a time; the merge that was learned earliest comes first",
+    "wordpiece": "each piece is the longest token that the rest of the word begins with",
+    "unigram": "of all ways to cut a word, the likeliest: the one whose pieces' log-probabilities sum to most",
+    "imported": "an imported tokeniser's file says how; see its tokenizer.json",
+}
+
+
+@dataclass(frozen=True)
+class MergeStep:
+    """One merge on the way to a token.
+
+    Attributes:
+        rank: Its number among the merges as they were learned, from 0; None of the beginning.
+        pieces: What the token's bytes are joined to after it.
+    """
+
+    rank: int | None
+    pieces: list[str]
+
+
+@dataclass(frozen=True)
+class WordPart:
+    """A token of the word that the chosen one is in.
+
+    Attributes:
+        token: As a person can read it.
+        id: Its id.
+        score: The logarithm of its probability, of Unigram; else None.
+        chosen: Whether it is the one that is looked at.
+    """
+
+    token: str
+    id: int
+    score: float | None
+    chosen: bool
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Pieces(Shown):
+    """How one token came to be.
+
+    Attributes:
+        token: As a person can read it.
+        position: Its place in the text.
+        id: Its id.
+        kind: The tokeniser's.
+        hex: The bytes that it stands for, in UTF-8; none of a special token.
+        code_points: Those of its characters, where its bytes are whole characters.
+        steps: Of BPE: from its bytes to the token, a merge each.
+        neighbours: The tokens of its word.
+        rule: How this kind of tokeniser cuts, in one sentence.
+    """
+
+    token: str
+    position: int
+    id: int
+    kind: str
+    hex: str
+    code_points: list[str]
+    steps: list[MergeStep]
+    neighbours: list[WordPart]
+    rule: str
+
+    def caption(self) -> str:
+        return f"{quoted(self.token)} (position {self.position}, id {self.id}): bytes {self.hex or 'none'}"
+
+    def table(self) -> Table:
+        if self.steps:
+            rows = [
+                ["bytes" if step.rank is None else str(step.rank), " | ".join(map(visible, step.pieces))]
+                for step in self.steps
+            ]
+            return Table(["merge", "pieces"], rows, n_left=2)
+        rows = [
+            [visible(part.token), str(part.id), "" if part.score is None else number(part.score)]
+            for part in self.neighbours
+        ]
+        return Table(["token of the word", "id", "log-probability"], rows)
+
+    def notes(self) -> list[str]:
+        return [self.rule]
+
+    def inches(self) -> tuple[float, float]:
+        return 5.5, 0.9 + 0.22 * len(self.table().rows)
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        axes.set_axis_off()
+        heads, rows, _ = self.table()
+        axes.set_title(letters(self.caption()), fontsize=10)
+        cells = [[letters(cell) for cell in row] for row in rows]
+        axes.table(cells, colLabels=heads, loc="upper center", cellLoc="left", edges="horizontal")
+
+
+def pieces(
+    subject: Subject,
+    text: Text,
+    output: Text | None = None,
+    *,
+    position: int = -1,
+    tokenizer: Tokenizer | None = None,
+    masked: Sequence[int] = (),
+) -> Pieces:
+    """What the tokeniser made one token of a text from.
+
+    Args:
+        subject: A run, or a model by itself.
+        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        output: What an encoder-decoder writes, whose token it then is.
+        position: Of the token; negative ones count from the end.
+        tokenizer: That of a model by itself.
+        masked: Positions at which an encoder reads [MASK].
+
+    Raises:
+        UserError: there is no such position, or no tokeniser.
+    """
+    inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
+    at = inputs.position(position)
+    made_by = inputs.tokenizer
+    if made_by is None:
+        raise UserError("tokenizer: ids by themselves were made of nothing; give the tokenizer, or a run")
+    token = int(inputs.tokens[0, at])
+    raw = b"" if token >= made_by.vocab_size else made_by.token_bytes(token)
+    return Pieces(
+        inputs.label(token),
+        at,
+        token,
+        made_by.kind,
+        raw.hex(" "),
+        code_points(raw),
+        steps_to(made_by, token) if raw else [],
+        word_around(inputs, made_by, at) if raw else [],
+        BY_KIND.get(made_by.kind, ""),
+    )
+
+
+def steps_to(tokenizer: Tokenizer, token: int) -> list[MergeStep]:
+    """The merges that make a token of BPE from its bytes; none of other kinds."""
+    if not isinstance(tokenizer, BPETokenizer):
+        return []
+    return [
+        MergeStep(rank, [tokenizer.token_label(part) for part in parts])
+        for rank, parts in merges_to(tokenizer, token)
+    ]
+
+
+def word_around(inputs: Inputs, tokenizer: Tokenizer, position: int) -> list[WordPart]:
+    """The tokens of the word that a token is in."""
+    ids = [token for token in inputs.tokens[0].tolist() if token < tokenizer.vocab_size]
+    starts = tokenizer.starts_word(ids).tolist()
+    first = next(at for at in range(position, -1, -1) if starts[at])
+    behind = next((at for at in range(position + 1, len(ids)) if starts[at]), len(ids))
+    scores = tokenizer.scores if isinstance(tokenizer, UnigramTokenizer) else ()
+    return [
+        WordPart(
+            inputs.label(ids[at]), ids[at], scores[ids[at]] if ids[at] < len(scores) else None, at == position
+        )
+        for at in range(first, behind)
+    ]
+
+
+def code_points(raw: bytes) -> list[str]:
+    """The characters' numbers, as U+0041; none where the bytes are no whole characters."""
+    try:
+        return [f"U+{ord(character):04X}" for character in raw.decode()]
+    except UnicodeDecodeError:
+        return []
