@@ -19,6 +19,7 @@
     lens.bigram(run)                                      the loss of a bigram model of its training text
     lens.corpus(run, "val")                               the loss of every token of its data, the hardest passages
     lens.embed(run, text), lens.word_similarity(run, word, texts)
+    lens.meanings(run, text, word=word, contexts=texts)   a word's vectors across texts, in two dimensions
     lens.intervene(run, text, lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)))
     lens.with_edits(run, text, ["zero blocks.0.attn.hook_z:2"])    predictions and losses beside those without
     lens.patch_every(run, text, donor, "heads"), lens.patch_paths(run, text, donor, senders, receivers)
@@ -116,6 +117,7 @@ from clearformer.lens.learning import (
     tracin,
 )
 from clearformer.lens.ledgers import Ledger, Part, Score, Sources, ledger, score, sources
+from clearformer.lens.meanings import Meanings, WordPlace, meanings
 from clearformer.lens.metrics import Metrics, metrics
 from clearformer.lens.numbers import BlockNumbers, Cell, CodeLine, NamedArray, Operand, Term, block, cell
 from clearformer.lens.passages import Corpus, CorpusRow, Passage, corpus
@@ -208,6 +210,7 @@ __all__ = [
     "LossChanges",
     "MatrixGradient",
     "MeanLoss",
+    "Meanings",
     "MergeStep",
     "Metrics",
     "NamedArray",
@@ -236,6 +239,7 @@ __all__ = [
     "WeightGradients",
     "WithEdits",
     "WordPart",
+    "WordPlace",
     "WordSimilarity",
     "add",
     "alignment",
@@ -272,6 +276,7 @@ __all__ = [
     "loss_changes_since",
     "match_heads",
     "mean",
+    "meanings",
     "metrics",
     "networks_of",
     "next_draw",

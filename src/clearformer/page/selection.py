@@ -34,6 +34,8 @@ class Selection(Spec):
         repetition_penalty: Makes tokens of the text so far less likely; 1 leaves them.
         seed: Of the draws.
         method: By which the contribution of each token to a class is found.
+        word: Whose vectors across texts are looked at; the most frequent, where empty.
+        contexts: The texts that it stands in, one on a line; the text itself, where empty.
         matrix: The matrix whose number is inspected, as `lens.block` names it; none, where empty.
         row: Of that number, in its matrix.
         column: Likewise.
@@ -70,6 +72,8 @@ class Selection(Spec):
     repetition_penalty: float = Field(1.0, ge=0.01, le=100)
     seed: int = Field(1, ge=0)
     method: str = Field("integrated gradients", max_length=40)
+    word: str = Field("", max_length=200)
+    contexts: str = Field("", max_length=20_000)
     matrix: str = Field("", max_length=200)
     row: int = 0
     column: int = 0

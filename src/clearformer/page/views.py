@@ -28,6 +28,8 @@ OPTIONAL = (
     "target",
     "foil",
     "matrix",
+    "word",
+    "contexts",
     "drawn",
     "edits",
     "donor",
@@ -298,6 +300,12 @@ VIEWS = {
         "classes",
         ("text", "target", "foil", "method"),
         fits=tells_classes,
+    ),
+    "meanings": View(
+        "Meanings",
+        "One word's vectors across texts: where its contexts set them apart, in the plane that holds most of it.",
+        "meanings",
+        ("text", "word", "contexts", "layer"),
     ),
     "lens": View(
         "Logit lens",

@@ -24,7 +24,7 @@ def test_the_merges_lead_from_the_bytes_to_the_token() -> None:
     assert found.steps[0].rank is None
     assert found.steps[0].pieces == [" ", "b", "a", "n", "k"]
     assert found.steps[-1].pieces == [" bank"]
-    [by_encoder] = [steps for steps in merge_steps(tokenizer, " bank")]
+    [by_encoder] = list(merge_steps(tokenizer, " bank"))
     assert [step.pieces for step in found.steps] == [
         [tokenizer.token_label(token) for token in row] for row in by_encoder
     ]

@@ -17,6 +17,7 @@ import ledger from "./views/ledger.js";
 import learned from "./views/learned.js";
 import lens from "./views/lens.js";
 import lossChanges from "./views/loss_changes.js";
+import meanings from "./views/meanings.js";
 import overview from "./views/overview.js";
 import score from "./views/score.js";
 import sampling from "./views/sampling.js";
@@ -25,7 +26,7 @@ import tokens from "./views/tokens.js";
 import training from "./views/training.js";
 
 /** @type {Record<string, any>} */
-export const VIEWS = { overview, tokens, block, attention, ledger, sources, score, classes, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
+export const VIEWS = { overview, tokens, block, attention, ledger, sources, score, classes, meanings, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
 const NEAR = "600px"; // of the window: views further away are asked for when one comes nearer
 
 /** @typedef {import("./sources/source.js").Source} Source */

@@ -21,6 +21,8 @@
  * @property {number} repetition_penalty
  * @property {number} seed
  * @property {string} method
+ * @property {string} word
+ * @property {string} contexts
  * @property {string} matrix
  * @property {number} row
  * @property {number} column

@@ -1,0 +1,218 @@
+"""One word across texts: its contextual vectors in the plane that shows most of how they differ (lecture 003).
+
+    found = lens.meanings(run, "the bank lends money", word="bank", contexts=["the river bank", "a bank loan"])
+    found.points                    [N, 2], one for each place where the word stands
+    found.shares                    of the variance, along the one axis and along the other
+
+The plane is that of the first two principal components of the N vectors. How far points lie apart in it says nothing of
+what is outside it: see the share of the variance.
+
+Shapes: N places, D d_model.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.decoding.text.samples import Run
+from clearformer.errors import UserError, count
+from clearformer.evaluation.figures import letters
+from clearformer.lens.embeddings import Embedded, embed, whole_word
+from clearformer.lens.patterns.attention import checked_number
+from clearformer.lens.showing import Shown, Table, quoted
+from clearformer.model import Decoder
+
+MOST_CONTEXTS = 64
+AROUND = 24  # characters to both sides of the word
+
+
+@dataclass(frozen=True)
+class WordPlace:
+    """A place where the word stands.
+
+    Attributes:
+        context: The number of the text, from 0.
+        before: What stands before the word there, shortened.
+        word: As it stands there.
+        behind: What stands behind it, shortened.
+        tokens: The positions of its tokens.
+    """
+
+    context: int
+    before: str
+    word: str
+    behind: str
+    tokens: list[int]
+
+    @property
+    def label(self) -> str:
+        """The word among those around it."""
+        return f"{self.before}{self.word}{self.behind}"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Meanings(Shown):
+    """A word's vectors in a plane.
+
+    Attributes:
+        word: Which.
+        contexts: The texts.
+        layer: The block behind which the vectors are taken, from 0.
+        places: Where the word stands, text after text.
+        points: Of each place, in the plane of the first two principal components; their mean is at 0.
+        shares: The part of the variance of all vectors along each of the two, from 0 to 1.
+        sees_before_alone: Whether the model reads only what stands before a word, as a decoder does.
+    """
+
+    word: str
+    contexts: list[str]
+    layer: int
+    places: list[WordPlace]
+    points: Float[np.ndarray, "N 2"]
+    shares: list[float]
+    sees_before_alone: bool
+
+    def caption(self) -> str:
+        return (
+            f"{quoted(self.word)} at {count(len(self.places), 'place')}, after layer {self.layer}: the plane holds "
+            f"{sum(self.shares):.1%} of the variance"
+        )
+
+    def table(self) -> Table:
+        rows = [
+            [str(place.context + 1), place.label, f"{x:+.4f}", f"{y:+.4f}"]
+            for place, (x, y) in zip(self.places, self.points.tolist(), strict=True)
+        ]
+        first, second = (f"{share:.1%}" for share in self.shares)
+        return Table(["text", "place", f"x ({first})", f"y ({second})"], rows, n_left=2)
+
+    def notes(self) -> list[str]:
+        notes = []
+        if len(self.places) <= 3:
+            notes.append(f"a plane holds all variance of {count(len(self.places), 'point')}: give more texts")
+        if self.sees_before_alone:
+            notes.append(
+                "a decoder reads what stands before a word alone: what is behind it changes nothing here"
+            )
+        return notes
+
+    def inches(self) -> tuple[float, float]:
+        return 7.0, 5.0
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.subplots()
+        axes.scatter(self.points[:, 0], self.points[:, 1], color="#6b4fc1")
+        for place, point in zip(self.places, self.points, strict=True):
+            axes.annotate(letters(place.label), point, (5, 4), textcoords="offset points", fontsize=8)
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.set_xlabel(f"first principal component, {self.shares[0]:.1%} of the variance")
+        axes.set_ylabel(f"second, {self.shares[1]:.1%}")
+        axes.set_title(letters(self.caption()), fontsize=10)
+
+
+def meanings(
+    run: Run,
+    text: str,
+    *,
+    word: str | None = None,
+    contexts: Sequence[str] | str | None = None,
+    layer: int = -1,
+) -> Meanings:
+    """A word's vectors behind a block, at every place where it stands, in the plane of their two principal components.
+
+    Of an encoder-decoder, those of its encoder.
+
+    Args:
+        run: A model and its tokeniser.
+        text: What is read, where no contexts are given.
+        word: Which; where not given, the one that stands there most often.
+        contexts: The texts, or one string with a text on each line.
+        layer: The block; negative ones count from the last.
+
+    Raises:
+        UserError: a text lacks the word or holds none, there are too many texts, or there is no such layer.
+        TokenizerError: a text holds a character that the tokeniser lacks.
+    """
+    texts = [text] if not contexts else lines_of(contexts)
+    if len(texts) > MOST_CONTEXTS:
+        raise UserError(f"contexts: at most {MOST_CONTEXTS} texts; got {len(texts)}")
+    read = embed(run, texts)
+    layer = checked_number("layer", layer, len(read[0].vectors) - 1)
+    chosen = word or most_frequent([each.read_text for each in read])
+    places, vectors = [], []
+    for i, each in enumerate(read):
+        for place in places_in(each, chosen, i):
+            places.append(place)
+            vectors.append(each.vectors[layer + 1, place.tokens].mean(0))
+    points, shares = plane_of(torch.stack(vectors))
+    return Meanings(chosen, texts, layer, places, points, shares, isinstance(run.model, Decoder))
+
+
+def lines_of(contexts: Sequence[str] | str) -> list[str]:
+    """The texts: those of a list, or the lines of a string that are not empty.
+
+    Raises:
+        UserError: there are none.
+    """
+    texts = contexts.splitlines() if isinstance(contexts, str) else contexts
+    found = [each.strip() for each in texts if each.strip()]
+    if not found:
+        raise UserError("contexts: give texts that the word stands in, one on a line")
+    return found
+
+
+def most_frequent(texts: Sequence[str]) -> str:
+    """The word that stands most often in some texts; of those that do so equally often the longest.
+
+    Raises:
+        UserError: there is no word.
+    """
+    found = Counter(word for text in texts for word in re.findall(r"\w+", text))
+    if not found:
+        raise UserError("word: the text holds none; give another text")
+    return max(found, key=lambda word: (found[word], len(word)))
+
+
+def places_in(read: Embedded, word: str, context: int) -> list[WordPlace]:
+    """All places where a word stands in a text.
+
+    Raises:
+        UserError: there is none.
+    """
+    read.tokens_of(word)
+    spelled, text = read.tokenizer.normalized(word).strip(), read.read_text
+    spans = [each.span() for each in re.finditer(whole_word(spelled), text)]
+    return [
+        WordPlace(
+            context,
+            ("…" if first > AROUND else "") + text[max(0, first - AROUND) : first],
+            text[first:stop],
+            text[stop : stop + AROUND] + ("…" if stop + AROUND < len(text) else ""),
+            read.tokens_of(word, occurrence),
+        )
+        for occurrence, (first, stop) in enumerate(spans)
+    ]
+
+
+def plane_of(vectors: Float[Tensor, "N D"]) -> tuple[Float[np.ndarray, "N 2"], list[float]]:
+    """Vectors in the plane of their first two principal components, and the share of their variance along each.
+
+    Of each axis the sign is that with which its largest point is positive.
+    """
+    centred = (vectors - vectors.mean(0)).double()
+    left, sizes, _ = torch.linalg.svd(centred, full_matrices=False)
+    points = torch.zeros(len(vectors), 2, dtype=centred.dtype)
+    n = min(2, len(sizes))
+    points[:, :n] = left[:, :n] * sizes[:n]
+    signs = points.gather(0, points.abs().argmax(0, keepdim=True)).sign()
+    variance = sizes.square()
+    total = float(variance.sum())
+    shares = [float(each) / total if total > 0 else 0.0 for each in variance[:n]]
+    return (points * signs).numpy(), [*shares, 0.0][:2]
