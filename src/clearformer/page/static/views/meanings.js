@@ -3,7 +3,10 @@ import { html, isFixed, select, useTrait, view } from "../core/html.js";
 import { signed } from "../core/words.js";
 import { TextField } from "../parts/fields.js";
 
-const [WIDE, HIGH, EDGE] = [880, 440, 32];
+const LARGE = [880, 440];
+const SMALL = [360, 300];
+const EDGE = 40;
+const LINE = 14;
 const LETTER = 6.6; // pixels of a letter of a label
 const LABELLED = 24; // places; of more, each has its number alone
 
@@ -25,21 +28,36 @@ function Meanings({ model, found, selection }) {
 
 /** The points, both axes in one scale so that distances can be compared. @param {{found: any}} props */
 function Plane({ found }) {
+  const narrow = matchMedia("(max-width: 600px)").matches;
+  const [wide, high] = narrow ? SMALL : LARGE;
   const { data } = found.points;
   const xs = found.places.map((/** @type {any} */ _, /** @type {number} */ i) => data[2 * i]);
   const ys = found.places.map((/** @type {any} */ _, /** @type {number} */ i) => data[2 * i + 1]);
-  const scale = Math.min(spread(xs, WIDE), spread(ys, HIGH));
-  const across = (/** @type {number} */ x) => WIDE / 2 + (x - middle(xs)) * scale;
-  const up = (/** @type {number} */ y) => HIGH / 2 - (y - middle(ys)) * scale;
-  return html`<svg class="plane" viewBox=${`0 0 ${WIDE} ${HIGH}`} role="img" aria-label=${`${found.places.length} points in a plane; they are listed below`}>
-    <path d=${`M${across(0)} 0V${HIGH}M0 ${up(0)}H${WIDE}`} />
-    ${found.places.map((/** @type {any} */ place, /** @type {number} */ i) => {
-      const [x, y] = [across(xs[i]), up(ys[i])];
-      const words = xs.length > LABELLED ? String(i + 1) : `${i + 1} ${place.before.slice(-12)}${place.word}${place.behind.slice(0, 12)}`;
-      const fits = x + 8 + LETTER * words.length < WIDE;
-      return html`<g key=${i}><title>${place.before}${place.word}${place.behind}</title><circle cx=${x} cy=${y} r="5" /><text x=${fits ? x + 8 : x - 8} y=${y - 6} text-anchor=${fits ? "start" : "end"}>${words}</text></g>`;
-    })}
+  const scale = Math.min(spread(xs, wide), spread(ys, high));
+  const [midX, midY] = [wide / 2 - middle(xs) * scale, high / 2 + middle(ys) * scale]; // where 0 is
+  const points = found.places.map((/** @type {any} */ place, /** @type {number} */ i) => {
+    const words = narrow || xs.length > LABELLED ? String(i + 1) : `${i + 1} ${place.before.slice(-12)}${place.word}${place.behind.slice(0, 12)}`;
+    return { x: midX + xs[i] * scale, y: midY - ys[i] * scale, words, whole: `${place.before}${place.word}${place.behind}` };
+  });
+  return html`<svg class="plane" viewBox=${`0 0 ${wide} ${high}`} role="img" aria-label=${`${found.places.length} points in a plane; they are listed below`}>
+    <path d=${`M${midX} 0V${high}M0 ${midY}H${wide}`} />
+    ${labelled(points, wide).map(({ x, y, words, whole, left, right, base }, i) => html`<g key=${i}><title>${whole}</title><circle cx=${x} cy=${y} r="5" /><text x=${left} y=${base} textLength=${right - left} lengthAdjust="spacingAndGlyphs">${words}</text></g>`)}
   </svg>`;
+}
+
+/** Points with places for their words, none over another's as far as there is room. @param {{x: number, y: number, words: string, whole: string}[]} points @param {number} wide */
+function labelled(points, wide) {
+  /** @type {{left: number, right: number, base: number}[]} */
+  const taken = [];
+  return points.map((point) => {
+    const long = LETTER * point.words.length;
+    const left = point.x + 8 + long < wide ? point.x + 8 : point.x - 8 - long;
+    const place = { left, right: left + long, base: point.y + 4 };
+    const isTaken = () => taken.some((other) => place.left < other.right && other.left < place.right && Math.abs(place.base - other.base) < LINE);
+    for (let tries = 0; tries < points.length && isTaken(); tries++) place.base -= LINE;
+    taken.push(place);
+    return { ...point, ...place };
+  });
 }
 
 /** Pixels for one unit, so that all values fit into so many. @param {number[]} values @param {number} room */
