@@ -51,6 +51,16 @@ def test_names_are_taken_from_minified_modules_too(write: Path) -> None:
     assert "return { options: q, default: $default };" in text
 
 
+def test_what_is_imported_later_is_at_hand(write: Path) -> None:
+    (write / "l.js").write_text(
+        '/** @type {import("./t.js").T} */\nexport const later = () => import("./o.js").then(use);\n'
+    )
+    (write / "o.js").write_text("export default 5;\n")
+    text = made("l.js")
+    assert re.findall(r"^// (.*)$", text, re.MULTILINE) == ["o.js", "l.js"]
+    assert "const later = () => Promise.resolve($module0).then(use);" in text
+
+
 def test_what_is_declared_where_it_is_exported_keeps_its_name(write: Path) -> None:
     (write / "d.js").write_text(
         "export async function a() {}\nexport class B {}\nexport function c() {}\nexport const d = 1;\n"

@@ -56,7 +56,10 @@ def test_every_view_is_what_its_python_gives(page: Client) -> None:
     [shown] = told["runs"]
     assert {"overview", "tokens", "attention", "ledger", "lens", "sampling"} <= shown["views"].keys()
     marks = {"before": shown["steps"][0], "after": shown["steps"][-1]}
-    translated = ("tokens", "ledger")  # the others are given a translation, which takes none of the tests' time
+    translated = (
+        "tokens",
+        "ledger",
+    )  # the others are given a translation, which takes none of the tests' time
     for name in shown["views"]:
         is_given = shown["family"] == "encoder-decoder" and name not in translated
         chosen = first | marks | ({"output": "the river"} if is_given else {})

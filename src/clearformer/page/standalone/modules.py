@@ -1,8 +1,8 @@
 """The page's JavaScript modules as one text, for where no server hands out files.
 
 Each module becomes a function that is called once and returns what the module exports; an import becomes a constant
-that takes its names from there. This is no parser: it reads imports and exports as our own modules and the vendored
-ones write them, and refuses a module in which any is left.
+that takes its names from there, and what is imported later is there at once. This is no parser: it reads imports and
+exports as our own modules and the vendored ones write them, and refuses a module in which any is left.
 """
 
 import re
@@ -16,6 +16,7 @@ IMPORT = re.compile(
     r'"(?P<path>[^"]+)";?',
     re.MULTILINE,
 )
+LATER = re.compile(r'\bimport\("(?P<path>[^"]+)"\)(?=\.then\b)')  # others name types, in comments
 EXPORTED = re.compile(r"^export (?P<kind>async function|function|class|const) (?P<name>[\w$]+)", re.MULTILINE)
 NAMES = re.compile(r"(?:^|(?<=[;}]))export\s*\{(?P<names>[\w$,\s]+)\};?", re.MULTILINE)
 DEFAULT = re.compile(r"(?:^|(?<=[;}]))export default\s+", re.MULTILINE)
@@ -48,7 +49,8 @@ def _visit(path: PurePosixPath, order: list[PurePosixPath], importing: tuple[Pur
             f"modules import each other in a circle: {' -> '.join(map(str, (*importing, path)))}"
         )
     if path not in order:
-        for found in IMPORT.finditer(_read(path)):
+        text = _read(path)
+        for found in (*IMPORT.finditer(text), *LATER.finditer(text)):
             _visit(_path(path, found["path"]), order, (*importing, path))
         order.append(path)
 
@@ -75,7 +77,10 @@ def _as_function(path: PurePosixPath, order: list[PurePosixPath]) -> str:
         exports["default"] = "$default"
         return "const $default = "
 
-    text = SOURCE_MAP.sub("", _read(path))
+    def at_hand(found: re.Match[str]) -> str:
+        return f"Promise.resolve({_name(_path(path, found['path']), order)})"
+
+    text = LATER.sub(at_hand, SOURCE_MAP.sub("", _read(path)))
     for pattern, replacement in ((IMPORT, take), (EXPORTED, declare), (NAMES, hand_on), (DEFAULT, keep)):
         text = pattern.sub(replacement, text)
     if left := LEFT.search(text):

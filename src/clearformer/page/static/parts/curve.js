@@ -1,6 +1,5 @@
 // Curves by step, with steps and levels marked on them; a click picks a step.
-import { html, useEffect, useRef } from "../core/html.js";
-import uPlot from "../vendor/uplot.js";
+import { html, useEffect, useRef, useState } from "../core/html.js";
 
 const HEIGHT = 180;
 const WHOLE = Array.from({ length: 27 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)); // steps from one label to the next
@@ -32,9 +31,10 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
   const rows = lines.filter((line) => series.some(({ name }) => shows(line[name])));
   const data = [rows.map((line) => line.step), ...series.map(({ name }) => rows.map((line) => (shows(line[name]) ? line[name] : null)))];
   const names = series.map(({ name }) => name).join();
+  const uPlot = useLibrary();
   useEffect(() => {
     const element = place.current;
-    if (!element) return undefined;
+    if (!element || !uPlot) return undefined;
     const style = getComputedStyle(element);
     const hue = (/** @type {string} */ colour) => (colour.startsWith("--") ? style.getPropertyValue(colour) : colour);
     const axis = { stroke: hue("--quiet"), grid: { stroke: hue("--line"), width: 1 }, ticks: { show: false } };
@@ -56,10 +56,26 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
       sizes.disconnect();
       plot.current.destroy();
     };
-  }, [names]);
+  }, [names, uPlot]);
   useEffect(() => plot.current?.setData(data), [lines]);
   useEffect(() => plot.current?.setData(data), [JSON.stringify([marks, levels])]);
   return html`<figure class=${onPick ? "curve can-pick" : "curve"}><figcaption>${title}</figcaption><div ref=${place} role="img" aria-label=${`${title} by step`}></div></figure>`;
+}
+
+/** @type {any} */
+let library = null;
+
+/** The library of curves, which is loaded once the first is to be drawn: it is large, and most views have none. */
+function useLibrary() {
+  const [has, setHas] = useState(library !== null);
+  useEffect(() => {
+    if (has) return;
+    import("../vendor/uplot.js").then((loaded) => {
+      library = loaded.default;
+      setHas(true);
+    });
+  }, []);
+  return has ? library : null;
 }
 
 /** The heights that are shown: of all numbers and levels, with some room. @param {number} low @param {number} high @param {{value: number}[]} levels */
