@@ -279,6 +279,28 @@ def history(browser: Any, trained_run: Any) -> Iterator[Window]:
     found.close()
 
 
+def test_a_head_s_bar_leads_to_the_score_behind_it(browser: Any, runs: dict[str, Any]) -> None:
+    run = runs["decoder"]
+    window = Window(browser, run)
+    try:
+        window.section("ledger").locator(".bars button").first.click()
+        largest = next(part for part in lens.ledger(run, TEXT).largest if part.head is not None)
+        score = window.section("score")
+        own = lens.score(run, TEXT, layer=largest.layer, head=largest.head)
+        api.expect(score.locator(".sum")).to_contain_text(f"layer {own.layer}, head {own.head}")
+        api.expect(score.locator(".sum")).to_contain_text(f"{abs(own.score):.4f}")
+        assert window.selected()["layer"] == str(own.layer) or own.layer == 0
+        values = score.locator(".bars").first.locator(".bar-value").all_inner_texts()
+        of_query = sorted(own.queries, key=lambda part: -abs(part.value))
+        wanted = [f"{MINUS if part.value < 0 else '+'}{abs(part.value):.4f}" for part in of_query]
+        assert values[:4] == wanted[:4]
+        attention = window.section("attention")
+        assert attention.locator(".arcs path").count() == attention.locator(".reads li").count()
+        assert window.complaints == []
+    finally:
+        window.close()
+
+
 def test_marks_are_set_on_the_curves_and_the_ledger_between_them_is_shown(
     history: Window, trained_run: Any
 ) -> None:

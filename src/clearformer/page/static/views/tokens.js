@@ -41,7 +41,7 @@ function Pieces({ model, selection }) {
   useEffect(() => pieces.ask(selection), [keyOf(selection, USES)]);
   if (!found) return null;
   const { hex, code_points: points, steps, neighbours, rule, position } = found;
-  return html`<dl class="facts pieces">
+  return html`<dl class="pieces">
     <dt>bytes</dt><dd>${hex ? html`<code>${hex}</code>` : "none: a special token stands for no text"}${points.length > 0 && html` <small>${points.join(" ")}</small>`}</dd>
     ${steps.length > 1 && html`<dt>merges</dt><dd><ol>${steps.map((/** @type {any} */ step, /** @type {number} */ i) => html`<li key=${`${position} ${i}`}>${step.pieces.map((/** @type {string} */ piece) => html`<code>${visible(piece)}</code> `)}<small>${step.rank === null ? "its bytes" : `merge ${thousands(step.rank + 1)}`}</small></li>`)}</ol></dd>`}
     ${neighbours.length > 0 && html`<dt>word</dt><dd>${neighbours.map((/** @type {any} */ part) => html`<code class=${part.chosen ? "is-chosen" : ""}>${visible(part.token)}</code>${part.score !== null && html`<small> ln p = ${number(part.score, 2)}</small>`} `)}</dd>`}
