@@ -172,7 +172,7 @@ def word_around(inputs: Inputs, tokenizer: Tokenizer, position: int) -> list[Wor
     starts = tokenizer.starts_word(ids).tolist()
     first = next(at for at in range(position, -1, -1) if starts[at])
     behind = next((at for at in range(position + 1, len(ids)) if starts[at]), len(ids))
-    scores: Sequence[float] = tokenizer.scores if isinstance(tokenizer, UnigramTokenizer) else ()
+    scores: list[float] = list(tokenizer.scores) if isinstance(tokenizer, UnigramTokenizer) else []
     return [
         WordPart(
             inputs.label(ids[at]), ids[at], scores[ids[at]] if ids[at] < len(scores) else None, at == position
