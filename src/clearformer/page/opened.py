@@ -8,7 +8,8 @@ from typing import Any
 
 from clearformer.errors import RunError, UserError, did_you_mean
 from clearformer.page.long import LongComputations, OnStep
-from clearformer.page.views import views_of
+from clearformer.page.selection import Selection
+from clearformer.page.views import View, views_of
 from clearformer.run import Run, load, replay
 from clearformer.runs.folders import kept_steps
 
@@ -47,7 +48,13 @@ class Shelf:
             "steps": self.steps,
             "replayed": [],
             "views": {
-                name: {"title": view.title, "about": view.about, "uses": view.fields}
+                name: {
+                    "title": view.title,
+                    "about": view.about,
+                    "uses": view.fields,
+                    "subtracts": view.subtracts,
+                    "is_of_two": view.is_of_two,
+                }
                 for name, view in views_of(self.run).items()
             },
         }
@@ -69,7 +76,7 @@ class OpenedRuns:
         """The runs' names, the first of them first."""
         return list(self.shelves)
 
-    def get(self, name: str, checkpoint: str = "latest") -> Run:
+    def get(self, name: str, checkpoint: str = "latest", field: str = "run") -> Run:
         """A run at one of its checkpoints.
 
         Raises:
@@ -78,7 +85,7 @@ class OpenedRuns:
         """
         if name not in self.shelves:
             hint = did_you_mean(name, self.names) or f"; it shows {', '.join(self.names)}"
-            raise UserError(f"run: this page does not show {name!r}{hint}")
+            raise UserError(f"{field}: this page does not show {name!r}{hint}")
         run = self.shelves[name].run
         if checkpoint in ("latest", str(run.step)):
             return run
@@ -89,6 +96,21 @@ class OpenedRuns:
                 self._close_oldest()
             self._others.move_to_end(key)
             return self._others[key]
+
+    def beside(self, view: View, selection: Selection) -> Run | None:
+        """The run beside that which is looked at, where one is selected and the view takes it.
+
+        Raises:
+            UserError: the page was not opened with such a run, or it has no such view.
+            RunError, CheckpointError: there is no such checkpoint, or it is damaged.
+        """
+        if not selection.versus or not view.takes_other:
+            return None
+        is_latest = view.is_of_run or not selection.versus_checkpoint
+        other = self.get(selection.versus, "latest" if is_latest else selection.versus_checkpoint, "versus")
+        if not view.fits(other):
+            raise UserError(f"{view.title}: the run beside, {other.name}, has no such view")
+        return None if view.is_of_run and selection.versus == selection.run else other
 
     def cards(self) -> list[dict[str, Any]]:
         """The runs as the page must know them before it asks for a view."""

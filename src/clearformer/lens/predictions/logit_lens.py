@@ -24,7 +24,7 @@ from clearformer.hooks.readings import once
 from clearformer.lens.activations import kept, outputs_at
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.stream import own_prefix
-from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
+from clearformer.lens.showing import AMOUNT, EITHER, Shown, Table, amount, heat_map, quoted, visible
 from clearformer.lens.tokens import rows_at_once
 from clearformer.model import Encoder, Transformer
 from clearformer.results import Result
@@ -54,8 +54,8 @@ class Layer(Result):
     """
 
     name: str
-    top: list[Guess]
-    rank: int
+    top: list[Guess] = field(metadata={EITHER: True})
+    rank: int = field(metadata={AMOUNT: True})
     entropy: float
 
 
@@ -94,9 +94,11 @@ class LogitLens(Shown):
         rows = [
             [
                 layer.name,
-                "  ".join(f"{visible(guess.token)} {guess.probability:.2f}" for guess in layer.top[:3]),
-                str(layer.rank),
-                f"{layer.entropy:.3f}",
+                "  ".join(
+                    f"{visible(guess.token)} {amount(guess.probability, 2)}" for guess in layer.top[:3]
+                ),
+                amount(layer.rank, 0),
+                amount(layer.entropy, 3),
             ]
             for layer in self.layers
         ]

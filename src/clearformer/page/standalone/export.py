@@ -67,7 +67,7 @@ def export_page(
 
         cf.export_page("quick-pydoc", "lecture.html", text="To be or not", position=3, layer=1)
 
-    It shows every view of what is selected, with all numbers. What needs the model (another text, position or edit) is
+    It shows every view of what is selected, with all numbers; of two runs beside each other it is of the first. What needs the model (another text, position or edit) is
     switched off there, and said. Of the numbers on the way through a block it explains those at the selected position,
     one of each matrix.
 
@@ -117,7 +117,8 @@ def one_file(run: Run, selection: Selection) -> bytes:
     Raises:
         UserError: the selection fits no text of the run, or the page would be too large.
     """
-    placed = at_its_place(run, selection.replace(run=run.name))
+    alone = selection.replace(run=run.name, versus="", versus_checkpoint="")
+    placed = at_its_place(run, alone)
     blocks, answers, size = [], [], 0
     for view, chosen, answer in answers_of(run, placed):
         blocks.append(_block(f"answer-{len(answers)}", answer))
@@ -133,7 +134,7 @@ def one_file(run: Run, selection: Selection) -> bytes:
         },
         "answers": answers,
         "lines": recorded(run),
-        "about": about(run, placed),
+        "about": about(run, placed, selection.versus),
         "python": as_python(run, placed),
     }
     blocks.append(_block("index", index))
@@ -158,7 +159,7 @@ def answers_of(run: Run, selection: Selection) -> Iterator[tuple[str, Selection,
     """Each view with the selection that it is of; in place of one that cannot be had, why, in one line."""
     found: dict[str, Any] = {}
     for name, view in VIEWS.items():
-        if view.fits(run) and not view.beside:
+        if view.fits(run) and not view.beside and not view.is_of_two:
             answer = _answered(run, name, selection)
             found[name] = answer.get("found")
             yield name, selection, answer
@@ -228,13 +229,14 @@ def recorded(run: Run) -> list[Any]:
     return whole_lines(path, 0)[0] if path.exists() else []
 
 
-def about(run: Run, selection: Selection) -> str:
-    """One sentence on what an exported page is."""
+def about(run: Run, selection: Selection, versus: str) -> str:
+    """What an exported page is, in a few sentences."""
+    left_out = f" The run beside it, {versus}, is left out." if versus else ""
     return (
         f"This is an exported page of the run {run.name} at step {run.step:,}, reading "
         f"“{shortened(selection.text, 60)}”. Its numbers are the model's own. Another text, target, edit or draw "
         "needs the model and is switched off here; a view of one position or one block stays with the one that was "
-        "exported."
+        f"exported.{left_out}"
     )
 
 
