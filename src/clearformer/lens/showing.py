@@ -126,7 +126,8 @@ def show(
             `interventions` or `training`.
         checkpoint: `latest`, `best` or a step, of a run that is given by its name.
         device: Of a model that is opened by name.
-        **selected: Other fields of the page's selection, such as `position`, `layer`, `head`, `target` and `foil`.
+        **selected: Other fields of the page's selection, such as `position`, `layer`, `head`, `target` and `foil`;
+            `versus`, another run or its name, shows the view as a difference.
 
     Returns:
         An `anywidget.AnyWidget`: `found` is what the lens found of the present `selection`; `select` changes it.
@@ -172,6 +173,8 @@ def changing() -> Iterator[None]:
 
 def amount(value: float, digits: int) -> str:
     """An amount for a table; of differences with its sign."""
+    if np.isnan(value):
+        return "unknown"
     return f"{value:{'+' if _changing.get() else ''}.{digits}f}"
 
 

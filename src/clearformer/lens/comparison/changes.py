@@ -58,12 +58,8 @@ class Difference(Shown):
         return self.changes.table_of_changes()
 
     def notes(self) -> list[str]:
-        both = (
-            (word, note)
-            for word, each in (("first", self.first), ("second", self.second))
-            for note in each.notes()
-        )
-        return [f"{word}: {note}" for word, note in both]
+        both = (("first", self.first), ("second", self.second))
+        return [f"{word}: {note}" for word, each in both for note in each.notes()]
 
     def inches(self) -> tuple[float, float]:
         return self.changes.inches()
@@ -87,9 +83,8 @@ def difference(first: Shown, second: Shown) -> Difference:
         if not isinstance(each, Shown):
             raise UserError(f"a difference is that of two results of the lens; got {shown(each)}")
     if type(first) is not type(second):
-        raise UserError(
-            f"a difference is that of two results of one function; got {type(first).__name__} and {type(second).__name__}"
-        )
+        kinds = f"{type(first).__name__} and {type(second).__name__}"
+        raise UserError(f"a difference is that of two results of one function; got {kinds}")
     with np.errstate(invalid="ignore"):  # of the mask's -inf nothing is left
         return Difference(first, second, _changed("", first, second))
 

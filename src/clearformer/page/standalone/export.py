@@ -67,7 +67,8 @@ def export_page(
 
         cf.export_page("quick-pydoc", "lecture.html", text="To be or not", position=3, layer=1)
 
-    It shows every view of what is selected, with all numbers; of two runs beside each other it is of the first. What needs the model (another text, position or edit) is
+    It shows every view of what is selected, with all numbers; of two runs beside each other it is of the
+    first. What needs the model (another text, position or edit) is
     switched off there, and said. Of the numbers on the way through a block it explains those at the selected position,
     one of each matrix.
 

@@ -32,5 +32,7 @@ def show(
     opened = run if isinstance(run, Run) else load(run, checkpoint, device)
     if find_view(view, opened).beside:
         raise UserError(f"view: {view!r} is opened beside another; name one of its own")
-    begun = first_selection(opened, text).model_dump()
-    return ViewWidget(opened, view, resolve(Selection, begun | selected))
+    versus = selected.pop("versus", "")
+    other = versus if isinstance(versus, Run) else load(versus, device=device) if versus else None
+    begun = first_selection(opened, text, other).model_dump()
+    return ViewWidget(opened, view, resolve(Selection, begun | selected), other)

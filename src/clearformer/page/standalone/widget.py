@@ -49,7 +49,10 @@ class ViewWidget(anywidget.AnyWidget):
 
     def __init__(self, run: Run, view: str, selection: Selection, other: Run | None = None) -> None:
         self.run, self.found, self._key = run, None, None
-        self._opened, self._readings = OpenedRuns([run] if other is None else [run, other]), Readings()
+        self._opened, self._readings = (
+            OpenedRuns([run] if other is None or other.name == run.name else [run, other]),
+            Readings(),
+        )
         shown_view = find_view(view, run)
         super().__init__(
             view=view,
@@ -114,7 +117,7 @@ class ViewWidget(anywidget.AnyWidget):
 
     def _answer(self, question: dict[str, Any]) -> bytes:
         if question["kind"] == "metrics":
-            return encode(self._news(int(question["cursor"])))
+            return encode(self._news(str(question["run"]), int(question["cursor"])))
         if question["kind"] not in ("view", "picture"):
             raise UserError(f"a widget asks for a view, a picture or metrics; got {shown(question['kind'])}")
         selection = read_selection(question["selection"])
@@ -129,9 +132,10 @@ class ViewWidget(anywidget.AnyWidget):
         """The run at the checkpoint that is looked at, and the one beside it."""
         return self._opened.get(selection.run, selection.checkpoint), self._opened.beside(view, selection)
 
-    def _news(self, cursor: int) -> dict[str, Any]:
-        """The lines of the run's metrics from a cursor on."""
-        path = self.run.folder.metrics_file
+    def _news(self, name: str, cursor: int) -> dict[str, Any]:
+        """The lines of a run's metrics from a cursor on."""
+        run = self._opened.get(name)
+        path = run.folder.metrics_file
         size = path.stat().st_size if path.exists() else 0
         start = 0 if size < cursor else cursor
         lines, end = whole_lines(path, start) if size else ([], 0)
@@ -139,7 +143,7 @@ class ViewWidget(anywidget.AnyWidget):
             "lines": lines,
             "cursor": end,
             "restarted": size < cursor,
-            "steps": self.run.kept_steps(),
+            "steps": run.kept_steps(),
         }
 
 

@@ -9,6 +9,7 @@ import { LensBar } from "./parts/lens_bar.js";
 import attention from "./views/attention.js";
 import beams from "./views/beams.js";
 import block from "./views/block.js";
+import comparison from "./views/comparison.js";
 import corpus from "./views/corpus.js";
 import continuations from "./views/continuations.js";
 import interventions from "./views/interventions.js";
@@ -22,7 +23,7 @@ import tokens from "./views/tokens.js";
 import training from "./views/training.js";
 
 /** @type {Record<string, any>} */
-export const VIEWS = { overview, tokens, block, attention, ledger, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
+export const VIEWS = { overview, comparison, tokens, block, attention, ledger, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
 const NEAR = "600px"; // of the window: views further away are asked for when one comes nearer
 
 /** @typedef {import("./sources/source.js").Source} Source */
@@ -50,7 +51,7 @@ function Page({ runs, selection, onSelect, source, banner, Tool }) {
   const run = runs.find((each) => each.name === chosen.run) ?? runs[0];
   const steps = useSignal(stepsOf(run, source));
   const missing = atHand(run, steps, chosen.checkpoint) ? "" : `step ${chosen.checkpoint} is not kept: replay it in the bar above`;
-  const views = Object.entries(run.views).filter(([name]) => name in VIEWS);
+  const views = Object.entries(run.views).filter(([name, view]) => name in VIEWS && (chosen.versus || !view.is_of_two));
   useEffect(() => {
     document.title = `${run.name} · clearformer`;
   }, [run.name]);

@@ -5,8 +5,8 @@ import { Bars } from "../parts/bars.js";
 
 const AT_FIRST = 24;
 
-/** @param {{model: any, found: any, selection: any}} props */
-function Ledger({ model, found, selection }) {
+/** @param {{model: any, found: any, both: any, selection: any}} props */
+function Ledger({ model, found, both, selection }) {
   const [most, setMost] = useState(AT_FIRST);
   const parts = [...found.parts].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const bars = parts.slice(0, most).map((part) => ({
@@ -17,9 +17,10 @@ function Ledger({ model, found, selection }) {
   }));
   const foil = found.foil ? ` − ${visible(found.foil)}` : "";
   return html`<div class="ledger">
-    <p class="sum">logit of <code>${visible(found.target)}${foil}</code> after <code>${visible(found.token)}</code>: <b>${signed(found.logit)}</b>
-      <span class="badge" title="how far the sum of the parts is from the logit">|sum − logit| = ${found.error.toExponential(1)}</span>
-      ${found.capped !== null && html`<span class="badge">after the soft cap of ${found.soft_cap}: ${signed(found.capped)}</span>`}</p>
+    <p class="sum">${both ? "change of the logit of" : "logit of"} <code>${visible(found.target)}${foil}</code> after <code>${visible(found.token)}</code>: <b>${signed(found.logit)}</b>
+      ${both && html`<span class="badge">${signed(both.first.logit)} → ${signed(both.second.logit)}</span>`}
+      <span class="badge" title="how far the sum of the parts is from the logit">|sum − logit| = ${both ? `${both.first.error.toExponential(1)} and ${both.second.error.toExponential(1)}` : found.error.toExponential(1)}</span>
+      ${!both && found.capped !== null && html`<span class="badge">after the soft cap of ${found.soft_cap}: ${signed(found.capped)}</span>`}</p>
     <${ByLayer} layers=${found.by_layer} />
     <${Bars} bars=${bars} name="parts of the logit" />
     ${most < parts.length && html`<button type="button" onClick=${() => setMost(parts.length)}>show the ${parts.length - most} others</button>`}
