@@ -1,7 +1,7 @@
 """The runs that a page shows: opened once for each checkpoint, and closed again when they take too much memory."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from clearformer.errors import RunError, UserError, did_you_mean
 from clearformer.page.long import LongComputations, OnStep
 from clearformer.page.selection import Selection
-from clearformer.page.views import View, views_of
+from clearformer.page.views import View, views_of, views_of_two
 from clearformer.run import Run, load, replay
 from clearformer.runs.folders import kept_steps
 
@@ -47,16 +47,8 @@ class Shelf:
             "step": self.run.step,
             "steps": self.steps,
             "replayed": [],
-            "views": {
-                name: {
-                    "title": view.title,
-                    "about": view.about,
-                    "uses": view.fields,
-                    "subtracts": view.subtracts,
-                    "is_of_two": view.is_of_two,
-                }
-                for name, view in views_of(self.run).items()
-            },
+            "views": described(views_of(self.run)),
+            "views_of_two": described(views_of_two(self.run)),
         }
 
 
@@ -140,6 +132,13 @@ class OpenedRuns:
         while len(self._others) > 1 and sum(map(weight_bytes, self._others.values())) > MOST_BYTES:
             *earlier, _ = self._others
             self._others.pop(next((key for key in earlier if key not in self._made_again), earlier[0]))
+
+
+def described(views: Mapping[str, View]) -> dict[str, Any]:
+    """Views as the page must know them."""
+    return {
+        name: {"title": view.title, "about": view.about, "uses": view.fields} for name, view in views.items()
+    }
 
 
 def weight_bytes(run: Run) -> int:

@@ -421,5 +421,10 @@ def find_view(name: str, run: Run) -> View:
 
 
 def views_of(run: Run) -> dict[str, View]:
-    """The views that can be had of a run."""
-    return {name: view for name, view in VIEWS.items() if view.fits(run)}
+    """The views that can be had of a run by itself."""
+    return {name: view for name, view in VIEWS.items() if view.fits(run) and not view.is_of_two}
+
+
+def views_of_two(run: Run) -> dict[str, View]:
+    """The further ones that can be had of a run where another is beside it."""
+    return {name: view for name, view in VIEWS.items() if view.fits(run) and view.is_of_two}

@@ -139,7 +139,7 @@ def test_metrics_come_from_a_cursor_on(anywidget: Any, runs: dict[str, Any], tmp
     widget = lens.show(run, TEXT, "training")
 
     def news(cursor: int) -> Any:
-        return decode(asked(widget, kind="metrics", cursor=cursor)[1][0])
+        return decode(asked(widget, kind="metrics", run=widget.run.name, cursor=cursor)[1][0])
 
     kept = run.kept_steps()
     assert news(0) == {"lines": [], "cursor": 0, "restarted": False, "steps": kept}

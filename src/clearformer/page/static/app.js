@@ -51,7 +51,8 @@ function Page({ runs, selection, onSelect, source, banner, Tool }) {
   const run = runs.find((each) => each.name === chosen.run) ?? runs[0];
   const steps = useSignal(stepsOf(run, source));
   const missing = atHand(run, steps, chosen.checkpoint) ? "" : `step ${chosen.checkpoint} is not kept: replay it in the bar above`;
-  const views = Object.entries(run.views).filter(([name, view]) => name in VIEWS && (chosen.versus || !view.is_of_two));
+  const had = chosen.versus ? { ...run.views, ...run.views_of_two } : run.views;
+  const views = Object.keys(VIEWS).filter((name) => name in had).map((name) => [name, had[name]]);
   useEffect(() => {
     document.title = `${run.name} · clearformer`;
   }, [run.name]);

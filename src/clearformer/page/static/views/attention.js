@@ -104,7 +104,7 @@ function Read({ found, both, selection }) {
 
 /** The largest number of some arrays, to both sides of zero. @param {import("../core/wire.js").NDArray[]} arrays @returns {[number, number]} */
 function around(arrays) {
-  const largest = arrays.reduce((most, { data }) => data.reduce((/** @type {number} */ size, /** @type {number} */ each) => Math.max(size, Math.abs(each)), most), 1e-9);
+  const largest = arrays.reduce((most, { data }) => [...data].reduce((size, each) => Math.max(size, Math.abs(each)), most), 1e-9);
   return [-largest, largest];
 }
 
