@@ -9,7 +9,7 @@ from typing import Any
 from clearformer.errors import RunError, UserError, did_you_mean
 from clearformer.page.long import LongComputations, OnStep
 from clearformer.page.selection import Selection
-from clearformer.page.views import View, views_of, views_of_two
+from clearformer.page.views import View, beside_of, views_of, views_of_two
 from clearformer.run import Run, load, replay
 from clearformer.runs.folders import kept_steps
 
@@ -100,9 +100,7 @@ class OpenedRuns:
             return None
         is_latest = view.is_of_run or not selection.versus_checkpoint
         other = self.get(selection.versus, "latest" if is_latest else selection.versus_checkpoint, "versus")
-        if not view.fits(other):
-            raise UserError(f"{view.title}: the run beside, {other.name}, has no such view")
-        return None if view.is_of_run and selection.versus == selection.run else other
+        return beside_of(view, self.get(selection.run), other)
 
     def cards(self) -> list[dict[str, Any]]:
         """The runs as the page must know them before it asks for a view."""

@@ -137,7 +137,9 @@ class PageServer:
     def export(self, request: Request, selection: Selection) -> Response:
         """The whole page as one file."""
         run = self.opened.get(selection.run, selection.checkpoint)
-        return Response(one_file(run, selection), media_type="text/html")
+        versus, step = selection.versus, selection.versus_checkpoint or "latest"
+        other = self.opened.get(versus, step, "versus") if versus else None
+        return Response(one_file(run, selection, other), media_type="text/html")
 
     def found(
         self, name: str, selection: Selection, again: bool = True

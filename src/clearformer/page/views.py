@@ -231,6 +231,19 @@ def opening(run: Run, name: str = "run") -> str:
     return f"{name} = cf.replay({run.name!r}, {run.step})"
 
 
+def beside_of(view: View, run: Run, other: Run | None) -> Run | None:
+    """The run beside, where a view takes it.
+
+    Raises:
+        UserError: that run has no such view.
+    """
+    if other is None or not view.takes_other or (view.is_of_run and other.name == run.name):
+        return None
+    if not view.fits(other):
+        raise UserError(f"{view.title}: the run beside, {other.name}, has no such view")
+    return other
+
+
 def step_of(run: Run) -> str:
     """A run and its step, in words."""
     return f"{run.name} step {run.step:,}"

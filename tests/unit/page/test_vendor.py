@@ -6,11 +6,12 @@ import tomllib
 from pathlib import Path
 
 import clearformer
+from clearformer.page.standalone.modules import IMPORT
 
 STATIC = Path(clearformer.__file__).parent / "page" / "static"
 VENDOR = STATIC / "vendor"
 MOST_BYTES = 300_000  # of all that the page loads
-LOADED = re.compile(r'(?:from|import) ?"([^"]+)"|(?:src|href)="([^"]+\.(?:js|css))"')
+LINKED = re.compile(r'(?:src|href)="(?P<path>[^"]+\.(?:js|css))"')
 
 
 def test_each_file_is_what_its_source_has_but_for_the_change_that_is_named() -> None:
@@ -30,9 +31,9 @@ def loaded(path: Path, found: set[Path]) -> set[Path]:
     """A file and all that a browser loads because of it."""
     if path not in found:
         found.add(path)
-        for names in LOADED.findall(path.read_text()):
-            name = (names[0] or names[1]).removeprefix("static/")
-            loaded(((STATIC if path.suffix == ".html" else path.parent) / name).resolve(), found)
+        linked = {".html": LINKED, ".js": IMPORT}.get(path.suffix)
+        for each in linked.finditer(path.read_text()) if linked else ():
+            loaded((path.parent / each["path"].removeprefix("static/")).resolve(), found)
     return found
 
 
@@ -40,16 +41,8 @@ def test_the_page_is_small() -> None:
     files = loaded(STATIC.resolve() / "index.html", set())
     names = {path.relative_to(STATIC.resolve()).as_posix() for path in files}
     assert {"index.html", "style.css", "live.js", "app.js", "vendor/preact.js", "vendor/uplot.css"} <= names
-    elsewhere = {
-        "exported.js",
-        "notebook.js",
-        "sources/embedded.js",
-        "sources/kernel.js",
-        "vendor/VENDOR.toml",
-    }
-    assert {
-        path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file()
-    } <= names | elsewhere
+    elsewhere = {"exported.js", "notebook.js", "sources/embedded.js", "sources/kernel.js"}
+    assert {path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*.js")} - names == elsewhere
     assert sum(path.stat().st_size for path in files) < MOST_BYTES
 
 
