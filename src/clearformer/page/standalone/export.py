@@ -91,7 +91,7 @@ def export_page(
     """
     place = new_page(file)
     opened = run if isinstance(run, Run) else load(run, checkpoint, device)
-    other = open_beside(opened, selected, device)
+    other = open_beside(selected, device)
     begun = first_selection(opened, text, other).model_dump()
     with Readings().in_use():
         content = one_file(opened, resolve(Selection, begun | selected), other)
@@ -99,7 +99,7 @@ def export_page(
     return place
 
 
-def open_beside(run: Run, selected: dict[str, Any], device: str) -> Run | None:
+def open_beside(selected: dict[str, Any], device: str) -> Run | None:
     """The run beside, at its checkpoint, where one is named; `selected` then holds its name.
 
     Raises:

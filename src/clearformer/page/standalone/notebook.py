@@ -33,6 +33,6 @@ def show(
     opened = run if isinstance(run, Run) else load(run, checkpoint, device)
     if find_view(view, opened).beside:
         raise UserError(f"view: {view!r} is opened beside another; name one of its own")
-    other = open_beside(opened, selected, device)
+    other = open_beside(selected, device)
     begun = first_selection(opened, text, other).model_dump()
     return ViewWidget(opened, view, resolve(Selection, begun | selected), other)

@@ -24,7 +24,7 @@ function Comparison({ model, found, selection }) {
   return html`<div class="comparison">
     ${found.losses.length > 0 && html`<p class="sum">mean loss <b>${number(found.loss)}</b> → <b>${number(found.other)}</b> nats</p>
       <h3>the loss of a token, second less first: the largest changes</h3><${Bars} bars=${bars} name="changes of the loss" say=${(/** @type {number} */ value) => signed(value, 3)} />`}
-    <div class="two-lists">
+    <div class="two-lists distances">
       <${Distances} title="Weights, part by part" distances=${found.weights} />
       <${Distances} title="Activations, furthest apart" distances=${[...found.activations].sort((a, b) => relative(b) - relative(a)).slice(0, MOST)} />
     </div>
@@ -72,7 +72,7 @@ function Matched({ model, found }) {
 
 /** @param {string} name */
 function short(name) {
-  return name.replace("coder_blocks.", "c ").replace("blocks.", "").replace(".attn:", " head ").replace(".cross_attn:", " cross ");
+  return name.replace("coder_blocks.", "c layer ").replace("blocks.", "layer ").replace(".attn:", " head ").replace(".cross_attn:", " cross ");
 }
 
 /** @param {Distance} distance */
