@@ -8,7 +8,7 @@
 
 All differences are second - first. Floats and arrays of floats are subtracted; of whole numbers, ranks and counts are
 (fields marked AMOUNT). Lists of parts are matched by what names each. Words that differ, such as the likeliest token,
-become `first → second`. What says of what text, place and token the numbers are has to agree.
+become `first→second`. What says of what text, place and token the numbers are has to agree.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +112,7 @@ def beside(function: Callable[..., Shown], run: Run, other: Run, *text: Text, **
     families = [each.model.config.family for each in (run, other)]
     if families[0] != families[1]:
         raise UserError(
-            f"family: of a {families[0]} and a {families[1]} nothing can be subtracted; set two runs of one family "
+            f"family: {families[0]} and {families[1]} cannot be subtracted; set two runs of one family "
             "beside each other"
         )
     given |= _chosen(function, run, text, given)
@@ -166,7 +166,7 @@ def _changed(name: str, one: Any, other: Any) -> Any:
     if isinstance(one, float):
         return other - one
     if isinstance(one, str):
-        return one if one == other else f"{one} → {other}"
+        return one if one == other else f"{one}→{other}"
     if isinstance(one, dict):
         return _of_mappings(name, one, other)
     if isinstance(one, list | tuple):

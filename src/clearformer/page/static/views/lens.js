@@ -19,7 +19,7 @@ function LogitLens({ model, found, both }) {
       say=${(/** @type {number} */ r, /** @type {number} */ c) => `${names[r]} at ${c} ${visible(found.tokens[c])}`} />
     <div class="wide" tabindex="0" role="region" aria-label="ranks by layer"><table class="ranks"><caption>at position ${found.position}, ${both ? "change for the target" : "the target"} <code>${visible(found.target)}</code></caption>
       <thead><tr><th scope="col">layer</th>${both ? html`<th scope="col">likeliest, first</th><th scope="col">second</th>` : html`<th scope="col">likeliest</th>`}<th scope="col" class="is-number">rank</th><th scope="col" class="is-number">entropy, nats</th></tr></thead>
-      <tbody>${layers.map((layer) => html`<tr key=${layer.name}><td>${layer.name}</td>${(both ? [both.first, both.second] : [found]).map((each, i) => html`<td key=${i}><${Likeliest} layer=${each.layers.find((/** @type {any} */ other) => other.name === layer.name)} /></td>`)}<td class="is-number">${both && layer.rank > 0 ? "+" : ""}${layer.rank}</td><td class="is-number">${both ? signed(layer.entropy, 3) : number(layer.entropy, 3)}</td></tr>`)}</tbody></table></div>
+      <tbody>${layers.map((layer) => html`<tr key=${layer.name}><td>${layer.name}</td>${(both ? [both.first, both.second] : [found]).map((each, i) => html`<td key=${i}><${Likeliest} layer=${each.layers.find((/** @type {any} */ other) => other.name === layer.name)} /></td>`)}<td class="is-number">${both && layer.rank ? signed(layer.rank, 0) : layer.rank}</td><td class="is-number">${both ? signed(layer.entropy, 3) : number(layer.entropy, 3)}</td></tr>`)}</tbody></table></div>
   </div>`;
 }
 
