@@ -81,7 +81,7 @@ def test_every_difference_is_what_its_python_gives(runs: dict[str, Any], family:
     for page in entered(look(runs[family], other, text=TEXT, browser=False)):
         told = card(page)
         first, shown = told["first"], told["runs"][0]
-        assert first["versus"] == "other"
+        assert first["versus"] == other.name
         names = [*shown["views"], *shown["views_of_two"]]
         for name in [each for each in names if not VIEWS[each].is_long]:
             answer = page.view(name, **first)
@@ -89,10 +89,14 @@ def test_every_difference_is_what_its_python_gives(runs: dict[str, Any], family:
             exec(answer["python"], scope)  # noqa: S102  (our own snippet)
             same(answer["found"], scope["found"])
             assert ("changes" in answer["found"]) == VIEWS[name].subtracts
-            assert answer["runs"] == [f"{family} step 0", "other step 0"][: 1 + VIEWS[name].takes_other]
+            assert (
+                answer["runs"]
+                == [f"{runs[family].name} step 0", f"{other.name} step 0"][: 1 + VIEWS[name].takes_other]
+            )
             assert page.table(name, **first)["rows"] == scope["found"].table().rows
+        first |= {"output": "the river"} if family == "encoder-decoder" else {}
         changes = page.view("tokens", **first)["found"]["changes"]["losses"]
-        backwards = first | {"run": "other", "versus": family}
+        backwards = first | {"run": other.name, "versus": runs[family].name}
         np.testing.assert_array_equal(
             -changes, page.view("tokens", **backwards)["found"]["changes"]["losses"]
         )
@@ -104,10 +108,11 @@ def test_two_checkpoints_of_one_run_are_subtracted(runs: dict[str, Any], tmp_pat
     later = cf.Run(cf.build(run.model.config), run.tokenizer, run.config, step=3).save(tmp_path / "later")
     (later.folder.checkpoints / "step-00000003").rename(run.folder.checkpoints / "step-00000003")
     for page in entered(look(cf.load(run.folder.path, checkpoint=0), text=TEXT, browser=False)):
-        chosen = card(page)["first"] | {"versus": "grown", "versus_checkpoint": "3"}
+        chosen = card(page)["first"]
+        chosen |= {"versus": chosen["run"], "versus_checkpoint": "3"}
         answer = page.view("ledger", **chosen)
-        assert answer["runs"] == ["grown step 0", "grown step 3"]
-        assert "other = cf.load('grown', checkpoint=3)" in answer["python"]
+        assert answer["runs"] == [f"{run.name} step 0", f"{run.name} step 3"]
+        assert f"other = cf.load({run.name!r}, checkpoint=3)" in answer["python"]
         assert any(part["value"] for part in answer["found"]["changes"]["parts"])
         assert "changes" not in page.view("training", **chosen)["found"]  # one run has one training
 
@@ -116,10 +121,12 @@ def test_a_run_that_cannot_be_set_beside_another_is_refused_in_one_line(runs: di
     for page in entered(look(runs["decoder"], runs["encoder"], text=TEXT, browser=False)):
         chosen = card(page)["first"]
         assert "decoder and encoder cannot be subtracted" in page.refusal("ledger", **chosen)
-        assert page.view("sampling", **chosen)["runs"] == ["decoder step 0"]
+        assert page.view("sampling", **chosen)["runs"] == [f"{chosen['run']} step 0"]
         missing = page.refusal("ledger", **(chosen | {"versus": "../secret"}))
         assert "versus: this page does not show '../secret'" in missing
-        assert "17" in page.refusal("ledger", **(chosen | {"versus": "decoder", "versus_checkpoint": "17"}))
+        assert "17" in page.refusal(
+            "ledger", **(chosen | {"versus": chosen["run"], "versus_checkpoint": "17"})
+        )
         assert "the run beside is not set" in page.refusal("comparison", **(chosen | {"versus": ""}))
 
 

@@ -20,7 +20,6 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
   const answer = useTrait(model, "answer");
   const error = useTrait(model, "error");
   const kept = useTrait(model, "kept");
-  const selection = useTrait(model, "selection");
   const waiting = useSlow(useTrait(model, "busy"));
   const progress = useTrait(model, "progress");
   const ended = useTrait(model, "ended") && !waiting;
