@@ -72,7 +72,7 @@ function Matched({ model, found }) {
 
 /** @param {string} name */
 function short(name) {
-  return name.replace("coder_blocks.", "c layer ").replace("blocks.", "layer ").replace(".attn:", " head ").replace(".cross_attn:", " cross ");
+  return name.replace("coder_blocks.", "c ").replace("blocks.", "").replace(".attn:", " head ").replace(".cross_attn:", " cross ");
 }
 
 /** @param {Distance} distance */
