@@ -36,8 +36,8 @@ def subtracted(change: Any, one: Any, other: Any, compared: list[str], path: str
         compared.append(path)
     elif is_dataclass(change):
         for field in fields(change):
-            values = (getattr(each, field.name) for each in (change, one, other))
-            subtracted(*values, compared, f"{path}.{field.name}")
+            a, b, c = (getattr(each, field.name) for each in (change, one, other))
+            subtracted(a, b, c, compared, f"{path}.{field.name}")
     elif isinstance(change, dict):
         assert change.keys() == one.keys() == other.keys()
         for key in change:
@@ -51,8 +51,8 @@ def subtracted(change: Any, one: Any, other: Any, compared: list[str], path: str
         compared.append(path)
     elif isinstance(change, list) and change and is_dataclass(change[0]):
         assert len(change) == len(one) == len(other)
-        for parts in zip(change, one, other, strict=True):
-            subtracted(*parts, compared, path)
+        for a, b, c in zip(change, one, other, strict=True):
+            subtracted(a, b, c, compared, path)
     elif isinstance(change, float):
         np.testing.assert_equal(change, other - one)
         compared.append(path)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from inspect import signature
 from math import nan
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -32,13 +32,15 @@ from clearformer.model import EncoderDecoder
 AGREEING = ("tokens", "token", "source", "read", "predicted", "target", "foil", "part", "name")
 """Fields of words that say what the numbers are of."""
 
+R = TypeVar("R", bound=Shown)
+
 
 class UnlikeError(UserError):
     """Two results cannot be subtracted."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Difference(Shown):
+class Difference(Shown, Generic[R]):
     """What differs between two results of one function of the lens.
 
     Attributes:
@@ -47,9 +49,9 @@ class Difference(Shown):
         changes: A result of the same kind that holds second - first.
     """
 
-    first: Shown
-    second: Shown
-    changes: Shown
+    first: R
+    second: R
+    changes: R
 
     def caption(self) -> str:
         return f"{self.first.caption()}: second less first"
@@ -69,7 +71,7 @@ class Difference(Shown):
             self.changes.draw(figure)
 
 
-def difference(first: Shown, second: Shown) -> Difference:
+def difference(first: R, second: R) -> Difference[R]:
     """Subtract a result of the lens from another of the same function.
 
     Args:
@@ -89,7 +91,7 @@ def difference(first: Shown, second: Shown) -> Difference:
         return Difference(first, second, _changed("", first, second))
 
 
-def beside(function: Callable[..., Shown], run: Run, other: Run, *text: Text, **given: Any) -> Difference:
+def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **given: Any) -> Difference[R]:
     """What differs between two runs, by one function of the lens.
 
         lens.beside(lens.logit_lens, run, cf.load("NAME", checkpoint=128), "To be or not", position=3)
@@ -231,7 +233,8 @@ def _of_lists(name: str, one: Sequence[Any], other: Sequence[Any]) -> Any:
         return [_changed(f"{name}.{_named(a)}", a, b) for a, b in _matched(name, one, other)]
     if len(one) != len(other):
         raise UnlikeError(f"{name}: {len(one)} and {len(other)} of them cannot be subtracted")
-    return type(one)(_changed(f"{name}[{i}]", a, b) for i, (a, b) in enumerate(zip(one, other, strict=True)))
+    made: Any = type(one)
+    return made(_changed(f"{name}[{i}]", a, b) for i, (a, b) in enumerate(zip(one, other, strict=True)))
 
 
 def _matched(name: str, one: Sequence[Any], other: Sequence[Any]) -> list[tuple[Any, Any]]:

@@ -109,7 +109,10 @@ def open_beside(selected: dict[str, Any], device: str) -> Run | None:
     if versus is None:
         return None
     at = selected.get("versus_checkpoint") or "latest"
-    other = versus if isinstance(versus, Run) else load(versus, at, device)
+    if isinstance(versus, Run):
+        selected |= {"versus": versus.name, "versus_checkpoint": str(versus.step)}
+        return versus
+    other = load(versus, at, device)
     selected["versus"] = other.name
     return other
 
