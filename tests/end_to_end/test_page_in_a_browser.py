@@ -1,6 +1,7 @@
 """The page as a person uses it: in headless Chromium, by mouse and by keyboard alone."""
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -42,8 +43,10 @@ def browser() -> Iterator[Any]:
 class Window:
     """A browser's window on the page of a run, that keeps what went wrong in it and what it asked for."""
 
-    def __init__(self, browser: Any, run: Any, query: str = "", text: str = TEXT, **context: Any) -> None:
-        self.looking = look(run, text=text, browser=False)
+    def __init__(
+        self, browser: Any, run: Any, query: str = "", text: str = TEXT, other: Any = None, **context: Any
+    ) -> None:
+        self.looking = look(run, other, text=text, browser=False)
         self.host = urlsplit(self.looking.address).netloc
         self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **context)
         self.page = self.context.new_page()
@@ -134,6 +137,38 @@ def test_the_numbers_that_are_read_are_the_models(window: Window, runs: dict[str
     window.section("tokens").locator("[role=option]").nth(2).click()
     api.expect(window.section("tokens").locator(".facts")).to_contain_text("2 of")
     api.expect(window.section("tokens").locator(".facts")).to_contain_text(f"{tokens.probabilities[2]:.4f}")
+
+
+def test_two_runs_beside_each_other_are_shown_as_a_difference(
+    browser: Any, runs: dict[str, Any], tmp_path: Any
+) -> None:
+    run = runs["decoder"]
+    other = cf.Run(cf.build(run.model.config), run.tokenizer).save(tmp_path / "other")
+    window = Window(browser, run, other=other)
+    both = f"{other.name} step 0 {MINUS} {run.name} step 0"
+    for name in ("comparison", "tokens", "block", "attention", "ledger", "lens"):
+        section = window.section(name)
+        api.expect(section.locator("header .badge")).to_have_text(both)
+        assert section.locator(".error:not(:empty)").count() == 0, section.inner_text()
+    largest = lens.beside(lens.ledger, run, other, TEXT).changes.largest[0].value
+    first_bar = window.section("ledger").locator(".bar-value").first
+    api.expect(first_bar).to_have_text(f"{MINUS if largest < 0 else '+'}{abs(largest):.4f}")
+    pattern = lens.beside(lens.head_pattern, run, other, TEXT).changes.weights
+    attention = window.section("attention")
+    api.expect(attention.locator(".reading")).to_have_text(re.compile(rf": ({pattern[-1, 0]:.4f}|.*e-\d)$"))
+    api.expect(window.section("sampling").locator("header .badge")).to_have_text(
+        f"{run.name} step 0 alone: no difference"
+    )
+    window.page.locator("select[name=versus]").select_option("")
+    api.expect(window.page.locator("section#comparison")).to_have_count(0)
+    api.expect(window.section("ledger").locator("header .badge")).to_have_count(0)
+    own = lens.ledger(run, TEXT)
+    api.expect(window.section("ledger").locator(".sum")).to_contain_text(f"{abs(own.logit):.4f}")
+    assert urlsplit(window.page.url).query == "versus="  # also in a link: none beside
+    window.page.go_back()
+    api.expect(window.section("ledger").locator("header .badge")).to_have_text(both)
+    assert window.complaints == []
+    window.close()
 
 
 def test_by_keyboard_alone_one_gets_from_the_text_to_a_head(window: Window) -> None:

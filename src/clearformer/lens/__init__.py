@@ -32,6 +32,7 @@
     lens.counterfactual(run, text, without=[...])         the run trained again without them
     lens.check_tracin(run, text)                          how far the two agree
     lens.match_heads(run, other, texts), lens.differences(run, other, text)
+    lens.beside(lens.ledger, run, other, text)            any of these as a difference of two runs or checkpoints
     lens.transplant(run, other, layer, head)              a head of the other run, and the loss that it costs
     with lens.Readings(megabytes=200).in_use(): ...       a text is read once for all functions in the block
     lens.show(run, text, "attention")                     a view of the page in a notebook: all of it can be pressed
@@ -74,12 +75,15 @@ from clearformer.lens.causal import (
     zero,
 )
 from clearformer.lens.comparison import (
+    Difference,
     Differences,
     Distance,
     HeadMatch,
     HeadMatches,
     TokenLoss,
     Transplant,
+    beside,
+    difference,
     differences,
     match_heads,
     transplant,
@@ -183,6 +187,7 @@ __all__ = [
     "CorpusRow",
     "Counterfactual",
     "Cut",
+    "Difference",
     "Differences",
     "Distance",
     "DrawnToken",
@@ -247,6 +252,7 @@ __all__ = [
     "attention",
     "attention_overview",
     "beam_tree",
+    "beside",
     "bigram",
     "block",
     "cell",
@@ -257,6 +263,7 @@ __all__ = [
     "copy_without_heads",
     "corpus",
     "counterfactual",
+    "difference",
     "differences",
     "edited_copy",
     "embed",

@@ -32,6 +32,18 @@ class Metrics(Shown):
         rows = [[_word(value) for value in line] for line in zip(*self.columns.values(), strict=True)]
         return Table(list(self.columns), rows, n_left=0)
 
+    def change_to(self, other: "Metrics") -> "Metrics":
+        """Another run's columns less these, at the steps of both; of lines that were written again, the last."""
+        ours, theirs = ({step: i for i, step in enumerate(each.columns["step"])} for each in (self, other))
+        steps = [step for step in ours if step in theirs]
+        mine, its = ([rows[step] for step in steps] for rows in (ours, theirs))
+        changes = {
+            name: other.columns[name][its] - values[mine]
+            for name, values in self.columns.items()
+            if name in other.columns
+        }
+        return Metrics(changes | {"step": np.array(steps, dtype=float)})
+
     @property
     def layers(self) -> dict[str, Float[np.ndarray, " N"]]:
         """The gradient norm of each part of the model by its name, `embed` first."""

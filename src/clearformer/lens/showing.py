@@ -1,7 +1,9 @@
 """How a lens' results show themselves: a table in a notebook or a terminal, a figure in a file, a view to press."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -20,6 +22,11 @@ MOST_ROWS = 40  # of a table in a notebook
 CELL = "padding:1px 8px;text-align:{}"
 LEAST_CELL, MOST_INCHES = 0.19, 22.0
 LABEL_POINTS = 8
+AMOUNT, FIRST, EITHER = "amount", "first", "either"
+"""What a field says in its metadata of how two results are subtracted (`lens.difference`): a whole number that is an
+amount, words or numbers that are the first's, a list whose parts one of the two may lack."""
+
+_changing: ContextVar[bool] = ContextVar("changing", default=False)
 
 
 class Table(NamedTuple):
@@ -40,6 +47,11 @@ class Shown(Result, ABC):
     @abstractmethod
     def table(self) -> Table:
         """Its content as words."""
+
+    def table_of_changes(self) -> Table:
+        """Its content as words, where its numbers are differences."""
+        with changing():
+            return self.table()
 
     def notes(self) -> list[str]:
         """Lines to read with the table, such as how exactly its parts sum."""
@@ -114,7 +126,8 @@ def show(
             `interventions` or `training`.
         checkpoint: `latest`, `best` or a step, of a run that is given by its name.
         device: Of a model that is opened by name.
-        **selected: Other fields of the page's selection, such as `position`, `layer`, `head`, `target` and `foil`.
+        **selected: Other fields of the page's selection, such as `position`, `layer`, `head`, `target` and `foil`;
+            `versus`, another run or its name, shows the view as a difference.
 
     Returns:
         An `anywidget.AnyWidget`: `found` is what the lens found of the present `selection`; `select` changes it.
@@ -148,6 +161,28 @@ def number(value: float) -> str:
     return f"{value:+.4f}" if abs(value) >= 1e-4 or value == 0 else f"{value:+.1e}"
 
 
+@contextmanager
+def changing() -> Iterator[None]:
+    """Within this block numbers that are drawn or written are differences: their signs matter, whatever they are of."""
+    before = _changing.set(True)
+    try:
+        yield
+    finally:
+        _changing.reset(before)
+
+
+def amount(value: float, digits: int) -> str:
+    """An amount for a table; of differences with its sign."""
+    if np.isnan(value):
+        return "unknown"
+    return f"{value:{'+' if _changing.get() else ''}.{digits}f}"
+
+
+def is_shown(value: float, least: float) -> bool:
+    """Whether a weight is large enough for words; of a difference, either way."""
+    return (abs(value) if _changing.get() else value) >= least
+
+
 # --- what figures are made of -----------------------------------------------------------------------------
 
 
@@ -162,7 +197,10 @@ def heat_map(
 ) -> Any:
     """Draw a matrix as colours, from 0 or, where signs matter, to both sides of it; returns the image."""
     matrix = np.asarray(values, dtype=float)
-    largest = float(np.abs(matrix).max(initial=0)) or 1.0
+    if _changing.get():
+        signed, limits = True, None
+    known = np.abs(matrix[np.isfinite(matrix)])
+    largest = float(known.max(initial=0)) or 1.0
     low, high = limits or ((-largest, largest) if signed else (0.0, largest))
     image = axes.imshow(matrix, cmap="RdBu" if signed else "Blues", vmin=low, vmax=high, aspect="auto")
     name_ticks(axes, rows, columns)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from clearformer.decoding import Text
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import last_vectors, outputs_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
-from clearformer.lens.showing import Shown, Table, letters, visible
+from clearformer.lens.showing import FIRST, Shown, Table, amount, letters, visible
 from clearformer.model import Encoder, Transformer
 from clearformer.text import Tokenizer
 
@@ -38,7 +38,7 @@ class TokenTable(Shown):
     """
 
     tokens: list[str]
-    ids: list[int]
+    ids: list[int] = field(metadata={FIRST: True})
     n_bytes: list[int]
     predicted: list[str]
     probabilities: Float[np.ndarray, " T"]
@@ -171,4 +171,4 @@ def n_bytes(tokenizer: Tokenizer | None, token: int) -> int:
 
 
 def _or_nothing(value: float) -> str:
-    return f"{value:.4f}" if np.isfinite(value) else ""
+    return amount(value, 4) if np.isfinite(value) else ""

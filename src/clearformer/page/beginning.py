@@ -15,15 +15,17 @@ CORPUS_FLOPS = 1e12  # of reading a part of the run's data: some seconds
 LEAST_ROWS, MOST_ROWS = 4, 48
 
 
-def first_selection(run: Run, text: str | None = None) -> Selection:
+def first_selection(run: Run, text: str | None = None, other: Run | None = None) -> Selection:
     """A run's selection before anything is chosen.
 
     Args:
         run: The first of the page's.
+        other: The second, which is set beside it.
         text: What to read; where not given, the beginning of its held-out text.
     """
     return Selection(
         run=run.name,
+        versus="" if other is None else other.name,
         text=first_text(run) if text is None else text,
         n_rows=corpus_rows(run.n_parameters, run.model.config.max_seq_len),
     )

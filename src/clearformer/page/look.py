@@ -52,11 +52,11 @@ def look(
     browser: bool = True,
     device: str = "auto",
 ) -> Looking:
-    """Open the page of a run, or of two of which the page shows one at a time.
+    """Open the page of a run, or of two, every view as a difference of the two.
 
     Args:
         run: A run, or its name.
-        other: Another, which can be chosen in the page's bar.
+        other: Another, which is set beside it; the page's bar shows either alone, too.
         text: What is read at first; where not given, the beginning of the run's held-out text.
         port: Of this machine; a free one, where not given.
         browser: Whether to open the address in a browser.
@@ -83,7 +83,7 @@ def look(
     check_names(runs)
     listening = bound_socket(port)
     gate = Gate(listening.getsockname()[1])
-    app = PageServer(OpenedRuns(runs, device), first_selection(runs[0], text)).app(gate)
+    app = PageServer(OpenedRuns(runs, device), first_selection(runs[0], text, *runs[1:])).app(gate)
     config = uvicorn.Config(
         app,
         log_level="critical",

@@ -1,14 +1,15 @@
 """The runs that a page shows: opened once for each checkpoint, and closed again when they take too much memory."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
 from clearformer.errors import RunError, UserError, did_you_mean
 from clearformer.page.long import LongComputations, OnStep
-from clearformer.page.views import views_of
+from clearformer.page.selection import Selection
+from clearformer.page.views import View, beside_of, views_of, views_of_two
 from clearformer.run import Run, load, replay
 from clearformer.runs.folders import kept_steps
 
@@ -46,10 +47,8 @@ class Shelf:
             "step": self.run.step,
             "steps": self.steps,
             "replayed": [],
-            "views": {
-                name: {"title": view.title, "about": view.about, "uses": view.fields}
-                for name, view in views_of(self.run).items()
-            },
+            "views": described(views_of(self.run)),
+            "views_of_two": described(views_of_two(self.run)),
         }
 
 
@@ -69,7 +68,7 @@ class OpenedRuns:
         """The runs' names, the first of them first."""
         return list(self.shelves)
 
-    def get(self, name: str, checkpoint: str = "latest") -> Run:
+    def get(self, name: str, checkpoint: str = "latest", field: str = "run") -> Run:
         """A run at one of its checkpoints.
 
         Raises:
@@ -78,7 +77,7 @@ class OpenedRuns:
         """
         if name not in self.shelves:
             hint = did_you_mean(name, self.names) or f"; it shows {', '.join(self.names)}"
-            raise UserError(f"run: this page does not show {name!r}{hint}")
+            raise UserError(f"{field}: this page does not show {name!r}{hint}")
         run = self.shelves[name].run
         if checkpoint in ("latest", str(run.step)):
             return run
@@ -89,6 +88,19 @@ class OpenedRuns:
                 self._close_oldest()
             self._others.move_to_end(key)
             return self._others[key]
+
+    def beside(self, view: View, selection: Selection) -> Run | None:
+        """The run beside that which is looked at, where one is selected and the view takes it.
+
+        Raises:
+            UserError: the page was not opened with such a run, or it has no such view.
+            RunError, CheckpointError: there is no such checkpoint, or it is damaged.
+        """
+        if not selection.versus or not view.takes_other:
+            return None
+        is_latest = view.is_of_run or not selection.versus_checkpoint
+        other = self.get(selection.versus, "latest" if is_latest else selection.versus_checkpoint, "versus")
+        return beside_of(view, self.get(selection.run), other)
 
     def cards(self) -> list[dict[str, Any]]:
         """The runs as the page must know them before it asks for a view."""
@@ -118,6 +130,13 @@ class OpenedRuns:
         while len(self._others) > 1 and sum(map(weight_bytes, self._others.values())) > MOST_BYTES:
             *earlier, _ = self._others
             self._others.pop(next((key for key in earlier if key not in self._made_again), earlier[0]))
+
+
+def described(views: Mapping[str, View]) -> dict[str, Any]:
+    """Views as the page must know them."""
+    return {
+        name: {"title": view.title, "about": view.about, "uses": view.fields} for name, view in views.items()
+    }
 
 
 def weight_bytes(run: Run) -> int:

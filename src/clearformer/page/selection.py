@@ -17,6 +17,8 @@ class Selection(Spec):
     Attributes:
         run: The run's name, as the page was opened with it.
         checkpoint: `latest`, `best` or a step.
+        versus: A run beside it, from which it is taken away; it may be the same one, and none where empty.
+        versus_checkpoint: Of that run; its latest, where empty.
         text: What the model reads.
         output: What an encoder-decoder writes; its own translation, where not given.
         masked: Positions at which an encoder reads [MASK].
@@ -55,6 +57,8 @@ class Selection(Spec):
 
     run: str = ""
     checkpoint: str = "latest"
+    versus: str = ""
+    versus_checkpoint: str = ""
     text: str = Field("", max_length=MOST_CHARACTERS)
     output: str | None = Field(None, max_length=MOST_CHARACTERS)
     masked: tuple[int, ...] = Field((), max_length=512)

@@ -117,19 +117,19 @@ class PageServer:
 
     def view(self, request: Request, selection: Selection) -> Response:
         """A view's numbers and Python."""
-        run, view, found = self.found(request.path_params["view"], selection)
-        return Response(encode(view.described(run, selection, found)), media_type=WIRE)
+        run, other, view, found = self.found(request.path_params["view"], selection)
+        return Response(encode(view.described(run, selection, found, other)), media_type=WIRE)
 
     def table(self, request: Request, selection: Selection) -> Response:
         """A view as a table of words, for those who ask for it."""
-        _, _, found = self.found(request.path_params["view"], selection, again=False)
+        *_, found = self.found(request.path_params["view"], selection, again=False)
         return JSONResponse(table_of(found))
 
     def figure(self, request: Request, selection: Selection) -> Response:
         """A view as a picture."""
         kind = request.path_params["kind"]
         check_picture(kind)
-        _, view, found = self.found(request.path_params["view"], selection, again=False)
+        *_, view, found = self.found(request.path_params["view"], selection, again=False)
         with self.drawing:
             picture = view.drawn(found, kind)
         return Response(picture, media_type=PICTURE_TYPES[kind])
@@ -137,23 +137,28 @@ class PageServer:
     def export(self, request: Request, selection: Selection) -> Response:
         """The whole page as one file."""
         run = self.opened.get(selection.run, selection.checkpoint)
-        return Response(one_file(run, selection), media_type="text/html")
+        versus, step = selection.versus, selection.versus_checkpoint or "latest"
+        other = self.opened.get(versus, step, "versus") if versus else None
+        return Response(one_file(run, selection, other), media_type="text/html")
 
-    def found(self, name: str, selection: Selection, again: bool = True) -> tuple[Run, View, Shown]:
-        """A run, a view of it, and what it shows.
+    def found(
+        self, name: str, selection: Selection, again: bool = True
+    ) -> tuple[Run, Run | None, View, Shown]:
+        """A run and the one beside it, a view, and what it shows.
 
         One that takes long holds up no quick one, and is not computed again for a picture of it.
         """
         run, view = self.of(name, selection)
+        other = self.opened.beside(view, selection)
         if not view.is_long:
-            return run, view, view.call(run, selection)
+            return run, other, view, view.call(run, selection, other)
         question = [getattr(selection, field) for field in view.fields]
         found = None if again else self.opened.long.kept(name, question)
         if found is None:
             with self.opened.long.turn(name) as on_step:
-                found = view.call(run, selection, on_step=on_step)
+                found = view.call(run, selection, other, on_step=on_step)
             self.opened.long.keep(name, question, found)
-        return run, view, found
+        return run, other, view, found
 
     def replay(self, request: Request, selection: Selection) -> Response:
         """Make the weights after the selected step again, so that views can be asked of it."""

@@ -59,6 +59,8 @@ class View:
         needs: Fields that must be selected, and how a message calls them.
         is_of_run: Whether it is of a whole run, whatever the checkpoint that is looked at.
         is_read_at: Whether its position is one that reads, which a text has as well whose class is told.
+        subtracts: Whether it is shown as a difference, where a run is beside; else it is of the first run alone.
+        is_of_two: Whether its function takes two runs, so that there must be one beside.
         is_long: Whether it may take long; then the function says how far it is by `on_step`.
     """
 
@@ -74,12 +76,21 @@ class View:
     needs: tuple[tuple[str, str], ...] = ()
     is_of_run: bool = False
     is_read_at: bool = False
+    subtracts: bool = False
+    is_of_two: bool = False
     is_long: bool = False
 
     @property
     def fields(self) -> list[str]:
         """The fields of the selection that it changes with."""
-        return ["run", *([] if self.is_of_run else ["checkpoint"]), *self.uses]
+        runs = ("run", "versus") if self.takes_other else ("run",)
+        steps = () if self.is_of_run else ("checkpoint", "versus_checkpoint")[: len(runs)]
+        return [*runs, *steps, *self.uses]
+
+    @property
+    def takes_other(self) -> bool:
+        """Whether it changes with the run beside."""
+        return self.subtracts or self.is_of_two
 
     def arguments(self, run: Run, selection: Selection) -> dict[str, Any]:
         """The keyword arguments behind the run and the text."""
@@ -96,12 +107,13 @@ class View:
     def _takes(self, run: Run, field: str) -> bool:
         return (field == "position" and self.is_read_at) or takes(run, field)
 
-    def call(self, run: Run, selection: Selection, **telling: Any) -> Shown:
+    def call(self, run: Run, selection: Selection, other: Run | None = None, **telling: Any) -> Shown:
         """The view of a run.
 
         Args:
             run: At the checkpoint that is looked at.
             selection: What is looked at.
+            other: The run beside it, at its checkpoint, of a view that takes one.
             telling: `on_step`, of a view that takes long.
 
         Raises:
@@ -111,27 +123,37 @@ class View:
             if getattr(selection, field) == Selection.model_fields[field].default:
                 raise UserError(f"{self.title}: {name} is not set")
         text = [selection.text] if "text" in self.uses else []
-        return getattr(lens, self.function)(run, *text, **self.arguments(run, selection), **telling)
+        function, arguments = getattr(lens, self.function), self.arguments(run, selection) | telling
+        if self.is_of_two:
+            if other is None:
+                raise UserError(f"{self.title}: the run beside is not set")
+            return function(run, other, *text, **arguments)
+        if other is None or not self.subtracts:
+            return function(run, *text, **arguments)
+        return lens.beside(function, run, other, *text, **arguments)
 
-    def answer(self, run: Run, selection: Selection) -> dict[str, Any]:
+    def answer(self, run: Run, selection: Selection, other: Run | None = None) -> dict[str, Any]:
         """All that the page shows of the view, its table included.
 
         Raises:
             UserError: the selection does not fit the run or the text.
         """
-        found = self.call(run, selection)
-        return self.described(run, selection, found) | {"table": table_of(found)}
+        found = self.call(run, selection, other)
+        return self.described(run, selection, found, other) | {"table": table_of(found)}
 
-    def described(self, run: Run, selection: Selection, found: Shown) -> dict[str, Any]:
+    def described(
+        self, run: Run, selection: Selection, found: Shown, other: Run | None = None
+    ) -> dict[str, Any]:
         """All that the page shows of what was found, but for its table."""
         return {
             "caption": found.caption(),
             "notes": found.notes(),
-            "python": self.as_python(run, selection),
+            "python": self.as_python(run, selection, other),
+            "runs": [step_of(each) for each in (run, other) if each is not None],
             "found": found,
         }
 
-    def picture(self, run: Run, selection: Selection, kind: str) -> bytes:
+    def picture(self, run: Run, selection: Selection, kind: str, other: Run | None = None) -> bytes:
         """The view as a picture.
 
         Raises:
@@ -139,19 +161,25 @@ class View:
             MissingPackageError: matplotlib is not installed.
         """
         check_picture(kind)
-        return self.drawn(self.call(run, selection), kind)
+        return self.drawn(self.call(run, selection, other), kind)
 
     def drawn(self, found: Shown, kind: str) -> bytes:
         """A picture of what was found."""
         with tempfile.TemporaryDirectory() as folder:
             return found.figure(Path(folder) / f"{self.function}.{kind}").read_bytes()
 
-    def as_python(self, run: Run, selection: Selection) -> str:
+    def as_python(self, run: Run, selection: Selection, other: Run | None = None) -> str:
         """The call as a few lines that anybody can run, of the run at the step that is shown."""
         text = [repr(selection.text)] if "text" in self.uses else []
         given = [f"{name}={value!r}" for name, value in self.arguments(run, selection).items()]
-        call = ", ".join(["run", *text, *given])
-        return f"import clearformer as cf\n\n{opening(run)}\nfound = cf.lens.{self.function}({call})\n"
+        name = f"cf.lens.{self.function}"
+        if other is None:
+            return f"import clearformer as cf\n\n{opening(run)}\nfound = {name}({', '.join(['run', *text, *given])})\n"
+        function, name = ("", name) if self.is_of_two else (f"{name}, ", "cf.lens.beside")
+        call = f"{function}{', '.join(['run', 'other', *text, *given])}"
+        return (
+            f"import clearformer as cf\n\n{opening(run)}\n{opening(other, 'other')}\nfound = {name}({call})\n"
+        )
 
 
 def takes_it(_: Run) -> bool:
@@ -201,13 +229,31 @@ def writes(run: Run) -> bool:
     return not isinstance(run.model, Encoder)
 
 
-def opening(run: Run) -> str:
+def opening(run: Run, name: str = "run") -> str:
     """The line of Python that opens a run at its step."""
     if not is_kept(run):
-        return "# run: the one that was given to cf.look, for it is kept in no folder"
+        return f"# {name}: the one that was given to cf.look, for it is kept in no folder"
     if run.step in run.kept_steps():
-        return f"run = cf.load({run.name!r}, checkpoint={run.step})"
-    return f"run = cf.replay({run.name!r}, {run.step})"
+        return f"{name} = cf.load({run.name!r}, checkpoint={run.step})"
+    return f"{name} = cf.replay({run.name!r}, {run.step})"
+
+
+def beside_of(view: View, run: Run, other: Run | None) -> Run | None:
+    """The run beside, where a view takes it.
+
+    Raises:
+        UserError: that run has no such view.
+    """
+    if other is None or not view.takes_other or (view.is_of_run and other.name == run.name):
+        return None
+    if not view.fits(other):
+        raise UserError(f"{view.title}: the run beside, {other.name}, has no such view")
+    return other
+
+
+def step_of(run: Run) -> str:
+    """A run and its step, in words."""
+    return f"{run.name} step {run.step:,}"
 
 
 def has_patterns(run: Run) -> bool:
@@ -234,8 +280,27 @@ def was_trained_here(run: Run) -> bool:
 
 VIEWS = {
     "overview": View("Overview", "The model as its configuration describes it.", "architecture", ()),
+    "comparison": View(
+        "Two runs",
+        "The run beside against the first: the loss of each token, and how far apart weights and activations are.",
+        "differences",
+        ("text", "output"),
+        is_of_two=True,
+    ),
+    "matched": View(
+        "Heads of two runs",
+        "Each head with the one of the other run that reads most alike.",
+        "match_heads",
+        ("text",),
+        fits=has_patterns,
+        is_of_two=True,
+        beside=True,
+    ),
     "tokens": View(
-        "Tokens", "The text as the model reads it, and how much each token surprised it.", "tokens"
+        "Tokens",
+        "The text as the model reads it, and how much each token surprised it.",
+        "tokens",
+        subtracts=True,
     ),
     "pieces": View(
         "One token",
@@ -250,6 +315,7 @@ VIEWS = {
         "Every matrix on the way through one block, for one head. Any cell opens what made its number.",
         "block",
         (*TEXT, "layer", "head", "part", "position"),
+        subtracts=True,
     ),
     "cell": View(
         "One number",
@@ -264,6 +330,7 @@ VIEWS = {
         "Each head's pattern: the query (row) reads the keys (columns).",
         "attention_overview",
         fits=has_patterns,
+        subtracts=True,
     ),
     "pattern": View(
         "One head",
@@ -272,6 +339,7 @@ VIEWS = {
         (*TEXT, "layer", "head", "part", "position", "key"),
         fits=has_patterns,
         is_read_at=True,
+        subtracts=True,
         beside=True,
     ),
     "ledger": View(
@@ -279,6 +347,7 @@ VIEWS = {
         "The logit of the target, less the foil's, as the sum of what every part of the model wrote.",
         "ledger",
         (*TEXT, *CHOSEN),
+        subtracts=True,
     ),
     "sources": View(
         "Source ledger",
@@ -312,6 +381,7 @@ VIEWS = {
         "What each layer would predict, were it the last.",
         "logit_lens",
         (*TEXT, "position", "target"),
+        subtracts=True,
     ),
     "sampling": View(
         "Sampling desk",
@@ -349,6 +419,7 @@ VIEWS = {
         (),
         fits=is_kept,
         is_of_run=True,
+        subtracts=True,
     ),
     "events": View(
         "Events",
@@ -406,5 +477,10 @@ def find_view(name: str, run: Run) -> View:
 
 
 def views_of(run: Run) -> dict[str, View]:
-    """The views that can be had of a run."""
-    return {name: view for name, view in VIEWS.items() if view.fits(run)}
+    """The views that can be had of a run by itself."""
+    return {name: view for name, view in VIEWS.items() if view.fits(run) and not view.is_of_two}
+
+
+def views_of_two(run: Run) -> dict[str, View]:
+    """The further ones that can be had of a run where another is beside it."""
+    return {name: view for name, view in VIEWS.items() if view.fits(run) and view.is_of_two}

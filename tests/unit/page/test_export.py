@@ -85,6 +85,26 @@ def test_the_numbers_in_it_are_the_lens_own(runs: dict[str, Any], family: str, t
         assert i in heads or answers[i]["selection"]["head"] == 1
 
 
+def test_two_runs_are_exported_as_their_difference(runs: dict[str, Any], tmp_path: Path) -> None:
+    run = runs["decoder"]
+    other = cf.Run(cf.build(run.model.config), run.tokenizer).save(tmp_path / "other")
+    _, blocks = opened(cf.export_page(run, tmp_path / "page.html", text=TEXT, versus=other))
+    answers = [(each["view"], blocks[f"answer-{i}"]) for i, each in enumerate(blocks["index"]["answers"])]
+    views = [view for view, _ in answers]
+    assert {"comparison", "matched", "tokens", "block", "attention", "pattern", "ledger", "lens"} <= set(
+        views
+    )
+    for view, answer in answers:
+        if view in ("comparison", "matched", "ledger", "pattern"):
+            scope: dict[str, Any] = {}
+            exec(answer["python"], scope)  # noqa: S102  (our own snippet)
+            same(answer["found"], scope["found"])
+            assert len(answer["runs"]) == 2
+    assert f"beside the run {other.name} step 0" in blocks["index"]["about"]
+    assert blocks["index"]["first"]["versus"] == other.name
+    assert set(blocks["index"]["lines"]) == {run.name, other.name}
+
+
 def test_its_policy_names_its_one_script_and_style_and_nothing_else(
     runs: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from clearformer.page.views import VIEWS, views_of
 from clearformer.results import plain
 
 from ..lens.test_embeddings import TEXT, run_of
-from .conftest import Client, entered
+from .conftest import FAMILIES, Client, entered
 
 
 def card(page: Client) -> dict[str, Any]:
@@ -71,6 +71,63 @@ def test_every_view_is_what_its_python_gives(page: Client) -> None:
         sent = page.table(name, **chosen)
         assert (sent["heads"], sent["rows"], sent["words"]) == (table.heads, table.rows, table.n_left)
         assert answer["caption"] == scope["found"].caption()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_difference_is_what_its_python_gives(runs: dict[str, Any], family: str, tmp_path: Path) -> None:
+    """Also of views that are of the first run alone, and of those that take two."""
+    other = cf.Run(run_of(family).model, runs[family].tokenizer).save(tmp_path / "other")
+    other.folder.metrics_file.write_text('{"step": 1, "loss": 2.0}\n')
+    for page in entered(look(runs[family], other, text=TEXT, browser=False)):
+        told = card(page)
+        first, shown = told["first"], told["runs"][0]
+        assert first["versus"] == other.name
+        names = [*shown["views"], *shown["views_of_two"]]
+        for name in [each for each in names if not VIEWS[each].is_long]:
+            answer = page.view(name, **first)
+            scope: dict[str, Any] = {}
+            exec(answer["python"], scope)  # noqa: S102  (our own snippet)
+            same(answer["found"], scope["found"])
+            assert ("changes" in answer["found"]) == VIEWS[name].subtracts
+            assert (
+                answer["runs"]
+                == [f"{runs[family].name} step 0", f"{other.name} step 0"][: 1 + VIEWS[name].takes_other]
+            )
+            assert page.table(name, **first)["rows"] == scope["found"].table().rows
+        first |= {"output": "the river"} if family == "encoder-decoder" else {}
+        changes = page.view("tokens", **first)["found"]["changes"]["losses"]
+        backwards = first | {"run": other.name, "versus": runs[family].name}
+        np.testing.assert_array_equal(
+            -changes, page.view("tokens", **backwards)["found"]["changes"]["losses"]
+        )
+        assert page.ask("POST", "/api/figure/pattern.svg", first)[0] == 200
+
+
+def test_two_checkpoints_of_one_run_are_subtracted(runs: dict[str, Any], tmp_path: Path) -> None:
+    run = runs["decoder"].save(tmp_path / "grown")
+    later = cf.Run(cf.build(run.model.config), run.tokenizer, run.config, step=3).save(tmp_path / "later")
+    (later.folder.checkpoints / "step-00000003").rename(run.folder.checkpoints / "step-00000003")
+    for page in entered(look(cf.load(run.folder.path, checkpoint=0), text=TEXT, browser=False)):
+        chosen = card(page)["first"]
+        chosen |= {"versus": chosen["run"], "versus_checkpoint": "3"}
+        answer = page.view("ledger", **chosen)
+        assert answer["runs"] == [f"{run.name} step 0", f"{run.name} step 3"]
+        assert f"other = cf.load({run.name!r}, checkpoint=3)" in answer["python"]
+        assert any(part["value"] for part in answer["found"]["changes"]["parts"])
+        assert "changes" not in page.view("training", **chosen)["found"]  # one run has one training
+
+
+def test_a_run_that_cannot_be_set_beside_another_is_refused_in_one_line(runs: dict[str, Any]) -> None:
+    for page in entered(look(runs["decoder"], runs["encoder"], text=TEXT, browser=False)):
+        chosen = card(page)["first"]
+        assert "decoder and encoder cannot be subtracted" in page.refusal("ledger", **chosen)
+        assert page.view("sampling", **chosen)["runs"] == [f"{chosen['run']} step 0"]
+        missing = page.refusal("ledger", **(chosen | {"versus": "../secret"}))
+        assert "versus: this page does not show '../secret'" in missing
+        assert "17" in page.refusal(
+            "ledger", **(chosen | {"versus": chosen["run"], "versus_checkpoint": "17"})
+        )
+        assert "the run beside is not set" in page.refusal("comparison", **(chosen | {"versus": ""}))
 
 
 def test_every_field_of_a_selection_reaches_its_views(decoder_page: Client) -> None:

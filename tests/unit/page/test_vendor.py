@@ -6,10 +6,12 @@ import tomllib
 from pathlib import Path
 
 import clearformer
+from clearformer.page.standalone.modules import IMPORT
 
 STATIC = Path(clearformer.__file__).parent / "page" / "static"
 VENDOR = STATIC / "vendor"
 MOST_BYTES = 300_000  # of all that the page loads before a view asks for more
+LINKED = re.compile(r'(?:src|href)="(?P<path>[^"]+\.(?:js|css))"')
 
 
 def test_each_file_is_what_its_source_has_but_for_the_change_that_is_named() -> None:
@@ -25,21 +27,23 @@ def test_each_file_is_what_its_source_has_but_for_the_change_that_is_named() -> 
         assert hashlib.sha256(content.encode()).hexdigest() == entry["sha256"], name
 
 
-def test_the_page_is_small() -> None:
-    loaded = loaded_from(STATIC / "index.html", set())
-    assert {STATIC / "style.css", STATIC / "app.js", VENDOR / "preact.js"} <= loaded
-    assert STATIC / "notebook.js" not in loaded
-    assert sum(path.stat().st_size for path in loaded) < MOST_BYTES
-
-
-def loaded_from(path: Path, known: set[Path]) -> set[Path]:
+def loaded(path: Path, found: set[Path]) -> set[Path]:
     """A file and all that a browser loads because of it."""
-    known.add(path)
-    for name in re.findall(r'(?:from|import|src=|href=)\s?"([\w./-]+\.(?:js|css))"', path.read_text()):
-        found = (path.parent / name.removeprefix("static/")).resolve()
-        if found not in known and found.is_file():
-            loaded_from(found, known)
-    return known
+    if path not in found:
+        found.add(path)
+        linked = {".html": LINKED, ".js": IMPORT}.get(path.suffix)
+        for each in linked.finditer(path.read_text()) if linked else ():
+            loaded((path.parent / each["path"].removeprefix("static/")).resolve(), found)
+    return found
+
+
+def test_the_page_is_small() -> None:
+    files = loaded(STATIC.resolve() / "index.html", set())
+    names = {path.relative_to(STATIC.resolve()).as_posix() for path in files}
+    assert {"index.html", "style.css", "live.js", "app.js", "vendor/preact.js", "vendor/uplot.css"} <= names
+    elsewhere = {"exported.js", "notebook.js", "sources/embedded.js", "sources/kernel.js", "vendor/uplot.js"}
+    assert {path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*.js")} - names == elsewhere
+    assert sum(path.stat().st_size for path in files) < MOST_BYTES
 
 
 def test_nothing_is_loaded_from_elsewhere_and_no_text_becomes_markup() -> None:

@@ -71,6 +71,19 @@ def test_what_is_selected_is_found(anywidget: Any, runs: dict[str, Any]) -> None
     assert (widget.answered, widget.selection["layer"]) == (before, 1)
 
 
+def test_another_run_is_taken_away(anywidget: Any, runs: dict[str, Any], tmp_path: Any) -> None:
+    run = runs["decoder"]
+    other = cf.Run(cf.build(run.model.config), run.tokenizer).save(tmp_path / "other")
+    widget = lens.show(run, TEXT, "ledger", versus=other)
+    assert widget.error == ""
+    assert widget.found.changes == lens.beside(lens.ledger, run, other, TEXT).changes
+    [picture] = asked(widget, kind="picture", view="ledger", picture="svg", selection=widget.selection)[1]
+    assert b"</svg>" in picture
+    assert widget.select(versus="").found.logit == lens.ledger(run, TEXT).logit
+    with pytest.raises(UserError, match="versus: this page does not show"):
+        widget.select(versus="nobody")
+
+
 def test_a_checkpoint_is_opened_where_it_is_selected(anywidget: Any, runs: dict[str, Any]) -> None:
     widget = lens.show(runs["decoder"], TEXT, "ledger")
     assert widget.select(checkpoint="0").error == ""
@@ -139,7 +152,7 @@ def test_metrics_come_from_a_cursor_on(anywidget: Any, runs: dict[str, Any], tmp
     widget = lens.show(run, TEXT, "training")
 
     def news(cursor: int) -> Any:
-        return decode(asked(widget, kind="metrics", cursor=cursor)[1][0])
+        return decode(asked(widget, kind="metrics", run=widget.run.name, cursor=cursor)[1][0])
 
     kept = run.kept_steps()
     assert news(0) == {"lines": [], "cursor": 0, "restarted": False, "steps": kept}

@@ -27,7 +27,7 @@ def command(
     other: Annotated[
         str | None,
         typer.Argument(
-            metavar="RUN2", help="Another run, which can be chosen in the page's bar.", show_default=False
+            metavar="RUN2", help="Another run, set beside it: views show differences.", show_default=False
         ),
     ] = None,
     text: Annotated[

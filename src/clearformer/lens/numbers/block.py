@@ -13,7 +13,7 @@ Shapes: R rows, C columns.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,28 @@ class NamedArray(Result):
     column_labels: list[str]
     values: Float[np.ndarray, "R C"]
 
+    def change_to(self, other: "NamedArray") -> "NamedArray":
+        """The same matrix of another run less this one; of logits, the largest of both runs.
+
+        Raises:
+            UserError: it has other rows or columns, or another equation.
+        """
+        common = [each for each in self.columns if each in other.columns]
+        is_same = (self.rows, self.equation) == (other.rows, other.equation)
+        if not is_same or (len(common) < len(self.columns) and not self.column_labels):
+            raise UserError(f"{self.name}: {_described(self)} and {_described(other)} cannot be subtracted")
+        ours, theirs = ([each.columns.index(column) for column in common] for each in (self, other))
+        return replace(
+            self,
+            columns=common,
+            column_labels=[self.column_labels[i] for i in ours] if self.column_labels else [],
+            values=other.values[:, theirs] - self.values[:, ours],
+        )
+
+
+def _described(array: NamedArray) -> str:
+    return f"{array.equation} of {len(array.rows)} x {len(array.columns)} numbers"
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class BlockNumbers(Shown):
@@ -106,6 +128,16 @@ class BlockNumbers(Shown):
             for array in self.arrays
         ]
         return Table(["symbol", "name", "size", "equation"], rows, n_left=4)
+
+    def table_of_changes(self) -> Table:
+        """Each matrix with how far it changed."""
+        rows = []
+        for array in self.arrays:
+            size = np.abs(array.values[np.isfinite(array.values)])
+            mean = float(np.sqrt(np.mean(size**2))) if size.size else 0.0
+            shape = f"{len(array.rows)} x {len(array.columns)}"
+            rows.append([array.symbol, array.name, shape, f"{mean:.4g}", f"{float(size.max(initial=0)):.4g}"])
+        return Table(["symbol", "name", "size", "root mean square", "largest"], rows, n_left=3)
 
     def inches(self) -> tuple[float, float]:
         lines = -(-len(self.arrays) // PICTURES_A_LINE)

@@ -23,7 +23,7 @@ from clearformer.errors import UserError, count, shown
 from clearformer.hooks import hook_points
 from clearformer.lens.activations import kept
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
-from clearformer.lens.showing import Shown, Table, heat_map, visible
+from clearformer.lens.showing import Shown, Table, amount, heat_map, is_shown, visible
 from clearformer.text import Tokenizer
 
 MOST_HEADS = 64  # of one picture
@@ -184,8 +184,10 @@ def checked_number(what: str, number: Any, n: int) -> int:
 
 def read_most(weights: Float[np.ndarray, " S"], labels: Sequence[str]) -> str:
     """The tokens with the largest weights, in words."""
-    order: list[int] = np.argsort(-weights, kind="stable")[:MOST_READ].tolist()
-    return "  ".join(f"{visible(labels[i])} {weights[i]:.2f}" for i in order if weights[i] >= 0.005)
+    order: list[int] = np.argsort(-np.abs(weights), kind="stable")[:MOST_READ].tolist()
+    return "  ".join(
+        f"{visible(labels[i])} {amount(weights[i], 2)}" for i in order if is_shown(weights[i], 0.005)
+    )
 
 
 def habits_of(pattern: Float[np.ndarray, "T S"], is_cross: bool) -> list[str]:

@@ -24,7 +24,7 @@ from clearformer.hooks.readings import once
 from clearformer.lens.activations import kept, outputs_at
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.stream import own_prefix
-from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
+from clearformer.lens.showing import AMOUNT, EITHER, Shown, Table, amount, heat_map, quoted, visible
 from clearformer.lens.tokens import rows_at_once
 from clearformer.model import Encoder, Transformer
 from clearformer.results import Result
@@ -56,8 +56,8 @@ class Layer(Result):
     """
 
     name: str
-    top: list[Guess]
-    rank: int
+    top: list[Guess] = field(metadata={EITHER: True})
+    rank: int = field(metadata={AMOUNT: True})
     entropy: float
     probability: float
     kl: float
@@ -98,11 +98,13 @@ class LogitLens(Shown):
         rows = [
             [
                 layer.name,
-                "  ".join(f"{visible(guess.token)} {guess.probability:.2f}" for guess in layer.top[:3]),
-                f"{layer.probability:.4f}",
-                str(layer.rank),
-                f"{layer.entropy:.3f}",
-                f"{layer.kl:.3f}",
+                "  ".join(
+                    f"{visible(guess.token)} {amount(guess.probability, 2)}" for guess in layer.top[:3]
+                ),
+                amount(layer.probability, 4),
+                amount(layer.rank, 0),
+                amount(layer.entropy, 3),
+                amount(layer.kl, 3),
             ]
             for layer in self.layers
         ]

@@ -17,14 +17,14 @@ from typing import Any
 from clearformer.config import resolve
 from clearformer.errors import ClearformerError, RunError, UserError, shortened, shown
 from clearformer.files import user_path, write_file
-from clearformer.lens import AttentionOverview, BlockNumbers, Readings
+from clearformer.lens import AttentionOverview, BlockNumbers, Difference, Readings
 from clearformer.lens.patterns.attention import layer_of
 from clearformer.page.beginning import first_selection
 from clearformer.page.live import whole_lines
 from clearformer.page.opened import Shelf
 from clearformer.page.selection import Selection
 from clearformer.page.standalone.modules import STATIC, bundled
-from clearformer.page.views import VIEWS, find_view, opening
+from clearformer.page.views import VIEWS, View, beside_of, find_view, opening, step_of
 from clearformer.page.wire import encode
 from clearformer.run import Run, load
 
@@ -68,7 +68,8 @@ def export_page(
 
         cf.export_page("quick-pydoc", "lecture.html", text="To be or not", position=3, layer=1)
 
-    It shows every view of what is selected, with all numbers. What needs the model (another text, position or edit) is
+    It shows every view of what is selected, with all numbers; with `versus=` another run or its name,
+    as the difference of the two. What needs the model (another text, position or edit) is
     switched off there, and said. Of the numbers on the way through a block it explains those at the selected position,
     one of each matrix.
 
@@ -91,11 +92,30 @@ def export_page(
     """
     place = new_page(file)
     opened = run if isinstance(run, Run) else load(run, checkpoint, device)
-    begun = first_selection(opened, text).model_dump()
+    other = open_beside(selected, device)
+    begun = first_selection(opened, text, other).model_dump()
     with Readings().in_use():
-        content = one_file(opened, resolve(Selection, begun | selected))
+        content = one_file(opened, resolve(Selection, begun | selected), other)
     write_file(place, content)
     return place
+
+
+def open_beside(selected: dict[str, Any], device: str) -> Run | None:
+    """The run beside, at its checkpoint, where one is named; `selected` then holds its name.
+
+    Raises:
+        RunError, CheckpointError: there is no such run or checkpoint.
+    """
+    versus = selected.get("versus") or None
+    if versus is None:
+        return None
+    at = selected.get("versus_checkpoint") or "latest"
+    if isinstance(versus, Run):
+        selected |= {"versus": versus.name, "versus_checkpoint": str(versus.step)}
+        return versus
+    other = load(versus, at, device)
+    selected["versus"] = other.name
+    return other
 
 
 def new_page(file: str | PathLike[str]) -> Path:
@@ -112,15 +132,16 @@ def new_page(file: str | PathLike[str]) -> Path:
     return place
 
 
-def one_file(run: Run, selection: Selection) -> bytes:
-    """The page of a selection as an HTML file.
+def one_file(run: Run, selection: Selection, other: Run | None = None) -> bytes:
+    """The page of a selection as an HTML file; of two runs, their difference.
 
     Raises:
         UserError: the selection fits no text of the run, or the page would be too large.
     """
-    placed = at_its_place(run, selection.replace(run=run.name))
+    beside = {"versus": "" if other is None else other.name}
+    placed = at_its_place(run, selection.replace(run=run.name, **beside))
     blocks, answers, size = [], [], 0
-    for view, chosen, answer in answers_of(run, placed):
+    for view, chosen, answer in answers_of(run, placed, other):
         blocks.append(_block(f"answer-{len(answers)}", answer))
         answers.append({"view": view, "selection": chosen.model_dump()})
         size += len(blocks[-1])
@@ -133,9 +154,9 @@ def one_file(run: Run, selection: Selection) -> bytes:
             for name, view in VIEWS.items()
         },
         "answers": answers,
-        "lines": recorded(run),
-        "about": about(run, placed),
-        "python": as_python(run, placed),
+        "lines": {each.name: recorded(each) for each in (other, run) if each is not None},
+        "about": about(run, placed, other),
+        "python": as_python(run, placed, other),
     }
     blocks.append(_block("index", index))
     content = _page(f"{run.name} · clearformer", blocks).encode()
@@ -155,17 +176,29 @@ def at_its_place(run: Run, selection: Selection) -> Selection:
     )
 
 
-def answers_of(run: Run, selection: Selection) -> Iterator[tuple[str, Selection, dict[str, Any]]]:
+def answers_of(
+    run: Run, selection: Selection, other: Run | None = None
+) -> Iterator[tuple[str, Selection, dict[str, Any]]]:
     """Each view with the selection that it is of; in place of one that cannot be had, why, in one line."""
     found: dict[str, Any] = {}
     for name, view in VIEWS.items():
-        if view.fits(run) and not view.beside:
-            answer = _answered(run, name, selection)
-            found[name] = answer.get("found")
+        if is_held(view, run, other) and not view.beside:
+            answer = _answered(run, name, selection, other)
+            found[name] = plain_result(answer.get("found"))
             yield name, selection, answer
     for name, chosen_of in BESIDE.items():
-        for chosen in chosen_of(found, selection) if VIEWS[name].fits(run) else ():
-            yield name, chosen, _answered(run, name, chosen)
+        for chosen in chosen_of(found, selection) if is_held(VIEWS[name], run, other) else ():
+            yield name, chosen, _answered(run, name, chosen, other)
+
+
+def is_held(view: View, run: Run, other: Run | None) -> bool:
+    """Whether a page of these runs has a view."""
+    return view.fits(run) and not (view.is_of_two and other is None)
+
+
+def plain_result(found: Any) -> Any:
+    """What one run's view would hold: of a difference, the changes."""
+    return found.changes if isinstance(found, Difference) else found
 
 
 def cells_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
@@ -208,7 +241,13 @@ def tokens_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Select
         yield selection.replace(position=position)
 
 
-BESIDE = {"cell": cells_of, "pieces": tokens_of, "pattern": heads_of, "events": as_selected}
+BESIDE = {
+    "cell": cells_of,
+    "pieces": tokens_of,
+    "pattern": heads_of,
+    "events": as_selected,
+    "matched": as_selected,
+}
 """Of each view that is opened beside others: the selections of which a page holds it, by what the others found."""
 
 
@@ -216,13 +255,13 @@ HELD = (("pattern", "position"), ("pattern", "key"))
 """Fields that change nothing in an exported view: a head is whole, or of a long text stays at the exported place."""
 
 
-def _answered(run: Run, view: str, selection: Selection) -> dict[str, Any]:
+def _answered(run: Run, view: str, selection: Selection, other: Run | None) -> dict[str, Any]:
     if VIEWS[view].is_long:
         return {
             "error": f"{VIEWS[view].title}: this takes long, and is not part of an exported page; open it live"
         }
     try:
-        return VIEWS[view].answer(run, selection)
+        return VIEWS[view].answer(run, selection, beside_of(VIEWS[view], run, other))
     except ClearformerError as error:
         return {"error": str(error)}
 
@@ -236,19 +275,24 @@ def recorded(run: Run) -> list[Any]:
     return whole_lines(path, 0)[0] if path.exists() else []
 
 
-def about(run: Run, selection: Selection) -> str:
-    """One sentence on what an exported page is."""
+def about(run: Run, selection: Selection, other: Run | None) -> str:
+    """What an exported page is, in a few sentences."""
+    beside = f", beside the run {step_of(other)}" if other is not None else ""
     return (
-        f"This is an exported page of the run {run.name} at step {run.step:,}, reading "
+        f"This is an exported page of the run {run.name} at step {run.step:,}{beside}, reading "
         f"“{shortened(selection.text, 60)}”. Its numbers are the model's own. Another text, target, edit or draw "
         "needs the model and is switched off here; a view of one position or one block stays with the one that was "
         "exported."
     )
 
 
-def as_python(run: Run, selection: Selection) -> str:
+def as_python(run: Run, selection: Selection, other: Run | None) -> str:
     """The lines that open the same page live."""
-    return f"import clearformer as cf\n\n{opening(run)}\ncf.look(run, text={selection.text!r})\n"
+    is_second = other is not None and other.name != run.name
+    opened = [opening(run), *([opening(other, "other")] if other is not None and is_second else [])]
+    lines = "\n".join(opened)
+    runs = "run, other" if is_second else "run"
+    return f"import clearformer as cf\n\n{lines}\ncf.look({runs}, text={selection.text!r})\n"
 
 
 def check_size(size: int, selection: Selection) -> None:

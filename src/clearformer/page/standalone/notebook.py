@@ -7,6 +7,7 @@ from clearformer.config import resolve
 from clearformer.errors import UserError, needs_extra
 from clearformer.page.beginning import first_selection
 from clearformer.page.selection import Selection
+from clearformer.page.standalone.export import open_beside
 from clearformer.page.views import find_view
 from clearformer.run import Run, load
 
@@ -32,5 +33,6 @@ def show(
     opened = run if isinstance(run, Run) else load(run, checkpoint, device)
     if find_view(view, opened).beside:
         raise UserError(f"view: {view!r} is opened beside another; name one of its own")
-    begun = first_selection(opened, text).model_dump()
-    return ViewWidget(opened, view, resolve(Selection, begun | selected))
+    other = open_beside(selected, device)
+    begun = first_selection(opened, text, other).model_dump()
+    return ViewWidget(opened, view, resolve(Selection, begun | selected), other)

@@ -15,7 +15,7 @@ from clearformer.page.live import whole_lines
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.selection import Selection, read_selection
 from clearformer.page.standalone.modules import STATIC, bundled
-from clearformer.page.views import find_view
+from clearformer.page.views import View, find_view
 from clearformer.page.wire import encode
 from clearformer.run import Run
 
@@ -47,9 +47,12 @@ class ViewWidget(anywidget.AnyWidget):
     error = traitlets.Unicode().tag(sync=True)
     answered = traitlets.Int().tag(sync=True)
 
-    def __init__(self, run: Run, view: str, selection: Selection) -> None:
+    def __init__(self, run: Run, view: str, selection: Selection, other: Run | None = None) -> None:
         self.run, self.found, self._key = run, None, None
-        self._opened, self._readings = OpenedRuns([run]), Readings()
+        self._opened, self._readings = (
+            OpenedRuns([run] if other is None or other.name == run.name else [run, other]),
+            Readings(),
+        )
         shown_view = find_view(view, run)
         super().__init__(
             view=view,
@@ -86,7 +89,8 @@ class ViewWidget(anywidget.AnyWidget):
             if key == self._key:
                 return
             with self._readings.in_use():
-                told = view.answer(self._opened.get(selection.run, selection.checkpoint), selection)
+                run, other = self._runs(view, selection)
+                told = view.answer(run, selection, other)
             found, answer = told["found"], encode(told)
         except ClearformerError as refused:
             key, error = None, str(refused)
@@ -113,20 +117,25 @@ class ViewWidget(anywidget.AnyWidget):
 
     def _answer(self, question: dict[str, Any]) -> bytes:
         if question["kind"] == "metrics":
-            return encode(self._news(int(question["cursor"])))
+            return encode(self._news(str(question["run"]), int(question["cursor"])))
         if question["kind"] not in ("view", "picture"):
             raise UserError(f"a widget asks for a view, a picture or metrics; got {shown(question['kind'])}")
         selection = read_selection(question["selection"])
-        run = self._opened.get(selection.run, selection.checkpoint)
-        view = find_view(question["view"], run)
+        view = find_view(question["view"], self.run)
+        run, other = self._runs(view, selection)
         if question["kind"] == "picture":
-            return view.picture(run, selection, question["picture"])
+            return view.picture(run, selection, question["picture"], other)
         with self._readings.in_use():
-            return encode(view.answer(run, selection))
+            return encode(view.answer(run, selection, other))
 
-    def _news(self, cursor: int) -> dict[str, Any]:
-        """The lines of the run's metrics from a cursor on."""
-        path = self.run.folder.metrics_file
+    def _runs(self, view: View, selection: Selection) -> tuple[Run, Run | None]:
+        """The run at the checkpoint that is looked at, and the one beside it."""
+        return self._opened.get(selection.run, selection.checkpoint), self._opened.beside(view, selection)
+
+    def _news(self, name: str, cursor: int) -> dict[str, Any]:
+        """The lines of a run's metrics from a cursor on."""
+        run = self._opened.get(name)
+        path = run.folder.metrics_file
         size = path.stat().st_size if path.exists() else 0
         start = 0 if size < cursor else cursor
         lines, end = whole_lines(path, start) if size else ([], 0)
@@ -134,7 +143,7 @@ class ViewWidget(anywidget.AnyWidget):
             "lines": lines,
             "cursor": end,
             "restarted": size < cursor,
-            "steps": self.run.kept_steps(),
+            "steps": run.kept_steps(),
         }
 
 

@@ -10,6 +10,7 @@ import attention from "./views/attention.js";
 import beams from "./views/beams.js";
 import block from "./views/block.js";
 import classes from "./views/classes.js";
+import comparison from "./views/comparison.js";
 import corpus from "./views/corpus.js";
 import continuations from "./views/continuations.js";
 import interventions from "./views/interventions.js";
@@ -26,7 +27,7 @@ import tokens from "./views/tokens.js";
 import training from "./views/training.js";
 
 /** @type {Record<string, any>} */
-export const VIEWS = { overview, tokens, block, attention, ledger, sources, score, classes, meanings, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
+export const VIEWS = { overview, comparison, tokens, block, attention, ledger, sources, score, classes, meanings, lens, sampling, continuations, beams, interventions, training, loss_changes: lossChanges, corpus, learned };
 const NEAR = "600px"; // of the window: views further away are asked for when one comes nearer
 
 /** @typedef {import("./sources/source.js").Source} Source */
@@ -54,7 +55,8 @@ function Page({ runs, selection, onSelect, source, banner, Tool }) {
   const run = runs.find((each) => each.name === chosen.run) ?? runs[0];
   const steps = useSignal(stepsOf(run, source));
   const missing = atHand(run, steps, chosen.checkpoint) ? "" : `step ${chosen.checkpoint} is not kept: replay it in the bar above`;
-  const views = Object.entries(run.views).filter(([name]) => name in VIEWS);
+  const had = chosen.versus ? { ...run.views, ...run.views_of_two } : run.views;
+  const views = Object.keys(VIEWS).filter((name) => name in had).map((name) => [name, had[name]]);
   useEffect(() => {
     document.title = `${run.name} · clearformer`;
   }, [run.name]);

@@ -51,7 +51,7 @@ export function isFixed(model, field) {
 
 /**
  * A view from its component, as `render({model, el})` draws it.
- * @param {(props: {model: Model, found: any, selection: import("./selection.js").Selection}) => any} Component
+ * @param {(props: {model: Model, found: any, both: any, selection: import("./selection.js").Selection}) => any} Component is given in `both` the first and the second of a difference, where `found` is one
  * @param {{hasControls?: boolean, byHand?: boolean, isReady?: (selection: any) => boolean}} [traits] a view with controls is also drawn where there is no answer (found is null), and says its notes itself; one by hand is asked for by its own controls alone, others once they are ready
  */
 export function view(Component, { hasControls = false, byHand = false, isReady = () => true } = {}) {
@@ -59,7 +59,7 @@ export function view(Component, { hasControls = false, byHand = false, isReady =
   function View({ model }) {
     const found = useTrait(model, "found");
     const selection = useTrait(model, "selection");
-    return found || (hasControls && selection) ? html`<${Component} model=${model} found=${found} selection=${selection} />` : null;
+    return found || (hasControls && selection) ? html`<${Component} model=${model} found=${found} both=${model.get("both")} selection=${selection} />` : null;
   }
   return {
     hasControls,

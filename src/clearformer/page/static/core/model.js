@@ -13,7 +13,7 @@ export class PageModel {
     this.onSelect = onSelect;
     this.source = source;
     /** @type {Record<string, any>} */
-    this.values = { selection: null, found: null, answer: null, error: "", busy: false, progress: "", ended: false, kept: "", fixed: source.fixed };
+    this.values = { selection: null, found: null, both: null, answer: null, error: "", busy: false, progress: "", ended: false, kept: "", fixed: source.fixed };
     /** @type {Map<string, Set<() => void>>} */
     this.listeners = new Map();
     /** @type {AbortController | null} */
@@ -81,8 +81,10 @@ export class PageModel {
 
   /** @param {any} answer */
   take(answer) {
+    const isDifference = answer.found !== null && typeof answer.found === "object" && "changes" in answer.found;
     this.set("answer", answer);
-    this.set("found", answer.found);
+    this.set("both", isDifference ? answer.found : null);
+    this.set("found", isDifference ? answer.found.changes : answer.found);
     this.set("error", "");
   }
 

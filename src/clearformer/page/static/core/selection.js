@@ -4,6 +4,8 @@
  * @typedef {object} Selection
  * @property {string} run
  * @property {string} checkpoint
+ * @property {string} versus
+ * @property {string} versus_checkpoint
  * @property {string} text
  * @property {string | null} output
  * @property {number[]} masked

@@ -14,7 +14,7 @@ const WHOLE = Array.from({ length: 27 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math
 /**
  * @param {object} props
  * @param {string} props.title
- * @param {{name: string, label: string, colour: string}[]} props.series a colour, or the name of a variable of the style sheet
+ * @param {{name: string, label: string, colour: string, dashed?: boolean}[]} props.series a colour, or the name of a variable of the style sheet
  * @param {any[]} props.lines by step; a line that has none of the series is left out
  * @param {Mark[]} [props.marks] steps
  * @param {{value: number, label: string}[]} [props.levels]
@@ -38,7 +38,7 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
     const style = getComputedStyle(element);
     const hue = (/** @type {string} */ colour) => (colour.startsWith("--") ? style.getPropertyValue(colour) : colour);
     const axis = { stroke: hue("--quiet"), grid: { stroke: hue("--line"), width: 1 }, ticks: { show: false } };
-    const lineOf = (/** @type {any} */ { label, colour }) => ({ label, stroke: hue(colour), width: series.length > 2 ? 1.5 : 2, spanGaps: true, points: { show: points, size: 5 } });
+    const lineOf = (/** @type {any} */ { label, colour, dashed }) => ({ label, dash: dashed ? [6, 4] : undefined, stroke: hue(colour), width: series.length > 2 ? 1.5 : 2, spanGaps: true, points: { show: points, size: 5 } });
     plot.current = new uPlot({
       width: element.clientWidth,
       height: HEIGHT,

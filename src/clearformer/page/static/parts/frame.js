@@ -38,7 +38,7 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
   return html`<section id=${id} class=${large ? "view is-large" : isComing ? "view is-waiting" : "view"} aria-labelledby=${`${id}-title`}>
     <header key="header">
       <h2 id=${`${id}-title`}>${title}</h2>
-      <p>${about}${kept && html` <span class="badge">${kept}</span>`}</p>
+      <p>${about}${[kept, ofRuns(answer?.runs, selection?.versus)].filter(Boolean).map((words) => html` <span key=${words} class="badge">${words}</span>`)}</p>
       <nav aria-label=${`${title}: take it with you`}>
         <button type="button" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>Table</button>
         <${Taking} id=${id} model=${model} answer=${answer} />
@@ -51,6 +51,12 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
     ${asTable && answer && html`<${AsTable} model=${model} answer=${answer} />`}
     ${!error && !view.hasControls && answer?.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
   </section>`;
+}
+
+/** Of which runs a view is, where one is set beside the other. @param {string[] | undefined} runs @param {string | undefined} versus */
+function ofRuns(runs, versus) {
+  if (!runs || !versus) return "";
+  return runs.length > 1 ? `${runs[1]} − ${runs[0]}` : `${runs[0]} alone: no difference`;
 }
 
 /** @param {{id: string, model: import("../core/model.js").PageModel, answer: any}} props */

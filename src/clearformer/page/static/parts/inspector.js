@@ -21,6 +21,7 @@ export function Inspector({ model, selection, arrays, open }) {
   useEffect(() => cell.ask(selection), [keyOf(selection, USES)]);
   return html`<aside class="inspector" aria-label="number inspector">
     <header><h3>Number inspector</h3><button type="button" aria-label="close the number inspector" onClick=${() => select(model, { matrix: "" })}>Close</button></header>
+    ${selection.versus && html`<p class="note">of ${selection.run} alone: what made a number is explained of one run</p>`}
     ${error && html`<p class="error" role="alert">${error}</p>`}
     ${!found && !error && html`<p class="state" role="status">computing</p>`}
     ${found && !error && html`<div class=${busy ? "is-busy" : ""}><${Explained} found=${found} arrays=${arrays} open=${open} /></div>`}

@@ -1,7 +1,8 @@
 // The lens bar: what is looked at. All views follow it.
 import { html, useEffect, useState } from "../core/html.js";
-import { addReplayed, atHand } from "../core/live.js";
+import { addReplayed, atHand, stepsOf } from "../core/live.js";
 import { followProgress } from "../core/model.js";
+import { useSignal } from "../core/signal.js";
 import { Refused } from "../sources/source.js";
 import { NumberField, TextField } from "./fields.js";
 
@@ -22,7 +23,8 @@ export function LensBar({ runs, steps, source, selection, onSelect }) {
     <${TextField} label=${pair ? "Source" : "Text"} lines=${2} name="text" value=${selection.text} onChange=${(/** @type {string} */ text) => onSelect({ text, position: -1, masked: [] })} />
     ${pair && html`<${TextField} label="Written (its own translation, where empty)" lines=${2} name="output" value=${selection.output ?? ""} onChange=${(/** @type {string} */ output) => onSelect({ output: output || null, position: -1 })} />`}
     <div class="fields">
-      ${runs.length > 1 && html`<label>Run<select value=${selection.run} onChange=${(/** @type {any} */ event) => onSelect({ run: event.target.value })}>${runs.map((each) => html`<option key=${each.name}>${each.name}</option>`)}</select></label>`}
+      ${runs.length > 1 && html`<label>Run<select value=${selection.run} onChange=${(/** @type {any} */ event) => onSelect(turnedTo(selection, event.target.value))}>${runs.map((each) => html`<option key=${each.name}>${each.name}</option>`)}</select></label>`}
+      ${(runs.length > 1 || steps.length > 1) && html`<${Beside} runs=${runs} source=${source} selection=${selection} onSelect=${onSelect} />`}
       <${NumberField} label="Position" name="position" value=${selection.position} low=${-run.context} high=${run.context - 1} onChange=${(/** @type {number} */ position) => onSelect({ position })} />
       <${NumberField} label="Layer" name="layer" value=${selection.layer} low=${0} high=${run.layers - 1} onChange=${(/** @type {number} */ layer) => onSelect({ layer })} />
       <${NumberField} label="Head" name="head" value=${selection.head} low=${0} high=${run.heads - 1} onChange=${(/** @type {number} */ head) => onSelect({ head })} />
@@ -32,6 +34,33 @@ export function LensBar({ runs, steps, source, selection, onSelect }) {
     </div>
     ${(steps.length > 1 || run.step > 0) && run.views.training && html`<${Checkpoints} run=${run} steps=${steps} source=${source} selection=${selection} onSelect=${onSelect} />`}
   </form>`;
+}
+
+/** Another run to look at; where it was the one beside, the two change places. @param {any} selection @param {string} run */
+function turnedTo(selection, run) {
+  if (!selection.versus) return { run };
+  return selection.versus === run
+    ? { run, checkpoint: selection.versus_checkpoint || "latest", versus: selection.run, versus_checkpoint: selection.checkpoint === "latest" ? "" : selection.checkpoint }
+    : { run, versus: selection.versus === selection.run ? run : selection.versus, versus_checkpoint: "" };
+}
+
+/** What is set beside the run, so that views show the difference: another run, or another step of this one. @param {{runs: any[], source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */
+function Beside({ runs, source, selection, onSelect }) {
+  const other = runs.find((each) => each.name === selection.versus);
+  const change = (/** @type {any} */ event) => onSelect({ versus: event.target.value, versus_checkpoint: "" });
+  return html`<label>Beside<select name="versus" value=${selection.versus} onChange=${change}>
+      <option value="">none</option>
+      ${runs.map((each) => html`<option key=${each.name} value=${each.name}>${each.name === selection.run ? "another checkpoint" : each.name}</option>`)}</select></label>
+    ${other && html`<${BesideStep} key=${other.name} run=${other} source=${source} selection=${selection} onSelect=${onSelect} />`}`;
+}
+
+/** Which step of the run beside. @param {{run: any, source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */
+function BesideStep({ run, source, selection, onSelect }) {
+  const steps = useSignal(stepsOf(run, source));
+  const change = (/** @type {any} */ event) => onSelect({ versus_checkpoint: event.target.value });
+  return html`<label>at step<select name="versus_checkpoint" value=${selection.versus_checkpoint} onChange=${change}>
+    <option value="">latest, ${run.step}</option>
+    ${steps.filter((/** @type {number} */ step) => step !== run.step).map((/** @type {number} */ step) => html`<option key=${step} value=${String(step)}>${step}</option>`)}</select></label>`;
 }
 
 /** The step that is looked at: any that is kept, by the slider; any other, once it is replayed. @param {{run: any, steps: number[], source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */

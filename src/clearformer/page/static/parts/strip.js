@@ -8,7 +8,7 @@ import { visible } from "../core/words.js";
  * @param {number} props.chosen
  * @param {(position: number) => void} props.onChoose
  * @param {string} props.name
- * @param {number[]} [props.shares] 0 to 1, of each token
+ * @param {number[]} [props.shares] 0 to 1, of each token; of differences -1 to 1
  * @param {(position: number) => string} [props.say]
  * @param {(position: number) => void} [props.onOpen] by Enter, or twice a click
  */
@@ -25,9 +25,9 @@ export function Strip({ tokens, chosen, onChoose, name, shares, say, onOpen }) {
     requestAnimationFrame(() => /** @type {HTMLElement | null} */ (list.current?.querySelector("[aria-selected=true]"))?.focus());
   };
   return html`<div class="strip" role="listbox" aria-label=${name} aria-orientation="horizontal" ref=${list} onKeyDown=${move}>
-    ${tokens.map((token, i) => html`<span key=${i} role="option" tabindex=${i === chosen ? 0 : -1} aria-selected=${i === chosen}
+    ${tokens.map((token, i) => html`<span key=${i} role="option" class=${shares && shares[i] < 0 ? "is-less" : ""} tabindex=${i === chosen ? 0 : -1} aria-selected=${i === chosen}
       aria-label=${`${i}: ${visible(token)}${say ? `, ${say(i)}` : ""}`} title=${`${i}${say ? ` · ${say(i)}` : ""}`}
-      style=${shares ? { "--share": shares[i] } : {}} onClick=${() => onChoose(i)} onDblClick=${() => onOpen?.(i)}>${visible(token)}</span>`)}
+      style=${shares ? { "--share": Math.abs(shares[i]) } : {}} onClick=${() => onChoose(i)} onDblClick=${() => onOpen?.(i)}>${visible(token)}</span>`)}
   </div>`;
 }
 

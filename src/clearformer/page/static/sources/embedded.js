@@ -6,7 +6,7 @@ import { quick, Refused } from "./source.js";
 
 const FOLLOWED = ["position", "layer", "head", "part", "key", "matrix", "row", "column"]; // by which views look something up in what they have
 
-/** @typedef {{run: any, first: any, uses: Record<string, string[]>, answers: {view: string, selection: any}[], lines: any[], about: string, python: string}} Index */
+/** @typedef {{run: any, first: any, uses: Record<string, string[]>, answers: {view: string, selection: any}[], lines: Record<string, any[]>, about: string, python: string}} Index */
 
 /** The value of a block of data. @param {string} id */
 export async function block(id) {
@@ -72,9 +72,9 @@ export class Embedded {
     return { ...selection, ...Object.fromEntries(Object.entries(fields).filter(([field]) => !this.fixed.includes(field))) };
   }
 
-  /** @param {string} _ @param {(news: {lines: any[], restarted: boolean, steps: number[] | null}) => void} tell */
-  follow(_, tell) {
-    tell({ lines: this.index.lines, restarted: true, steps: this.index.run.steps });
+  /** @param {string} run @param {(news: {lines: any[], restarted: boolean, steps: number[] | null}) => void} tell */
+  follow(run, tell) {
+    tell({ lines: this.index.lines[run] ?? [], restarted: true, steps: this.index.run.steps });
     return () => {};
   }
 }

@@ -67,12 +67,12 @@ export class Kernel {
     return new Blob([await this.question({ kind: "picture", view, picture, selection })], { type });
   }
 
-  /** @param {string} _ @param {(news: {lines: any[], restarted: boolean, steps: number[] | null}) => void} tell */
-  follow(_, tell) {
+  /** @param {string} run @param {(news: {lines: any[], restarted: boolean, steps: number[] | null}) => void} tell */
+  follow(run, tell) {
     let cursor = 0;
     let stopped = false;
     const again = async () => {
-      const news = decode(await this.question({ kind: "metrics", cursor }));
+      const news = decode(await this.question({ kind: "metrics", run, cursor }));
       if (stopped) return;
       cursor = news.cursor;
       if (news.lines.length || news.restarted) tell(news);

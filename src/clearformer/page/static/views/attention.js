@@ -2,7 +2,7 @@
 import { html, select, useEffect, useMemo, useTrait, view } from "../core/html.js";
 import { keyOf } from "../core/selection.js";
 import { matrixOf } from "../core/wire.js";
-import { number, visible } from "../core/words.js";
+import { number, signed, visible } from "../core/words.js";
 import { Arcs } from "../parts/arcs.js";
 import { goTo } from "../parts/going.js";
 import { HeatMap, Thumbnail } from "../parts/heatmap.js";
@@ -11,20 +11,21 @@ import { fromStart } from "../parts/strip.js";
 const PARTS = /(encoder_|decoder_)?blocks\.(\d+)\.(attn|cross_attn)\./;
 const MOST_ARCS = 12;
 const LEAST = 0.005; // of a weight that is told
-const USES = ["run", "checkpoint", "text", "output", "masked", "layer", "head", "part"];
+const USES = ["run", "checkpoint", "versus", "versus_checkpoint", "text", "output", "masked", "layer", "head", "part"];
 const PLACE = ["position", "key"];
 
-/** @param {{model: any, found: any, selection: any}} props */
-function Attention({ model, found, selection }) {
+/** @param {{model: any, found: any, both: any, selection: any}} props */
+function Attention({ model, found, both, selection }) {
   const names = Object.keys(found.patterns);
   const name = nearest(names, selection);
   const head = Math.min(selection.head, found.heads.length - 1);
   const small = useMemo(() => Object.fromEntries(names.map((each) => [each, found.heads.map((/** @type {number} */ _, /** @type {number} */ i) => matrixOf(found.patterns[each], i))])), [found]);
+  const limits = useMemo(() => (both ? around(Object.values(found.patterns)) : undefined), [found]);
   return html`<div class="attention">
     <div class="wall" role="group" aria-label="all heads">
       ${names.map((each) => html`<div class="wall-row" key=${each}><span>${short(each)}</span>
         ${found.heads.map((/** @type {number} */ h, /** @type {number} */ i) => html`<button key=${h} type="button" aria-pressed=${each === name && i === head} aria-label=${`${short(each)}, head ${h}`}
-          onClick=${() => select(model, { ...chosen(each), head: h })}><${Thumbnail} values=${small[each][i]} size=${56} /></button>`)}
+          onClick=${() => select(model, { ...chosen(each), head: h })}><${Thumbnail} values=${small[each][i]} size=${56} limits=${limits} signed=${Boolean(both)} /></button>`)}
       </div>`)}
     </div>
     <${OneHead} model=${model} selection=${{ ...selection, ...chosen(name), head }} overview=${{ found, name, values: small[name][head] }} />
@@ -38,6 +39,7 @@ function Attention({ model, found, selection }) {
 function OneHead({ model, selection, overview }) {
   const pattern = useMemo(() => model.beside("pattern"), [model]);
   const found = useTrait(pattern, "found");
+  const both = pattern.get("both");
   const error = useTrait(pattern, "error");
   const busy = useTrait(pattern, "busy");
   const { layer, head, part } = selection;
@@ -47,18 +49,18 @@ function OneHead({ model, selection, overview }) {
   return html`<div class=${busy ? "one-head is-busy" : "one-head"}>
     <h3>${title}</h3>
     ${error && html`<p class="error" role="alert">${error}</p>`}
-    ${found && html`<${Near} model=${model} found=${found} selection=${selection} />
+    ${found && html`<${Near} model=${model} found=${found} both=${both} selection=${selection} />
       <div class="beside-head">
-        ${!isWhole(found) && html`<${Far} model=${model} found=${found} overview=${overview} />`}
-        <${Read} found=${found} selection=${selection} />
+        ${!isWhole(found) && html`<${Far} model=${model} found=${found} both=${both} overview=${overview} />`}
+        <${Read} found=${found} both=${both} selection=${selection} />
         <p><button type="button" onClick=${() => goTo("score")}>Why does it look there?</button> <span class="note">the score ledger of the chosen cell; Enter, or twice a click, goes there too</span></p>
       </div>
-      <${Over} found=${found} selection=${selection} />`}
+      ${!both && html`<${Over} found=${found} selection=${selection} />`}`}
   </div>`;
 }
 
-/** All of a long text's pattern, made small: a click goes there. @param {{model: any, found: any, overview: any}} props */
-function Far({ model, found, overview }) {
+/** All of a long text's pattern, made small: a click goes there. @param {{model: any, found: any, both: any, overview: any}} props */
+function Far({ model, found, both, overview }) {
   const [rowStep, columnStep] = overview.found.steps[overview.name];
   const [n, m] = [found.tokens.length, found.read.length];
   const until = (/** @type {number} */ first, /** @type {number} */ step, /** @type {number} */ size) => `${first} to ${Math.min(size, first + step) - 1}`;
@@ -66,11 +68,11 @@ function Far({ model, found, overview }) {
   const go = (/** @type {number} */ r, /** @type {number} */ c) =>
     select(model, { position: Math.min(n - 1, r * rowStep + (rowStep >> 1)), key: Math.min(m - 1, c * columnStep + (columnStep >> 1)) });
   return html`<div><p class="note">the whole pattern, ${n} × ${m}, made small: choose a place to see its weights</p>
-    <${HeatMap} values=${overview.values} name="the whole pattern, made small" cell=${4} chosen=${[Math.floor(found.position / rowStep), Math.floor(found.key / columnStep)]} onChoose=${go} say=${say} /></div>`;
+    <${HeatMap} values=${overview.values} name="the whole pattern, made small" signed=${Boolean(both)} cell=${4} chosen=${[Math.floor(found.position / rowStep), Math.floor(found.key / columnStep)]} onChoose=${go} say=${say} /></div>`;
 }
 
-/** The weights themselves. @param {{model: any, found: any, selection: any}} props */
-function Near({ model, found, selection }) {
+/** The weights themselves. @param {{model: any, found: any, both: any, selection: any}} props */
+function Near({ model, found, both, selection }) {
   const { tokens, read, first_row: top, first_column: left, weights } = found;
   const [n, m] = weights.shape;
   const rows = useMemo(() => tokens.slice(top, top + n).map(visible), [found]);
@@ -78,9 +80,9 @@ function Near({ model, found, selection }) {
   const at = queryOf(found, selection);
   const key = isWhole(found) ? Math.min(selection.key, read.length - 1) : found.key;
   const say = (/** @type {number} */ r, /** @type {number} */ c) => `query ${top + r} ${rows[r]} reads key ${left + c} ${columns[c]}`;
-  return html`<div><${HeatMap} values=${weights} name=${`pattern of ${short(found.name)}, head ${found.head}`} rows=${rows} columns=${columns} limits=${isWhole(found) ? [0, 1] : undefined}
+  return html`<div><${HeatMap} values=${weights} name=${`pattern of ${short(found.name)}, head ${found.head}`} rows=${rows} columns=${columns} signed=${Boolean(both)} limits=${isWhole(found) && !both ? [0, 1] : undefined}
       chosen=${[at - top, key - left]} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => select(model, { position: top + r, key: left + c })} onOpen=${() => goTo("score")} say=${say} />
-    ${!isWhole(found) && html`<p class="note">queries ${top} to ${top + n - 1} of ${tokens.length}, keys ${left} to ${left + m - 1} of ${read.length}; the lightest colour is the largest weight that is shown</p>`}</div>`;
+    ${!isWhole(found) && html`<p class="note">queries ${top} to ${top + n - 1} of ${tokens.length}, keys ${left} to ${left + m - 1} of ${read.length}; ${both ? "the strongest colours are the largest change" : "the lightest colour is the largest weight"} that is shown</p>`}</div>`;
 }
 
 /** The query that is looked at: what is chosen shows at once where its weights are here, else when they have come. @param {any} found @param {any} selection */
@@ -99,12 +101,13 @@ function Over({ found, selection }) {
   return html`<${Arcs} tokens=${found.tokens} read=${found.read} query=${row} keys=${order} weights=${weights} across=${found.part === "cross_attn"} />`;
 }
 
-/** What one query reads, most first. @param {{found: any, selection: any}} props */
-function Read({ found, selection }) {
+/** What one query reads, most first. @param {{found: any, both: any, selection: any}} props */
+function Read({ found, both, selection }) {
   const { tokens: rows, read: columns } = found;
   const { row, weights, order } = mostRead(found, selection);
-  return html`<div class="reads"><p><code>${visible(rows[row])}</code> at ${row} reads</p>
-    <ul>${order.map((i) => html`<li key=${i}><i style=${{ width: `${100 * weights[i]}%` }}></i><code>${visible(columns[i])}</code><small>${i}</small><b>${number(weights[i], 3)}</b></li>`)}</ul>
+  return html`<div class="reads"><p><code>${visible(rows[row])}</code> at ${row} reads${both ? ", more or less than in the first" : ""}</p>
+    ${order.length === 0 && html`<p class="note">no ${both ? "change" : "weight"} of ${LEAST} or more</p>`}
+    <ul>${order.map((i) => html`<li key=${i}><i class=${both ? (weights[i] < 0 ? "is-negative" : "is-positive") : ""} style=${{ width: `${100 * Math.abs(weights[i])}%` }}></i><code>${visible(columns[i])}</code><small>${i}</small><b>${both ? signed(weights[i], 3) : number(weights[i], 3)}</b></li>`)}</ul>
   </div>`;
 }
 
@@ -113,8 +116,14 @@ function mostRead(found, selection) {
   const [row, n] = [queryOf(found, selection), found.read.length];
   /** @type {number[]} */
   const weights = [...(isWhole(found) ? found.weights.data.subarray(row * n, (row + 1) * n) : found.reads.data)];
-  const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]).slice(0, MOST_ARCS).filter((i) => weights[i] >= LEAST);
+  const order = weights.map((_, i) => i).sort((a, b) => Math.abs(weights[b]) - Math.abs(weights[a])).slice(0, MOST_ARCS).filter((i) => Math.abs(weights[i]) >= LEAST);
   return { row, weights, order };
+}
+
+/** The largest number of some arrays, to both sides of zero. @param {import("../core/wire.js").NDArray[]} arrays @returns {[number, number]} */
+function around(arrays) {
+  const largest = arrays.reduce((most, { data }) => [...data].reduce((size, each) => Math.max(size, Math.abs(each)), most), 1e-9);
+  return [-largest, largest];
 }
 
 /** @param {string} name */

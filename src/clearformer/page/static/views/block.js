@@ -13,8 +13,8 @@ const PARTS = { encoder: "encoder", attn: "decoder, itself", cross_attn: "decode
 
 /** @typedef {{name: string, symbol: string, title: string, equation: string, stage: string, rows: number[], columns: number[], row_axis: string, column_axis: string, column_labels: string[], values: import("../core/wire.js").NDArray}} NamedArray */
 
-/** @param {{model: any, found: any, selection: any}} props */
-function Block({ model, found, selection }) {
+/** @param {{model: any, found: any, both: any, selection: any}} props */
+function Block({ model, found, both, selection }) {
   /** @type {NamedArray[]} */
   const arrays = found.arrays;
   const stages = [...new Set(arrays.map((array) => array.stage))];
@@ -26,7 +26,7 @@ function Block({ model, found, selection }) {
       ${found.source.length > 0 && html`<${Parts} model=${model} chosen=${found.part} />`}
       ${stages.map((stage) => html`<section class="stage" key=${stage} aria-label=${title(stage, found)}>
         <h3>${title(stage, found)}</h3>
-        <div class="matrices">${arrays.filter((array) => array.stage === stage).map((array) => html`<${Matrix} key=${array.name} array=${array} found=${found} inspected=${inspected} open=${open} />`)}</div>
+        <div class="matrices">${arrays.filter((array) => array.stage === stage).map((array) => html`<${Matrix} key=${array.name} array=${array} found=${found} both=${both} inspected=${inspected} open=${open} />`)}</div>
       </section>`)}
     </div>
     ${inspected && html`<${Inspector} model=${model} selection=${inspected} arrays=${arrays} open=${open} />`}
@@ -49,8 +49,8 @@ function Parts({ model, chosen }) {
   return html`<p class="parts" role="group" aria-label="which attention">${Object.entries(PARTS).map(([part, words]) => html`<button key=${part} type="button" aria-pressed=${part === chosen} onClick=${() => select(model, { part })}>${words}</button>`)}</p>`;
 }
 
-/** @param {{array: NamedArray, found: any, inspected: any, open: (name: string, row: number, column: number) => void}} props */
-function Matrix({ array, found, inspected, open }) {
+/** @param {{array: NamedArray, found: any, both: any, inspected: any, open: (name: string, row: number, column: number) => void}} props */
+function Matrix({ array, found, both, inspected, open }) {
   const { name, symbol, rows, columns } = array;
   const band = array.row_axis === "text" ? 0 : rows.indexOf(found.position);
   const [moved, setMoved] = useState(/** @type {[number, number] | null} */ (null));
@@ -65,7 +65,7 @@ function Matrix({ array, found, inspected, open }) {
   };
   return html`<figure class=${`matrix hue-${hue(symbol)}${own ? " is-own" : ""}`}>
     <figcaption><code title=${name}>${array.equation}</code><span>${array.title}</span></figcaption>
-    <${HeatMap} values=${values} name=${`${symbol}: ${array.title}`} signed=${!isShare(symbol)} limits=${isShare(symbol) ? [0, 1] : undefined} ...${sizes(array, texts)}
+    <${HeatMap} values=${values} name=${`${symbol}: ${array.title}`} signed=${both || !isShare(symbol)} limits=${isShare(symbol) && !both ? [0, 1] : undefined} ...${sizes(array, texts)}
       texts=${texts} chosen=${chosen} band=${band < 0 || array.row_axis === "text" ? undefined : band} say=${words} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => setMoved([r, c])} onOpen=${opened} onClick=${opened} />
     <small>${rows.length} ${plural(array.row_axis, rows.length)} × ${columns.length} ${plural(array.column_axis, columns.length)}</small>
   </figure>`;

@@ -5,14 +5,15 @@ import { explain, Writers } from "../parts/writers.js";
 
 const AT_FIRST = 24;
 
-/** @param {{model: any, found: any, selection: any}} props */
-function Ledger({ model, found, selection }) {
+/** @param {{model: any, found: any, both: any, selection: any}} props */
+function Ledger({ model, found, both, selection }) {
   const isChosen = (/** @type {any} */ part) => part.head !== null && part.layer === selection.layer && part.head === selection.head;
   const foil = found.foil ? ` − ${visible(found.foil)}` : "";
   return html`<div class="ledger">
-    <p class="sum">logit of <code>${visible(found.target)}${foil}</code> after <code>${visible(found.token)}</code>: <b>${signed(found.logit)}</b>
-      <span class="badge" title="how far the sum of the parts is from the logit">|sum − logit| = ${found.error.toExponential(1)}</span>
-      ${found.capped !== null && html`<span class="badge">after the soft cap of ${found.soft_cap}: ${signed(found.capped)}</span>`}</p>
+    <p class="sum">${both ? "change of the logit of" : "logit of"} <code>${visible(found.target)}${foil}</code> after <code>${visible(found.token)}</code>: <b>${signed(found.logit)}</b>
+      ${both && html`<span class="badge">${signed(both.first.logit)} → ${signed(both.second.logit)}</span>`}
+      <span class="badge" title="how far the sum of the parts is from the logit">|sum − logit| = ${both ? `${both.first.error.toExponential(1)} and ${both.second.error.toExponential(1)}` : found.error.toExponential(1)}</span>
+      ${!both && found.capped !== null && html`<span class="badge">after the soft cap of ${found.soft_cap}: ${signed(found.capped)}</span>`}</p>
     <${ByLayer} layers=${found.by_layer} />
     <${Writers} parts=${found.parts} name="parts of the logit" atFirst=${AT_FIRST} isChosen=${isChosen} open=${(/** @type {any} */ part) => explain(model, part, found.position)} />
     <p class="note">a head leads to the score of what it reads most: why does it look there?</p>

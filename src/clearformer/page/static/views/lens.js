@@ -1,26 +1,32 @@
 // What each layer would predict at each position, were it the last.
 import { html, select, useRef, view } from "../core/html.js";
-import { number, visible } from "../core/words.js";
+import { number, signed, visible } from "../core/words.js";
 import { HeatMap } from "../parts/heatmap.js";
 
 const WIDE = 64;
 
-/** @param {{model: any, found: any, selection: any}} props */
-function LogitLens({ model, found }) {
+/** @param {{model: any, found: any, both: any, selection: any}} props */
+function LogitLens({ model, found, both }) {
   const layers = [...found.layers].reverse();
+  const told = both ? signed : number;
   const picture = useRef(/** @type {any} */ (null));
   // Another position or target leaves the picture as it is: then it is not painted anew.
   if (!picture.current || !isSame(picture.current.found, found)) picture.current = { found, texts: upsideDown(found.best), values: turned(found.probabilities) };
   const { texts, values } = picture.current;
   const names = layers.map((layer) => layer.name.replace("blocks.", "").replace(".hook_resid_", " "));
   return html`<div class="logit-lens">
-    <${HeatMap} values=${values} name="likeliest token by layer and position" rows=${names} columns=${found.tokens.map(visible)} limits=${[0, 1]}
-      texts=${texts} cell=${24} wide=${WIDE} chosen=${[0, found.position]} onChoose=${(/** @type {number} */ _, /** @type {number} */ position) => select(model, { position })}
+    <${HeatMap} values=${values} name="likeliest token by layer and position" rows=${names} columns=${found.tokens.map(visible)} signed=${Boolean(both)} limits=${both ? undefined : [0, 1]}
+      texts=${texts} cell=${24} wide=${both ? 1.5 * WIDE : WIDE} chosen=${[0, found.position]} onChoose=${(/** @type {number} */ _, /** @type {number} */ position) => select(model, { position })}
       say=${(/** @type {number} */ r, /** @type {number} */ c) => `${names[r]} at ${c} ${visible(found.tokens[c])}`} />
-    <div class="wide" tabindex="0" role="region" aria-label="ranks by layer"><table class="ranks"><caption>at position ${found.position}, the target <code>${visible(found.target)}</code></caption>
-      <thead><tr><th scope="col">layer</th><th scope="col">likeliest</th><th scope="col" class="is-number">probability</th><th scope="col" class="is-number">rank</th><th scope="col" class="is-number" title="of the layer’s distribution over all outputs">entropy, nats</th><th scope="col" class="is-number" title="KL(last ‖ layer): how far the layer’s distribution is from that of the last">KL to the last, nats</th></tr></thead>
-      <tbody>${layers.map((layer) => html`<tr key=${layer.name}><td>${layer.name}</td><td>${layer.top.slice(0, 3).map((/** @type {any} */ guess) => html`<code>${visible(guess.token)}</code> ${number(guess.probability, 2)} `)}</td><td class="is-number">${number(layer.probability)}</td><td class="is-number">${layer.rank}</td><td class="is-number">${number(layer.entropy, 3)}</td><td class="is-number">${number(layer.kl, 3)}</td></tr>`)}</tbody></table></div>
+    <div class="wide" tabindex="0" role="region" aria-label="ranks by layer"><table class="ranks"><caption>at position ${found.position}, ${both ? "change for the target" : "the target"} <code>${visible(found.target)}</code></caption>
+      <thead><tr><th scope="col">layer</th>${both ? html`<th scope="col">likeliest, first</th><th scope="col">second</th>` : html`<th scope="col">likeliest</th>`}<th scope="col" class="is-number">probability</th><th scope="col" class="is-number">rank</th><th scope="col" class="is-number" title="of the layer’s distribution over all outputs">entropy, nats</th><th scope="col" class="is-number" title="KL(last ‖ layer): how far the layer’s distribution is from that of the last">KL to the last, nats</th></tr></thead>
+      <tbody>${layers.map((layer) => html`<tr key=${layer.name}><td>${layer.name}</td>${(both ? [both.first, both.second] : [found]).map((each, i) => html`<td key=${i}><${Likeliest} layer=${each.layers.find((/** @type {any} */ other) => other.name === layer.name)} /></td>`)}<td class="is-number">${told(layer.probability, 4)}</td><td class="is-number">${both && layer.rank ? signed(layer.rank, 0) : layer.rank}</td><td class="is-number">${told(layer.entropy, 3)}</td><td class="is-number">${told(layer.kl, 3)}</td></tr>`)}</tbody></table></div>
   </div>`;
+}
+
+/** @param {{layer: any}} props */
+function Likeliest({ layer }) {
+  return layer.top.slice(0, 3).map((/** @type {any} */ guess) => html`<code>${visible(guess.token)}</code> ${number(guess.probability, 2)} `);
 }
 
 /** @param {string[][]} best */

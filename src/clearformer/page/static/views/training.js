@@ -13,12 +13,17 @@ const CURVES = [
   { title: "learning rate", series: [{ name: "lr", label: "learning rate", colour: "--value" }] },
 ];
 const BY_LAYER = "grad_norm/";
+const BESIDE = "beside ";
 const MARKS = ["before", "after"];
 
 /** @param {{model: import("../core/html.js").Model}} props */
 function Training({ model }) {
   const selection = useTrait(model, "selection");
-  const { lines, steps } = useSignal(liveOf(selection.run, model.source));
+  const { lines: own, steps } = useSignal(liveOf(selection.run, model.source));
+  const other = selection.versus === selection.run ? "" : selection.versus;
+  const { lines: others } = useSignal(liveOf(other || selection.run, model.source));
+  const lines = useMemo(() => (other ? inOnePicture(own, others) : own), [own, others, other]);
+  const curves = useMemo(() => (other ? CURVES.map((curve) => withOther(curve, other)) : CURVES), [other]);
   const events = useMemo(() => model.beside("events"), [model]);
   const found = useTrait(events, "found");
   const [next, setNext] = useState("before");
@@ -34,22 +39,34 @@ function Training({ model }) {
     mark({ [next]: nearest(kept, step) });
     setNext(next === "before" ? "after" : "before");
   };
-  const last = lines[lines.length - 1];
+  const last = own[own.length - 1];
   const marks = marksOf(selection, found, () => true);
-  const others = marksOf(selection, found, () => false);
+  const unnamed = marksOf(selection, found, () => false);
   const levels = found && found.bigram_loss !== null ? [{ value: found.bigram_loss, label: "bigram model" }] : [];
   const canMark = kept.length > 1 && !isFixed(model, "before");
   const picks = canMark ? pick : undefined;
   return html`<div class="training">
-    ${last && html`<p class="sum">step <b>${thousands(last.step)}</b>, loss <b>${number(latest(lines, "loss"))}</b>, held-out loss <b>${number(latest(lines, "val_loss"))}</b></p>`}
+    ${last && html`<p class="sum">step <b>${thousands(last.step)}</b>, loss <b>${number(latest(own, "loss"))}</b>, held-out loss <b>${number(latest(own, "val_loss"))}</b>${other && others.length > 0 && html`; beside, dashed, ${other}: loss <b>${number(latest(others, "loss"))}</b>, held-out loss <b>${number(latest(others, "val_loss"))}</b>`}</p>`}
     ${canMark && html`<${Marks} selection=${selection} kept=${kept} next=${next} setNext=${setNext} mark=${mark} />`}
     ${lines.length > 0
-      ? html`${CURVES.slice(0, 1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${marks} levels=${levels} onPick=${picks} />`)}
-        <${ByLayer} lines=${lines} marks=${others} onPick=${picks} />
-        ${CURVES.slice(1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${others} onPick=${picks} />`)}`
+      ? html`${curves.slice(0, 1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${marks} levels=${levels} onPick=${picks} />`)}
+        <${ByLayer} lines=${own} marks=${unnamed} onPick=${picks} />
+        ${curves.slice(1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${unnamed} onPick=${picks} />`)}`
       : html`<p class="note">this run has written no metrics (an imported model has none)</p>`}
     <${Happened} model=${model} events=${events} kept=${kept} mark=${mark} ask=${ask} />
   </div>`;
+}
+
+/** A curve of both runs, the second dashed. @param {typeof CURVES[0]} curve @param {string} other */
+function withOther({ title, series }, other) {
+  const dashed = series.map(({ name, label, colour }) => ({ name: BESIDE + name, label: `${label}, ${other}`, colour, dashed: true }));
+  return { title, series: [...series, ...dashed] };
+}
+
+/** The lines of two runs by step, those of the second under names of their own. @param {any[]} own @param {any[]} others */
+function inOnePicture(own, others) {
+  const renamed = others.map(({ step, ...values }) => ({ step, ...Object.fromEntries(Object.entries(values).map(([name, value]) => [BESIDE + name, value])) }));
+  return [...own, ...renamed].sort((a, b) => a.step - b.step);
 }
 
 /** The two marks, and which of them a click on a curve sets. @param {{selection: any, kept: number[], next: string, setNext: (name: string) => void, mark: (fields: any) => void}} props */

@@ -1,0 +1,283 @@
+"""What differs between two results of one lens: the same result, with every number that of the second less the first.
+
+    found = lens.difference(lens.ledger(run, text, target="a"), lens.ledger(other, text, target="a"))
+    found.changes.parts[0].value        how much more of the logit the second run's part wrote
+    found.first, found.second           the two
+
+    found = lens.beside(lens.ledger, run, other, text)      the same of two runs, or of two checkpoints of one
+
+All differences are second - first. Floats and arrays of floats are subtracted; of whole numbers, ranks and counts are
+(fields marked AMOUNT). Lists of parts are matched by what names each. Words that differ, such as the likeliest token,
+become `first→second`. What says of what text, place and token the numbers are has to agree.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
+from inspect import signature
+from math import nan
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_run
+from clearformer.decoding.text.samples import Run
+from clearformer.errors import UserError, shown
+from clearformer.lens.causal.metrics import metric_of
+from clearformer.lens.inputs import read
+from clearformer.lens.showing import AMOUNT, EITHER, FIRST, Shown, Table, changing
+from clearformer.model import EncoderDecoder
+
+AGREEING = ("tokens", "token", "source", "read", "predicted", "target", "foil", "part", "name")
+"""Fields of words that say what the numbers are of."""
+
+R = TypeVar("R", bound=Shown)
+
+
+class UnlikeError(UserError):
+    """Two results cannot be subtracted."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Difference(Shown, Generic[R]):
+    """What differs between two results of one function of the lens.
+
+    Attributes:
+        first: The one.
+        second: The other.
+        changes: A result of the same kind that holds second - first.
+    """
+
+    first: R
+    second: R
+    changes: R
+
+    def caption(self) -> str:
+        return f"{self.first.caption()}: second less first"
+
+    def table(self) -> Table:
+        return self.changes.table_of_changes()
+
+    def notes(self) -> list[str]:
+        both = (("first", self.first), ("second", self.second))
+        return [f"{word}: {note}" for word, each in both for note in each.notes()]
+
+    def inches(self) -> tuple[float, float]:
+        return self.changes.inches()
+
+    def draw(self, figure: Any) -> None:
+        with changing():
+            self.changes.draw(figure)
+
+
+def difference(first: R, second: R) -> Difference[R]:
+    """Subtract a result of the lens from another of the same function.
+
+    Args:
+        first: What is taken away.
+        second: What it is taken from.
+
+    Raises:
+        UserError: they are no results of one function, or of other tokens, or have not the same parts and sizes.
+    """
+    for each in (first, second):
+        if not isinstance(each, Shown):
+            raise UserError(f"a difference is that of two results of the lens; got {shown(each)}")
+    if type(first) is not type(second):
+        kinds = f"{type(first).__name__} and {type(second).__name__}"
+        raise UserError(f"a difference is that of two results of one function; got {kinds}")
+    with np.errstate(invalid="ignore"):  # of the mask's -inf nothing is left
+        return Difference(first, second, _changed("", first, second))
+
+
+def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **given: Any) -> Difference[R]:
+    """What differs between two runs, by one function of the lens.
+
+        lens.beside(lens.logit_lens, run, cf.load("NAME", checkpoint=128), "To be or not", position=3)
+
+    What a function would choose by the model (the target, an encoder-decoder's translation) is chosen by the first run
+    for both, so that numbers of one thing are compared.
+
+    Args:
+        function: Of the lens, such as `lens.ledger`.
+        run: The first run, whose numbers are taken away.
+        other: The second; it may be the same run at another checkpoint.
+        text: What both read, where the function reads one.
+        **given: Other arguments of the function.
+
+    Raises:
+        UserError: the runs are of different families, or their results cannot be subtracted; see `difference`.
+    """
+    check_run(run)
+    check_run(other)
+    families = [each.model.config.family for each in (run, other)]
+    if families[0] != families[1]:
+        raise UserError(
+            f"family: {families[0]} and {families[1]} cannot be subtracted; set two runs of one family "
+            "beside each other"
+        )
+    given |= _chosen(function, run, text, given)
+    try:
+        return difference(function(run, *text, **given), function(other, *text, **given))
+    except UnlikeError as error:
+        raise UserError(f"{error}{_why(run, other)}") from None
+
+
+def _chosen(
+    function: Callable[..., Shown], run: Run, text: Sequence[Text], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments that the first run chooses for both."""
+    takes = signature(function).parameters
+    chosen: dict[str, Any] = {}
+    if not text:
+        return chosen
+    reads = {name: given[name] for name in ("output", "masked") if name in given}
+    if "output" in takes and given.get("output") is None and isinstance(run.model, EncoderDecoder):
+        chosen["output"] = read(run, *text, **reads).tokens[0].tolist()
+    if "target" in takes and given.get("target") is None:
+        inputs = read(run, *text, **(reads | chosen))
+        chosen["target"] = metric_of(inputs, None, None, given.get("position", -1)).target
+    return chosen
+
+
+def _why(run: Run, other: Run) -> str:
+    """How two models are built differently, and what can be compared all the same."""
+    one, another = run.model.config, other.model.config
+    sizes = {
+        "layers": (one.n_layers, another.n_layers),
+        "heads": tuple(each.attention.heads(each.d_model)[0] for each in (one, another)),
+        "d_model": (one.d_model, another.d_model),
+        "tokens in the vocabulary": (one.vocab_size, another.vocab_size),
+    }
+    apart = [f"{a} and {b} {name}" for name, (a, b) in sizes.items() if a != b]
+    built = f" (the models have {', '.join(apart)})" if apart else ""
+    return f"{built}; the losses token by token still can be where the tokens agree: lens.tokens"
+
+
+def _changed(name: str, one: Any, other: Any) -> Any:
+    """other - one, of a value of any type that results have."""
+    if type(one) is not type(other) and not (_is_number(one) and _is_number(other)):
+        if one is None or other is None:
+            return None  # what only one of them has
+        raise UnlikeError(f"{name}: {type(one).__name__} and {type(other).__name__} cannot be subtracted")
+    if is_dataclass(one):
+        return _of_fields(name, one, other)
+    if isinstance(one, np.ndarray | Tensor):
+        return _of_arrays(name, one, other)
+    if isinstance(one, float):
+        return other - one
+    if isinstance(one, str):
+        return one if one == other else f"{one}→{other}"
+    if isinstance(one, dict):
+        return _of_mappings(name, one, other)
+    if isinstance(one, list | tuple):
+        return _of_lists(name, one, other)
+    if one != other:
+        raise UnlikeError(
+            f"{name} is {one} in the first and {other} in the second: these cannot be subtracted"
+        )
+    return one
+
+
+def _of_fields(name: str, one: Any, other: Any) -> Any:
+    if (own := getattr(one, "change_to", None)) is not None:
+        return own(other)
+    return replace(one, **{each.name: _of_field(name, each, one, other) for each in fields(one) if each.init})
+
+
+def _of_field(name: str, field: Field[Any], one: Any, other: Any) -> Any:
+    path = f"{name}.{field.name}" if name else field.name
+    a, b = getattr(one, field.name), getattr(other, field.name)
+    if FIRST in field.metadata:
+        return a
+    if AMOUNT in field.metadata:
+        return b - a
+    if EITHER in field.metadata:
+        return _of_either(path, a, b)
+    if field.name in AGREEING and not is_dataclass(a) and a != b and not isinstance(a, np.ndarray):
+        raise UnlikeError(f"{path}: {_first_unlike(a, b)}: numbers of different things cannot be subtracted")
+    return _changed(path, a, b)
+
+
+def _first_unlike(one: Any, other: Any) -> str:
+    if isinstance(one, list) and isinstance(other, list):
+        if len(one) != len(other):
+            return f"the first has {len(one)} and the second {len(other)}"
+        at = next(i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
+        return f"at {at} the first has {shown(one[at])} and the second {shown(other[at])}"
+    return f"the first has {shown(one)} and the second {shown(other)}"
+
+
+def _of_arrays(name: str, one: Any, other: Any) -> Any:
+    if one.shape != other.shape:
+        raise UnlikeError(f"{name}: sizes {list(one.shape)} and {list(other.shape)} cannot be subtracted")
+    is_float = (
+        one.dtype.is_floating_point if isinstance(one, Tensor) else np.issubdtype(one.dtype, np.floating)
+    )
+    if is_float:
+        return other - one
+    if not bool((one == other).all()):
+        raise UnlikeError(f"{name}: the whole numbers of the two differ, and cannot be subtracted")
+    return one
+
+
+def _of_mappings(name: str, one: dict[Any, Any], other: dict[Any, Any]) -> dict[Any, Any]:
+    if apart := [key for key in one | other if key not in one or key not in other]:
+        raise UnlikeError(f"{name}: only one of the two has {apart[0]}, so they cannot be subtracted")
+    return {key: _changed(f"{name}.{key}", value, other[key]) for key, value in one.items()}
+
+
+def _of_lists(name: str, one: Sequence[Any], other: Sequence[Any]) -> Any:
+    if one and other and is_dataclass(one[0]):
+        return [_changed(f"{name}.{_named(a)}", a, b) for a, b in _matched(name, one, other)]
+    if len(one) != len(other):
+        raise UnlikeError(f"{name}: {len(one)} and {len(other)} of them cannot be subtracted")
+    made: Any = type(one)
+    return made(_changed(f"{name}[{i}]", a, b) for i, (a, b) in enumerate(zip(one, other, strict=True)))
+
+
+def _matched(name: str, one: Sequence[Any], other: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """The parts of two lists, each beside the one of the same name."""
+    keys, others = ([_key(each) for each in parts] for parts in (one, other))
+    if keys == others:
+        return list(zip(one, other, strict=True))
+    by_key = dict(zip(others, other, strict=True))
+    if sorted(keys, key=repr) != sorted(others, key=repr) or len(by_key) < len(others):
+        apart = [key for key in [*keys, *others] if key not in keys or key not in by_key]
+        word = shown(apart[0][0]) if apart else "other parts"
+        raise UnlikeError(f"{name}: only one of the two has {word}, so they cannot be subtracted")
+    return [(each, by_key[key]) for key, each in zip(keys, one, strict=True)]
+
+
+def _key(part: Any) -> tuple[Any, ...]:
+    """What names a part: its words and its whole numbers that are no amounts."""
+    named = ((each, getattr(part, each.name)) for each in fields(part))
+    return tuple(
+        value for each, value in named if AMOUNT not in each.metadata and isinstance(value, str | int | None)
+    )
+
+
+def _named(part: Any) -> str:
+    return next((str(each) for each in _key(part)), "")
+
+
+def _of_either(name: str, one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+    """Parts that one of two lists may lack, for each holds its largest: of such a part the change is not known."""
+    firsts, seconds = ({_key(each): each for each in parts} for parts in (one, other))
+    return [
+        _changed(name, firsts[key], seconds[key])
+        if key in firsts and key in seconds
+        else _unknown(firsts.get(key, seconds.get(key)))
+        for key in firsts | seconds
+    ]
+
+
+def _unknown(part: Any) -> Any:
+    return replace(
+        part, **{each.name: nan for each in fields(part) if isinstance(getattr(part, each.name), float)}
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

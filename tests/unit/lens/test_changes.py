@@ -1,0 +1,173 @@
+"""What differs between two results of one lens: each number the second's less the first's, to the bit."""
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clearformer import lens
+from clearformer.errors import UserError
+from clearformer.lens.metrics import Metrics
+from clearformer.model.attention import MultiHead
+
+from .test_embeddings import FAMILIES, TEXT, Run, run_of
+
+FUNCTIONS = [
+    lens.tokens,
+    lens.attention_overview,
+    lens.attention,
+    lens.head_pattern,
+    lens.ledger,
+    lens.logit_lens,
+]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def pair(request: pytest.FixtureRequest) -> tuple[Run, Run]:
+    """Two models of a family that differ in their weights alone."""
+    return run_of(request.param), run_of(request.param)
+
+
+def subtracted(change: Any, one: Any, other: Any, compared: list[str], path: str = "") -> None:
+    """Whether every float of a change is the other's less the one's; parts are looked up by their names."""
+    if isinstance(change, np.ndarray):
+        np.testing.assert_array_equal(change, other - one)
+        compared.append(path)
+    elif is_dataclass(change):
+        for field in fields(change):
+            a, b, c = (getattr(each, field.name) for each in (change, one, other))
+            subtracted(a, b, c, compared, f"{path}.{field.name}")
+    elif isinstance(change, dict):
+        assert change.keys() == one.keys() == other.keys()
+        for key in change:
+            subtracted(change[key], one[key], other[key], compared, path)
+    elif isinstance(change, list) and path.endswith(".top"):
+        labels = [{each.token: each.probability for each in top} for top in (change, one, other)]
+        assert labels[0].keys() == labels[1].keys() | labels[2].keys()
+        for token, probability in labels[0].items():
+            known = labels[2].get(token, np.nan) - labels[1].get(token, np.nan)
+            np.testing.assert_equal(probability, known)
+        compared.append(path)
+    elif isinstance(change, list) and change and is_dataclass(change[0]):
+        assert len(change) == len(one) == len(other)
+        for a, b, c in zip(change, one, other, strict=True):
+            subtracted(a, b, c, compared, path)
+    elif isinstance(change, float):
+        np.testing.assert_equal(change, other - one)
+        compared.append(path)
+    elif path.endswith(".rank"):
+        assert change == other - one
+        compared.append(path)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
+def test_every_number_is_the_second_less_the_first(function: Any, pair: tuple[Run, Run]) -> None:
+    run, other = pair
+    output = {"output": "the river bank"} if run.model.config.family == "encoder-decoder" else {}
+    target = {"target": 7} if function in (lens.ledger, lens.logit_lens) else {}
+    one, another = (function(each, TEXT, **output, **target) for each in pair)
+    for found in (lens.difference(one, another), lens.beside(function, run, other, TEXT, **output, **target)):
+        assert type(found.changes) is type(found.first)
+        compared: list[str] = []
+        subtracted(found.changes, one, another, compared)
+        assert compared
+
+
+def test_matrices_of_a_block_are_subtracted_and_logits_matched_by_their_ids(pair: tuple[Run, Run]) -> None:
+    found = lens.beside(lens.block, *pair, TEXT, layer=2, head=1)
+    first, second, changes = found.first, found.second, found.changes
+    assert [each.name for each in changes.arrays] == [each.name for each in first.arrays]
+    for array in changes.arrays:
+        one, other = first[array.name], second[array.name]
+        for column, id_ in enumerate(array.columns):
+            a = one.values[:, one.columns.index(id_)]
+            b = other.values[:, other.columns.index(id_)]
+            with np.errstate(invalid="ignore"):
+                np.testing.assert_array_equal(array.values[:, column], b - a)
+    logits = next(array for array in changes.arrays if array.column_labels)
+    assert len(logits.column_labels) == len(logits.columns) > 0
+    assert found.table().heads[-1] == "largest"
+
+
+def test_the_parts_of_a_ledger_sum_to_the_change_of_the_logit(pair: tuple[Run, Run]) -> None:
+    found = lens.beside(lens.ledger, *pair, TEXT)
+    changes = found.changes
+    assert found.first.target == found.second.target  # the first run's likeliest, for both
+    assert found.first == lens.ledger(pair[0], TEXT)
+    assert sum(part.value for part in changes.parts) == pytest.approx(changes.logit, abs=1e-5)
+    assert any(part.value for part in changes.parts)
+    assert found.notes()[0].startswith("first: ")
+
+
+def test_a_run_less_itself_is_nothing(pair: tuple[Run, Run]) -> None:
+    run, _ = pair
+    for part in lens.beside(lens.ledger, run, run, TEXT).changes.parts:
+        assert part.value == 0
+    found = lens.beside(lens.logit_lens, run, run, TEXT).changes
+    assert not found.probabilities.any()
+    assert found.best == lens.beside(lens.logit_lens, run, run, TEXT).first.best
+
+
+def test_tokens_that_differ_are_kept_of_both() -> None:
+    found = lens.beside(lens.logit_lens, run_of("decoder"), run_of("decoder"), TEXT)
+    labels = zip(found.changes.best[-1], found.first.best[-1], found.second.best[-1], strict=True)
+    for change, one, other in labels:
+        assert change == (one if one == other else f"{one}→{other}")
+    assert "→" in "".join(found.changes.best[-1])
+
+
+def test_differences_are_drawn_and_written_with_their_signs(tmp_path: Any) -> None:
+    found = lens.beside(lens.head_pattern, run_of("decoder"), run_of("decoder"), TEXT)
+    found = lens.difference(found.first, with_weights(found.first))
+    [row] = [row for row in found.table().rows if row[0] == "3"]
+    assert "-0.25" in row[2]
+    assert found.figure(tmp_path / "difference.svg").stat().st_size > 1000
+    assert "second less first" in found.caption()
+
+
+def with_weights(pattern: Any) -> Any:
+    """The same pattern with a quarter less read of position 1 by position 3."""
+    weights = pattern.weights.copy()
+    weights[3, 1] -= 0.25
+    return replace(pattern, weights=weights)
+
+
+def test_metrics_are_subtracted_at_the_steps_of_both() -> None:
+    one = Metrics({"step": np.array([1.0, 2, 4]), "loss": np.array([3.0, 2, 1]), "lr": np.ones(3)})
+    other = Metrics({"step": np.array([2.0, 3, 4]), "loss": np.array([2.5, 2, 0.25])})
+    changes = lens.difference(one, other).changes.columns
+    assert list(changes) == ["step", "loss"]
+    np.testing.assert_array_equal(changes["step"], [2, 4])
+    np.testing.assert_array_equal(changes["loss"], [0.5, -0.75])
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"n_layers": 2}, "3 and 2 layers"),
+        ({"attention": MultiHead(n_heads=11)}, "2 and 11 heads"),
+    ],
+)
+def test_what_cannot_be_subtracted_is_said_in_one_line(changed: dict[str, Any], words: str) -> None:
+    run, other = run_of("decoder"), run_of("decoder", **changed)
+    with pytest.raises(UserError) as raised:
+        lens.beside(lens.attention_overview, run, other, TEXT)
+    assert words in str(raised.value)
+    assert "lens.tokens" in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert np.isfinite(lens.beside(lens.tokens, run, other, TEXT).changes.losses[:-1]).all()
+
+
+def test_other_tokens_other_families_and_other_results_are_refused() -> None:
+    run = run_of("decoder")
+    with pytest.raises(UserError, match=r"tokens: .*cannot be subtracted"):
+        lens.beside(lens.tokens, run, run_of("decoder", "char"), TEXT)
+    with pytest.raises(UserError, match=r"family: .*decoder and .*encoder"):
+        lens.beside(lens.tokens, run, run_of("encoder"), TEXT)
+    with pytest.raises(UserError, match="Ledger and LogitLens"):
+        lens.difference(lens.ledger(run, TEXT), lens.logit_lens(run, TEXT))
+    with pytest.raises(UserError, match="two results of the lens; got 3"):
+        lens.difference(3, lens.ledger(run, TEXT))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="token: the first has"):
+        lens.difference(lens.ledger(run, TEXT, position=1), lens.ledger(run, TEXT, position=2))
