@@ -123,7 +123,7 @@ def pieces(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> Pieces:
-    """What the tokeniser made one token of a text from.
+    """The pieces from which the tokeniser made one token of a text.
 
     Args:
         subject: A run, or a model by itself.

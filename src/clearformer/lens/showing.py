@@ -23,8 +23,8 @@ CELL = "padding:1px 8px;text-align:{}"
 LEAST_CELL, MOST_INCHES = 0.19, 22.0
 LABEL_POINTS = 8
 AMOUNT, FIRST, EITHER = "amount", "first", "either"
-"""What a field says in its metadata of how two results are subtracted (`lens.difference`): a whole number that is an
-amount, words or numbers that are the first's, a list whose parts one of the two may lack."""
+"""Values of a field's metadata, which say how two results are subtracted (`lens.difference`): a whole number that is an
+amount; words or numbers that are the first's; a list whose parts one of the two may lack."""
 
 _changing: ContextVar[bool] = ContextVar("changing", default=False)
 

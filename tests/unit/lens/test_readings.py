@@ -107,7 +107,13 @@ def test_results_are_the_same_to_the_bit(run: cf.Run) -> None:
         assert len(readings) > len(wanted)
     # Of every other view there was something to ask.
     of_a_kept_run = {name for name, view in VIEWS.items() if view.fits in (is_kept, was_trained_here)}
-    assert VIEWS.keys() - views_of(run).keys() <= of_a_kept_run | {"continuations", "beams"}
+    assert VIEWS.keys() - views_of(run).keys() <= of_a_kept_run | {
+        "continuations",
+        "beams",
+        "classes",
+        "comparison",
+        "matched",
+    }
 
 
 def test_results_are_the_same_where_there_is_hardly_any_room() -> None:

@@ -1,4 +1,4 @@
-"""What differs between two results of one lens: the same result, with every number that of the second less the first.
+"""Differences of two results of one lens: the same result, with every number that of the second less the first.
 
     found = lens.difference(lens.ledger(run, text, target="a"), lens.ledger(other, text, target="a"))
     found.changes.parts[0].value        how much more of the logit the second run's part wrote
@@ -41,7 +41,7 @@ class UnlikeError(UserError):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Difference(Shown, Generic[R]):
-    """What differs between two results of one function of the lens.
+    """The difference of two results of one function of the lens.
 
     Attributes:
         first: The one.
@@ -92,7 +92,7 @@ def difference(first: R, second: R) -> Difference[R]:
 
 
 def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **given: Any) -> Difference[R]:
-    """What differs between two runs, by one function of the lens.
+    """The difference of two runs, by one function of the lens.
 
         lens.beside(lens.logit_lens, run, cf.load("NAME", checkpoint=128), "To be or not", position=3)
 
@@ -251,7 +251,7 @@ def _matched(name: str, one: Sequence[Any], other: Sequence[Any]) -> list[tuple[
 
 
 def _key(part: Any) -> tuple[Any, ...]:
-    """What names a part: its words and its whole numbers that are no amounts."""
+    """The name of a part: its words and its whole numbers that are no amounts."""
     named = ((each, getattr(part, each.name)) for each in fields(part))
     return tuple(
         value for each, value in named if AMOUNT not in each.metadata and isinstance(value, str | int | None)

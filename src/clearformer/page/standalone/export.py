@@ -197,7 +197,7 @@ def is_held(view: View, run: Run, other: Run | None) -> bool:
 
 
 def plain_result(found: Any) -> Any:
-    """What one run's view would hold: of a difference, the changes."""
+    """The part that one run's view would hold: of a difference, the changes."""
     return found.changes if isinstance(found, Difference) else found
 
 
@@ -276,7 +276,7 @@ def recorded(run: Run) -> list[Any]:
 
 
 def about(run: Run, selection: Selection, other: Run | None) -> str:
-    """What an exported page is, in a few sentences."""
+    """A few sentences on an exported page."""
     beside = f", beside the run {step_of(other)}" if other is not None else ""
     return (
         f"This is an exported page of the run {run.name} at step {run.step:,}{beside}, reading "
