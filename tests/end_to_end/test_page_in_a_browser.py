@@ -319,7 +319,7 @@ def test_a_head_s_bar_leads_to_the_score_behind_it(browser: Any, runs: dict[str,
     window = Window(browser, run)
     try:
         window.section("ledger").locator(".bars button").first.click()
-        largest = next(part for part in lens.ledger(run, TEXT).largest if part.head is not None)
+        largest: Any = next(part for part in lens.ledger(run, TEXT).largest if part.head is not None)
         score = window.section("score")
         own = lens.score(run, TEXT, layer=largest.layer, head=largest.head)
         api.expect(score.locator(".sum")).to_contain_text(f"layer {own.layer}, head {own.head}")
@@ -394,7 +394,7 @@ def test_what_takes_long_says_how_far_it_is_and_can_be_ended(
     corpus = history.page.locator("section#corpus")
 
     def endless(*_: Any, on_step: Any, **__: Any) -> Any:
-        for _ in range(4000):
+        for _turn in range(4000):
             on_step(3, 8)
             time.sleep(0.005)
 

@@ -306,7 +306,7 @@ def test_every_result_shows_and_draws_itself(runs: dict[str, Run], tmp_path: Pat
 def test_a_notebook_reads_no_html_in_a_token(runs: dict[str, Run]) -> None:
     nothing = np.array([np.nan])
     found = lens.TokenTable(
-        ["<b>"], [1], [3], ["&"], nothing, nothing, [], uniform_loss=0.7, mask=None, masked=[]
+        ["<b>"], [1], [3], ["&"], nothing, nothing, [], uniform_loss=0.7, mask="", masked=[]
     )
     assert "&lt;b&gt;" in found._repr_html_()
     assert "<b>" not in found._repr_html_()

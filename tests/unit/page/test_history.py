@@ -174,8 +174,7 @@ def test_new_checkpoints_are_told_as_they_appear(runs: dict[str, Any]) -> None:
             away.rename(newest)
             return [before["steps"], json.loads(await socket.recv())["steps"]]
 
-    for page in entered(look(run, browser=False)):
-        before, after = asyncio.run(heard(page))
+    [[before, after]] = [asyncio.run(heard(page)) for page in entered(look(run, browser=False))]
     assert after == run.kept_steps()
     assert [step for step in after if step != 4] == before
 

@@ -116,9 +116,9 @@ class NotebookReporter(ConsoleReporter):
         self.has_bar = True
 
     def start_bar(self) -> None:
-        from IPython.display import display  # type: ignore[import-not-found]
+        from IPython.display import display
 
-        self.display = display(as_html(0.0, "the first steps"), raw=True, display_id=True)
+        self.display: Any = display(as_html(0.0, "the first steps"), raw=True, display_id=True)
 
     def move_bar(self, done: float, text: str) -> None:
         self.display.update(as_html(done, text), raw=True)

@@ -32,7 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
 def rows_by_hand(run: Any, split: str) -> list[list[int]]:
     """The sequences of a split."""
-    found = read_own_data(run).prepared.splits[split]
+    found: Any = read_own_data(run).prepared.splits[split]
     if run.model.config.family == "decoder":
         return [found.read(0, len(found)).tolist()]
     bos, eos = run.tokenizer.bos_id, run.tokenizer.eos_id
@@ -191,7 +191,7 @@ def test_the_ledger_between_two_kept_steps_sums_to_the_change(runs: dict[str, An
         run, text, 4, EVERY, output=output, target=target, pieces=2, on_step=lambda *each: told.append(each)
     )
     for step, loss in ((4, found.before), (EVERY, found.after)):
-        at = cf.load(kind, step)
+        at: Any = cf.load(kind, step)
         if target:
             with lens.quiet(at.model):
                 [logits] = at.model(*lens.read(at, text).arguments)

@@ -70,7 +70,7 @@ def test_the_mean_of_all_rows_is_the_loss_of_the_evaluation(runs: dict[str, Any]
 
 def test_each_token_of_a_text_is_predicted_once(runs: dict[str, Any]) -> None:
     for kind, first in (("decoder", 1), ("encoder", 0)):
-        text = read_own_data(runs[kind]).prepared.splits["val"]
+        text: Any = read_own_data(runs[kind]).prepared.splits["val"]
         ids = lens.corpus(runs[kind], rows=ALL).ids
         assert ids[ids >= 0].tolist() == text.read(first, len(text)).tolist()
 
