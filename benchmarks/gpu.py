@@ -84,7 +84,7 @@ def run_stage(stage: str, options: Options) -> dict[str, Any]:
     except Exception as error:  # whatever it is, the other stages have their turn
         traceback.print_exc()
         told = {"state": FAILED, "error": f"{type(error).__name__}: {first_line(error)}"}
-    return about(stage, options) | told | {"seconds": round(time.perf_counter() - start, 1)}
+    return about(stage, options) | told | {"seconds": round(time.perf_counter() - start, 3)}
 
 
 def first_line(error: BaseException) -> str:

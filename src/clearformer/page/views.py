@@ -52,7 +52,6 @@ class View:
         function: The function of `clearformer.lens` that makes it.
         uses: The fields of the selection that are its arguments.
         fits: Whether it can be had of a run.
-        fixed: Arguments that are no part of the selection.
         renamed: The function's names of the selection's fields, where they differ.
         beside: Whether it is opened beside another and has no place of its own.
         only: Fields that are arguments for some runs alone.
@@ -69,7 +68,6 @@ class View:
     function: str
     uses: tuple[str, ...] = TEXT
     fits: Fits = lambda _: True
-    fixed: tuple[tuple[str, Any], ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     beside: bool = False
     only: tuple[tuple[str, Fits], ...] = ()
@@ -102,7 +100,7 @@ class View:
             if field == "text" or not fits or is_left_out(field, value):
                 continue
             found[renamed.get(field, field)] = list(value) if isinstance(value, tuple) else value
-        return found | dict(self.fixed)
+        return found
 
     def _takes(self, run: Run, field: str) -> bool:
         return (field == "position" and self.is_read_at) or takes(run, field)

@@ -229,7 +229,7 @@ def corpus(
         found_again(data, first, hardest),
         found_again(data, first, easiest),
         float(np.nanmean(losses.astype(np.float64))),
-        log(run.model.config.n_classes or run.tokenizer.vocab_size),
+        log(run.model.config.n_classes or run.model.embed.num_embeddings),
     )
 
 

@@ -117,9 +117,8 @@ class TextRows(Rows):
         super().__init__(run, prepared, split)
         self.tokens, self.context = prepared.splits[split], run.model.config.max_seq_len
         self.width = default_stride(self.context)
-        self.more = max(
-            0, self.context - 2 * self.width
-        )  # in the first row, so that the others are `evaluate`'s
+        # In the first row, so that the others are those of `evaluate`.
+        self.more = max(0, self.context - 2 * self.width)
 
     def __len__(self) -> int:
         n_later = max(0, len(self.tokens) - 1 - self.width - self.more)

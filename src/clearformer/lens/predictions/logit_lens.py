@@ -21,12 +21,12 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.hooks.readings import once
-from clearformer.lens.activations import kept, outputs_at
+from clearformer.lens.activations import kept, outputs_at, outputs_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.stream import own_prefix
 from clearformer.lens.showing import AMOUNT, EITHER, Shown, Table, amount, heat_map, quoted, visible
 from clearformer.lens.tokens import rows_at_once
-from clearformer.model import Encoder, Transformer
+from clearformer.model import Transformer
 from clearformer.results import Result
 from clearformer.text import Tokenizer
 
@@ -251,12 +251,7 @@ def stream_names(model: Transformer) -> list[str]:
 
 def unembedded(model: Transformer, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
     """The outputs that a model makes of its residual stream: final norm and head; [B 1 C] of a classifier."""
-    ln_final = model.stack(own_prefix(model)).ln_final
-    if isinstance(model, Encoder):
-        if model.config.n_classes is not None:
-            return model.classifier(model.pool(ln_final(x)))[:, None]
-        return model.unembed(model.masked_head(ln_final(x)))
-    return model.unembed(ln_final(x))
+    return outputs_of(model, model.stack(own_prefix(model)).ln_final(x))
 
 
 def _layers(inputs: Inputs, logits: Float[Tensor, "L V"], target: int, top: int) -> list[Layer]:
