@@ -36,8 +36,10 @@ BUILDS_ON = {
     "run": {"interop"},
     "bench": {"run"},
     "page": {"run", "lens"},
+    "presets": {"auto", "runs"},
+    "study": {"run", "lens", "bench", "presets"},
 }
-TOGETHER = {"__init__", "api", "presets"}  # bring the parts together, and may import any of them
+TOGETHER = {"__init__", "api"}  # bring the parts together, and may import any of them
 COMMAND_LINE = {"__main__", "cli"}  # may import everything; nobody else imports these
 
 

@@ -1,0 +1,25 @@
+"""Studies: questions, the runs that answer them, what was published and what is measured, and the report.
+
+from clearformer.study import Study, Training, run_study
+
+outcome = run_study(Study(name="depth", question="...", arms=(Training("2 layers", settings={...}), ...), ...))
+"""
+
+from clearformer.study.measures.losses import LOSSES, losses
+from clearformer.study.outcomes import Outcome, outcome
+from clearformer.study.store import Store
+from clearformer.study.study import Claim, Measure, Probe, Published, Study, Training
+
+__all__ = [
+    "LOSSES",
+    "Claim",
+    "Measure",
+    "Outcome",
+    "Probe",
+    "Published",
+    "Store",
+    "Study",
+    "Training",
+    "losses",
+    "outcome",
+]

@@ -1,0 +1,256 @@
+"""What came out of a study: means over seeds with their 95% intervals, paired differences, verdicts.
+
+Intervals are Student's, of the mean over seeds. A comparison is paired: the difference of two arms is taken seed by
+seed, for the same seed gives both the same data in the same order.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clearformer.errors import needs_extra
+from clearformer.results import Result
+from clearformer.study.running import is_number
+from clearformer.study.store import Record, Store
+from clearformer.study.study import Claim, Published, Study
+from clearformer.study.trials import Trial, trials
+
+REPRODUCED, NOT_REPRODUCED, SLIP = "reproduced", "not reproduced", "a slip of the lecture"
+NOT_RUN, NOT_JUDGED = "not run yet", "not judged at this scale"
+HOLDS, REFUTED, UNDECIDED = "holds", "refuted", "undecided: the interval holds zero"
+FEW_SEEDS = "undecided: one seed has no interval"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Estimate(Result):
+    """A mean over seeds.
+
+    Attributes:
+        mean: The mean.
+        low: The lower end of its 95% interval; None of a single seed.
+        high: The upper end.
+        n: How many seeds.
+        values: Seed by seed.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+    values: tuple[float, ...]
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the interval's width."""
+        return None if self.high is None else self.high - self.mean
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PublishedVerdict(Result):
+    """A published number beside the measured one."""
+
+    arm: str
+    value: str
+    section: str
+    published: float
+    tolerance: float
+    measured: Estimate | None
+    verdict: str
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its values as the contract of result.json has them."""
+        measured = self.measured
+        interval = None if measured is None or measured.low is None else [measured.low, measured.high]
+        return {
+            "arm": self.arm,
+            "name": self.value,
+            "section": self.section,
+            "value": self.published,
+            "tolerance": self.tolerance,
+            "measured": None if measured is None else measured.mean,
+            "interval": interval,
+            "seeds": 0 if measured is None else measured.n,
+            "verdict": self.verdict,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ClaimVerdict(Result):
+    """A claim and what the paired differences (lower - higher) say of it."""
+
+    text: str
+    value: str
+    lower: str
+    higher: str
+    difference: Estimate | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that was measured of a study.
+
+    Attributes:
+        study: The study.
+        scale: Of its steps.
+        n_trials: How many runs it has.
+        records: What was measured, by the arm's label and the seed.
+        failures: Why a run could not be made, by its name.
+    """
+
+    study: Study
+    scale: float
+    n_trials: int
+    records: dict[str, dict[int, Record]]
+    failures: dict[str, str]
+
+    @property
+    def n_done(self) -> int:
+        return sum(len(by_seed) for by_seed in self.records.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every run was made and measured."""
+        return self.n_done == self.n_trials
+
+    @property
+    def labels(self) -> list[str]:
+        """The arms of which something was measured, in the study's order."""
+        return [arm.label for arm in self.study.arms if self.records.get(arm.label)]
+
+    def value(self, arm: str, name: str) -> list[Any]:
+        """A value of an arm, seed by seed; seeds that lack it are left out."""
+        by_seed = self.records.get(arm, {})
+        found = (by_seed[seed].values.get(name) for seed in sorted(by_seed))
+        return [value for value in found if value is not None]
+
+    def first(self, arm: str, name: str) -> Any:
+        """A value of an arm's first seed, such as a sample; None where it is not there."""
+        return next(iter(self.value(arm, name)), None)
+
+    def estimate(self, arm: str, name: str) -> Estimate | None:
+        """The mean of a number over seeds; None where it was not measured."""
+        return estimated([value for value in self.value(arm, name) if is_number(value)])
+
+    def difference(self, one: str, other: str, name: str) -> Estimate | None:
+        """The mean of one arm's number less another's, seed by seed; None where they share no seed."""
+        ours, theirs = self.records.get(one, {}), self.records.get(other, {})
+        pairs = [
+            (ours[seed].values.get(name), theirs[seed].values.get(name))
+            for seed in sorted(ours.keys() & theirs.keys())
+        ]
+        return estimated([a - b for a, b in pairs if is_number(a) and is_number(b)])
+
+    def numbers(self) -> list[str]:
+        """The names of the numbers that the table shows."""
+        if self.study.shown:
+            return list(self.study.shown)
+        found: dict[str, None] = {}
+        for by_seed in self.records.values():
+            for record in by_seed.values():
+                found |= {name: None for name, value in record.values.items() if is_number(value)}
+        return list(found)
+
+    def published(self) -> list[PublishedVerdict]:
+        """The lecture's numbers beside the measured ones."""
+        return [self._published(each) for each in self.study.published]
+
+    def _published(self, published: Published) -> PublishedVerdict:
+        measured = self.estimate(published.arm, published.value)
+        verdict, reason = self._verdict(published, measured)
+        return PublishedVerdict(
+            published.arm,
+            published.value,
+            published.section,
+            published.published,
+            published.tolerance,
+            measured,
+            verdict,
+            reason,
+        )
+
+    def _verdict(self, published: Published, measured: Estimate | None) -> tuple[str, str]:
+        if measured is None:
+            return NOT_RUN, ""
+        if published.slip:
+            return SLIP, published.slip
+        if self.scale < 1 and not self._is_probe(published.arm):
+            return NOT_JUDGED, ""
+        if abs(measured.mean - published.published) <= published.tolerance:
+            return REPRODUCED, ""
+        return NOT_REPRODUCED, published.why
+
+    def _is_probe(self, arm: str) -> bool:
+        return hasattr(self.study.arm(arm), "function")
+
+    def claims(self) -> list[ClaimVerdict]:
+        """The study's claims, judged."""
+        return [self._claim(claim) for claim in self.study.claims]
+
+    def _claim(self, claim: Claim) -> ClaimVerdict:
+        difference = self.difference(claim.lower, claim.higher, claim.value)
+        return ClaimVerdict(
+            claim.text, claim.value, claim.lower, claim.higher, difference, claim_verdict(difference)
+        )
+
+
+def claim_verdict(difference: Estimate | None) -> str:
+    """The verdict on the claim that a difference is below zero."""
+    if difference is None:
+        return NOT_RUN
+    if difference.low is None or difference.high is None:
+        return FEW_SEEDS
+    if difference.high < 0:
+        return HOLDS
+    return REFUTED if difference.low > 0 else UNDECIDED
+
+
+def outcome(study: Study, store: Store, scale: float = 1.0, seeds: int | None = None) -> Outcome:
+    """All that was measured of a study until now.
+
+    Raises:
+        UserError: the scale is out of range.
+        DataError: a file is damaged.
+    """
+    wanted = trials(study, scale, seeds)
+    records: dict[str, dict[int, Record]] = {}
+    failures = {}
+    for trial in wanted:
+        record = store.find(trial)
+        if record is not None and record.has(trial):
+            records.setdefault(trial.arm.label, {})[trial.seed] = record
+        elif (problem := failure_of(store, trial)) is not None:
+            failures[trial.name] = problem
+    return Outcome(study, scale, len(wanted), records, failures)
+
+
+def failure_of(store: Store, trial: Trial) -> str | None:
+    """Why a trial could not be computed; None where it was not tried or its data are not here."""
+    found = list(store.failed.glob(f"{trial.settings_key}-*.json"))
+    return store.failure(found[0].stem) if found else None
+
+
+def estimated(values: Sequence[float]) -> Estimate | None:
+    """The mean of some numbers and Student's 95% interval of it; None of no numbers."""
+    if not values:
+        return None
+    mean, n = statistics.fmean(values), len(values)
+    if n == 1:
+        return Estimate(mean, None, None, 1, tuple(values))
+    half = student_quantile(n - 1) * statistics.stdev(values) / math.sqrt(n)
+    return Estimate(mean, mean - half, mean + half, n, tuple(values))
+
+
+def student_quantile(degrees_of_freedom: int) -> float:
+    """The 97.5% quantile of Student's distribution.
+
+    Raises:
+        MissingPackageError: scipy is not installed.
+    """
+    with needs_extra("metrics", "an interval over seeds needs scipy"):
+        from scipy.special import stdtrit
+    return float(stdtrit(degrees_of_freedom, 0.975))

@@ -1,0 +1,131 @@
+"""What was measured, on disk: one small JSON file a run, beside it the runs themselves.
+
+FOLDER/measured/KEY.json   what one run measured; enough to go on from on another machine, without its weights
+       runs/KEY/           the run, as any other; may be deleted once it is measured
+       claims/KEY          who computes it now
+       failed/KEY.json     why it could not be computed, until it is tried again
+       NAME/               a study's result.json, report.html and figures
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clearformer.errors import ClearformerError, DataError
+from clearformer.files import disk_errors, make_folders, parse_json, user_path, write_file
+from clearformer.results import plain
+from clearformer.study.study import Values
+from clearformer.study.trials import Trial
+
+FOLDER = "studies"
+VARIABLE = "CLEARFORMER_STUDIES"
+PROBE = "probe"
+
+
+def studies_folder() -> Path:
+    """Where studies are kept: `studies/`, or what the environment's CLEARFORMER_STUDIES names."""
+    return user_path(os.environ.get(VARIABLE) or FOLDER)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one run measured.
+
+    Attributes:
+        key: The trial's.
+        settings: All that decided the result.
+        seed: The seed.
+        measured: The values of every measure, by its name; of a probe by `probe`.
+        seconds: How long it took: the training, or the probe.
+        about: The date, the machine and the versions.
+    """
+
+    key: str
+    settings: Mapping[str, Any]
+    seed: int
+    measured: Mapping[str, Values]
+    seconds: float
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """All measured values, by their own names."""
+        return {name: value for values in self.measured.values() for name, value in values.items()}
+
+    def has(self, trial: Trial) -> bool:
+        """Whether all that is wanted of a trial is measured."""
+        wanted = {measure.name for measure in trial.measures} if trial.config is not None else {PROBE}
+        return wanted <= set(self.measured)
+
+
+class Store:
+    """A folder of studies."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = studies_folder() if folder is None else folder
+        self.measured, self.failed = self.folder / "measured", self.folder / "failed"
+        self.runs, self.claims = self.folder / "runs", self.folder / "claims"
+
+    def find(self, trial: Trial) -> Record | None:
+        """What was measured of a trial; None where it was not.
+
+        Where its data cannot be read here, results of the same settings are taken, if all are of the same data.
+
+        Raises:
+            DataError: the file is damaged, or there are results of different data and none can be told to be meant.
+        """
+        try:
+            file = self.measured / f"{trial.key}.json"
+        except ClearformerError as missing:
+            found = sorted(self.measured.glob(f"{trial.settings_key}-*.json"))
+            if len(found) > 1:
+                raise DataError(
+                    f"{found[0]} and {found[1].name} are of different data, and which are meant cannot be told: "
+                    f"{missing}"
+                ) from None
+            if not found:
+                return None
+            file = found[0]
+        return self._read(file) if file.exists() else None
+
+    def _read(self, file: Path) -> Record:
+        try:
+            content = parse_json(file.read_text())
+            return Record(**content)
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{file}: damaged ({error}); delete it, and its run is made again") from None
+
+    def is_done(self, trial: Trial) -> bool:
+        """Whether all that is wanted of a trial is measured."""
+        record = self.find(trial)
+        return record is not None and record.has(trial)
+
+    def write(self, record: Record) -> None:
+        """Keep what was measured, all of it or nothing.
+
+        Raises:
+            DiskError: it cannot be written.
+        """
+        content = json.dumps(plain(asdict(record)), indent=1, allow_nan=False) + "\n"
+        with disk_errors(self.measured):
+            make_folders(self.measured)
+            write_file(self.measured / f"{record.key}.json", content.encode())
+        (self.failed / f"{record.key}.json").unlink(missing_ok=True)
+
+    def write_failure(self, key: str, name: str, problem: str) -> None:
+        """Keep why a trial could not be computed."""
+        with disk_errors(self.failed):
+            make_folders(self.failed)
+            write_file(
+                self.failed / f"{key}.json", (json.dumps({"name": name, "problem": problem}) + "\n").encode()
+            )
+
+    def failure(self, key: str) -> str | None:
+        """Why a trial could not be computed; None where it was, or was not tried."""
+        try:
+            return json.loads((self.failed / f"{key}.json").read_text())["problem"]
+        except (OSError, ValueError, KeyError):
+            return None
