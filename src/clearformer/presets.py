@@ -20,7 +20,7 @@ from clearformer.files import user_path
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import GELU, ReLU, ReLU2
-from clearformer.model.init import GPT2, Gaussian, Xavier
+from clearformer.model.init import GPT2, Gaussian, Torch, Xavier
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 from clearformer.model.positions import Learned, NoPositions, RoPE, Sinusoidal
 from clearformer.runs.folders import find_run
@@ -64,7 +64,7 @@ def quick() -> RunConfig:
 
 
 def lecture() -> RunConfig:
-    """The four-layer model of lecture 000, section 5.4: no norm, no positions, one head, Adam at 3e-4."""
+    """The four-layer model of lecture 000, section 5.5: no norm, no positions, one head, Adam at 3e-4."""
     return RunConfig(
         model=ModelConfig(
             d_model=256,
@@ -74,7 +74,7 @@ def lecture() -> RunConfig:
             position=NoPositions(),
             norm=NoNorm(),
             ffn=ReLU(),
-            init=Gaussian(),
+            init=Torch(),
             tie_embeddings=False,
         ),
         data=TextData(name="shakespeare"),

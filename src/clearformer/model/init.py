@@ -1,9 +1,9 @@
-"""First weights: the lecture's Gaussian, Xavier, GPT-2's.
+"""First weights: the lecture's Gaussian, torch's own, Xavier, GPT-2's.
 
 Each parameter has random numbers of its own, drawn on the CPU from a seed and its name: so a model begins with the same
 bits wherever its parameters lie, in whatever order they are set, and also where a process sets only some of them.
 
-Biases begin at 0 and norms at 1 in every kind. The *outputs* are the matrices that write to the residual
+Norms begin at 1, and biases at 0 in every kind but `torch`. The *outputs* are the matrices that write to the residual
 stream, W_O and W_out (a block without W_O writes by W_V, which is no output in this sense).
 """
 
@@ -42,6 +42,10 @@ class InitBase(Spec, ABC):
     def fill(self, weight: Tensor, is_output: bool, n_layers: int, numbers: Generator) -> None:
         """Set one matrix [out in] from a generator's numbers."""
 
+    def fill_bias(self, bias: Tensor, n_inputs: int, numbers: Generator) -> None:
+        """Set the bias of one matrix [out]: 0, where a kind says nothing else."""
+        bias.zero_()
+
     @torch.no_grad()
     def apply(self, model: nn.Module, n_layers: int, seed: int) -> None:
         """Set every parameter of a model, on whatever device it lies."""
@@ -54,6 +58,9 @@ class InitBase(Spec, ABC):
             module.weight.zero_()
         elif isinstance(module, nn.Linear):
             draw(module.weight, lambda w: self.fill(w, name in OUTPUTS, n_layers, numbers))
+            if module.bias is not None:
+                draw(module.bias, lambda b: self.fill_bias(b, module.in_features, numbers))
+            return
         elif isinstance(module, nn.Embedding | LearnedPositions):
             std = self.embedding_std(module.weight.shape[1])
             draw(module.weight, lambda w: w.normal_(0, std, generator=numbers))
@@ -93,6 +100,25 @@ class Gaussian(InitBase):
         weight.normal_(0, weight.shape[1] ** -0.5, generator=numbers)
 
 
+class Torch(InitBase):
+    """The default of torch's layers, as lecture 000's code has it (section 5.5): embeddings from N(0, 1).
+
+    Matrices and their biases are from U(-1/sqrt(d), 1/sqrt(d)), d their inputs: a third of the variance of N(0, 1/d).
+    """
+
+    kind: Literal["torch"] = "torch"
+
+    def embedding_std(self, d_model: int) -> float:
+        return 1.0
+
+    def fill(self, weight: Tensor, is_output: bool, n_layers: int, numbers: Generator) -> None:
+        self.fill_bias(weight, weight.shape[1], numbers)
+
+    def fill_bias(self, bias: Tensor, n_inputs: int, numbers: Generator) -> None:
+        bound = n_inputs**-0.5
+        bias.uniform_(-bound, bound, generator=numbers)
+
+
 class Xavier(InitBase):
     """Matrices from U(-a, a) with a = sqrt(6 / (in + out)) (Glorot and Bengio 2010), embeddings from N(0, 1/d)."""
 
@@ -118,4 +144,4 @@ class GPT2(InitBase):
         weight.normal_(0, self.std / (2 * n_layers) ** 0.5 if is_output else self.std, generator=numbers)
 
 
-Init = Annotated[Gaussian | Xavier | GPT2, Field(discriminator="kind")]
+Init = Annotated[Gaussian | Torch | Xavier | GPT2, Field(discriminator="kind")]

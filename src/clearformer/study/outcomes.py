@@ -1,4 +1,4 @@
-"""What came out of a study: means over seeds with their 95% intervals, paired differences, verdicts.
+"""Results of a study: means over seeds with their 95% intervals, paired differences, verdicts.
 
 Intervals are Student's, of the mean over seeds. A comparison is paired: the difference of two arms is taken seed by
 seed, for the same seed gives both the same data in the same order.

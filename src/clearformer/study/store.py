@@ -1,4 +1,4 @@
-"""What was measured, on disk: one small JSON file a run, beside it the runs themselves.
+"""Measurements on disk: one small JSON file a run, beside it the runs themselves.
 
 FOLDER/measured/KEY.json   what one run measured; enough to go on from on another machine, without its weights
        runs/KEY/           the run, as any other; may be deleted once it is measured
@@ -32,7 +32,7 @@ def studies_folder() -> Path:
 
 @dataclass(frozen=True)
 class Record:
-    """What one run measured.
+    """The measurements of one run.
 
     Attributes:
         key: The trial's.
@@ -70,7 +70,7 @@ class Store:
         self.runs, self.claims = self.folder / "runs", self.folder / "claims"
 
     def find(self, trial: Trial) -> Record | None:
-        """What was measured of a trial; None where it was not.
+        """The measurements of a trial; None where it was not.
 
         Where its data cannot be read here, results of the same settings are taken, if all are of the same data.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clearformer.study.outcomes import Outcome
 
 Values = Mapping[str, Any]
-"""What was measured, by its name: numbers, and for figures lists and mappings of them, as JSON has them."""
+"""Measurements by their names: numbers, and for figures lists and mappings of them, as JSON has them."""
 
 RESERVED = ("measured", "runs", "claims", "all", "failed")
 """Folders beside those of the studies, and the word for every study."""

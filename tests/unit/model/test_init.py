@@ -9,7 +9,7 @@ from torch import Tensor
 from clearformer.model import Decoder, ModelConfig, Transformer, build, initialise
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import ReLU
-from clearformer.model.init import GPT2, Gaussian, Xavier
+from clearformer.model.init import GPT2, Gaussian, Torch, Xavier
 from clearformer.model.positions import Relative
 
 V, D, FF, N = 331, 128, 211, 3
@@ -49,6 +49,19 @@ def test_gaussian() -> None:
     assert_normal(decoder.get_parameter("head.weight"), D**-0.5)
     for name in ("embed.weight", "position.weight"):
         assert_normal(decoder.get_parameter(name), 1.0)
+
+
+def test_torch_is_the_default_of_its_layers() -> None:
+    decoder = model(Torch())
+    for name, (_, inputs) in MATRICES.items():
+        weight, theirs = matrices(decoder, name), torch.nn.Linear(inputs, 50_000, bias=False).weight
+        assert 0.99 * inputs**-0.5 < weight.abs().max() <= inputs**-0.5
+        assert weight.std().item() == pytest.approx(theirs.std().item(), rel=0.03)
+    for name in ("embed.weight", "position.weight"):
+        assert_normal(decoder.get_parameter(name), 1.0)
+    bias = decoder.get_parameter("blocks.0.mlp.W_in.bias")
+    assert 0.9 * D**-0.5 < bias.abs().max() <= D**-0.5
+    assert not torch.equal(bias, decoder.get_parameter("blocks.1.mlp.W_in.bias"))
 
 
 def test_xavier() -> None:
@@ -94,7 +107,7 @@ def test_biases_begin_at_zero_and_norms_at_one(init: Any, family: str) -> None:
         assert (vector == (1.0 if "ln" in name and name.endswith("weight") else 0.0)).all()
 
 
-@pytest.mark.parametrize("init", [kind(zero_outputs=True) for kind in (Gaussian, Xavier, GPT2)])
+@pytest.mark.parametrize("init", [kind(zero_outputs=True) for kind in (Gaussian, Torch, Xavier, GPT2)])
 def test_zero_outputs_make_blocks_the_identity_and_the_first_prediction_uniform(init: Any) -> None:
     decoder, tokens = model(init), torch.randint(V, (2, 7))
     logits, seen = decoder.run_with_cache(tokens)

@@ -33,7 +33,7 @@ def test_the_slots_and_their_kinds() -> None:
         "position": ["none", "sinusoidal", "learned", "rope", "alibi", "relative"],
         "norm": ["none", "layernorm", "rmsnorm"],
         "ffn": ["none", "relu", "gelu", "silu", "relu2", "swiglu", "geglu"],
-        "init": ["gaussian", "xavier", "gpt2"],
+        "init": ["gaussian", "torch", "xavier", "gpt2"],
     }
 
 
