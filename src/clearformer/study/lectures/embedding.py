@@ -1,25 +1,319 @@
-"""The studies of lecture 000: from one embedding to a Transformer."""
+"""The studies of lecture 000, from one embedding to a Transformer: d = 256, 10,000 steps of 64 x 128 characters.
 
+Section 4's models are one attention without residual connection and feed-forward network, their matrices from
+N(0, 1/d) as its section 4.4 has them; section 5's are its code's, with torch's own first weights (preset `lecture`).
+"""
+
+from clearformer.study.measures.held_out import per_character
 from clearformer.study.measures.losses import LOSSES
-from clearformer.study.study import Claim, Published, Study, Training
+from clearformer.study.measures.ngrams import contexts_that_end_alike, next_distributions
+from clearformer.study.measures.patterns import pattern_of, self_weight
+from clearformer.study.measures.samples import sample, temperatures
+from clearformer.study.study import Claim, Measure, Published, Study, Training
+
+ONE_LAYER = {
+    "model.n_layers": 1,
+    "model.residual": False,
+    "model.ffn": {"kind": "none"},
+    "model.init": {"kind": "gaussian"},
+}
+"""Section 4's model: embeddings, one attention, head."""
+
+FAIR = "All arms read the same batches in the same order, with the same optimiser and rate."
+TABLE = ("train_loss", "val_loss", "train_perplexity", "perplexity", "parameters")
+DEPTHS = (1, 2, 4, 8)
+LONG = 4  # layers from which a run takes more than a quarter of an hour on two cores: one seed
+
+
+def one_layer(label: str, attention: dict[str, object]) -> Training:
+    """Section 4's model with an attention of its own."""
+    return Training(label, settings={**ONE_LAYER, "model.attention": attention})
+
+
+def of_depth(n_layers: int, label: str = "", **settings: object) -> Training:
+    """Section 5's model of a depth."""
+    name = label or f"{n_layers} layer{'s' * (n_layers > 1)}"
+    seeds = 1 if n_layers >= LONG else None
+    changes = {key.replace("__", "."): value for key, value in settings.items()}
+    return Training(name, settings={"model.n_layers": n_layers, **changes}, seeds=seeds)
+
+
+LAST, MEAN = one_layer("last embedding", {"kind": "last"}), one_layer("mean of all", {"kind": "mean"})
+DOT = one_layer("dot product", {"kind": "dot"})
+UNSCALED = one_layer("dot product, unscaled", {"kind": "dot", "scale": False})
+SHARED = one_layer("one matrix", {"kind": "shared"})
+QK = one_layer("queries, keys", {"kind": "multihead", "n_heads": 1, "value": False, "output": False})
+QKV = one_layer("queries, keys, values", {"kind": "multihead", "n_heads": 1, "output": False})
+BY_DEPTH = tuple(of_depth(n) for n in DEPTHS)
+ATTENTION_ONLY = tuple(of_depth(n, f"{n} without MLP", model__ffn={"kind": "none"}) for n in DEPTHS)
+SINUSOIDAL = of_depth(4, "4 layers, sinusoidal", model__position="sinusoidal")
+PROMPT = "KING RICHARD II:\n"
 
 STUDIES = (
     Study(
-        name="depth",
-        question="How does the loss fall with the number of layers of the lecture's model?",
-        lecture="000, 5.4",
-        arms=tuple(Training(f"{n} layers", settings={"model.n_layers": n}) for n in (1, 2, 4, 8)),
-        measures=(LOSSES,),
-        shown=("train_loss", "val_loss", "train_perplexity", "parameters"),
+        name="bigram",
+        question="Does a model that sees the last embedding alone learn the counted bigrams?",
+        lecture="000, 4.1",
+        arms=(LAST,),
+        measures=(
+            LOSSES,
+            Measure(next_distributions, {"contexts": ["t", "e", " ", "n"]}),
+        ),
+        shown=("train_loss", "val_loss", "train_perplexity", "largest_error", "total_variation"),
         published=(
-            Published("2 layers", "train_loss", 1.63, 0.05, "5.4"),
-            Published("4 layers", "train_loss", 1.25, 0.05, "5.4"),
-            Published("8 layers", "train_loss", 0.92, 0.05, "5.4"),
+            Published("last embedding", "train_loss", 2.45, 0.02, "4.1, 8"),
+            Published("last embedding", "train_perplexity", 11.6, 0.25, "8"),
+            Published("last embedding", "largest_error", 0.0, 0.02, "fig. 4.1: closely matches"),
+        ),
+        refuted_if="A learned probability differs from the counted one by more than 0.02.",
+    ),
+    Study(
+        name="trigram",
+        question="Can a model that sees the last embedding alone tell `th` from `sh`?",
+        lecture="000, 4.1",
+        arms=(LAST, BY_DEPTH[1]),
+        measures=(LOSSES, Measure(contexts_that_end_alike, {"one": "th", "other": "sh"})),
+        shown=("data_difference", "model_difference"),
+        published=(Published("last embedding", "model_difference", 0.0, 1e-6, "fig. 4.2: one prediction"),),
+        claims=(Claim("Two layers tell them apart.", "model_difference", "last embedding", "2 layers"),),
+        refuted_if="Its two predictions differ.",
+    ),
+    Study(
+        name="baselines",
+        question="Is the mean of all embeddings worse than the last alone?",
+        lecture="000, 4.2",
+        arms=(LAST, MEAN),
+        measures=(LOSSES, Measure(sample)),
+        shown=TABLE,
+        published=(Published("last embedding", "train_loss", 2.45, 0.02, "4.1"),),
+        claims=(Claim("The last embedding's training loss is lower.", "train_loss", LAST.label, MEAN.label),),
+        fairness=FAIR,
+        refuted_if="The mean's training loss is not above the last embedding's.",
+    ),
+    Study(
+        name="attention-variants",
+        question="What do scores, their scaling, W_Q, W_K and W_V gain with one layer?",
+        lecture="000, 4.3 and 4.4",
+        arms=(LAST, UNSCALED, DOT, SHARED, QK, QKV),
+        measures=(LOSSES,),
+        shown=TABLE,
+        published=tuple(
+            Published(arm.label, "train_loss", 2.4, 0.1, "fig. 4.4: all near 2.4")
+            for arm in (SHARED, QK, QKV)
         ),
         claims=(
-            Claim("Four layers reach a lower training loss than two.", "train_loss", "4 layers", "2 layers"),
+            Claim(
+                "W_Q, W_K and W_V are better than the last embedding.", "train_loss", QKV.label, LAST.label
+            ),
         ),
-        fairness="All read the same batches in the same order, 10,000 steps of 64 x 128 characters.",
+        fairness=FAIR,
+        refuted_if="A variant's training loss is more than 0.1 from 2.4 nats.",
+    ),
+    Study(
+        name="self-weight",
+        question="How much of its attention does a token give to itself?",
+        lecture="000, 4.3 and 4.4",
+        arms=(UNSCALED, DOT, SHARED, QK, QKV),
+        measures=(LOSSES, Measure(self_weight)),
+        shown=("self_weight_first", "self_weight", "largest_weight", "equal_self_weight"),
+        published=(
+            Published(DOT.label, "self_weight_first", 1.0, 0.02, "4.3: almost all"),
+            Published(QKV.label, "self_weight_first", 0.042, 0.02, "4.4: as any other (mean of 1/t)"),
+        ),
+        claims=(
+            Claim("Separate matrices free it at first.", "self_weight_first", QK.label, DOT.label),
+            Claim("One matrix on both sides does less.", "self_weight_first", QK.label, SHARED.label),
+        ),
+        fairness=FAIR,
+        refuted_if="With separate W_Q and W_K a token begins by reading itself more than equal weights would.",
+    ),
+    Study(
+        name="causal-mask",
+        question="Do the weights of every row sum to one, and is nothing read ahead?",
+        lecture="000, 4.5",
+        arms=(QKV,),
+        measures=(LOSSES, Measure(pattern_of, {"text": "First Citizen"[:12]})),
+        shown=("above_diagonal", "row_sum_error"),
+        published=(
+            Published(QKV.label, "above_diagonal", 0.0, 0.0, "fig. 4.5"),
+            Published(QKV.label, "row_sum_error", 0.0, 1e-6, "fig. 4.5"),
+        ),
+        refuted_if="A later position has any weight, or a row does not sum to 1.",
+        seeds=1,
+    ),
+    Study(
+        name="depth",
+        question="How does the loss fall with the number of layers?",
+        lecture="000, 5.4",
+        arms=BY_DEPTH,
+        measures=(LOSSES,),
+        shown=TABLE,
+        published=tuple(
+            Published(label, value, number, tolerance, section)
+            for label, value, number, tolerance, section in (
+                ("2 layers", "train_loss", 1.63, 0.05, "fig. 5.2.1's text"),
+                ("4 layers", "train_loss", 1.25, 0.05, "5.4.1, 8"),
+                ("4 layers", "train_perplexity", 3.5, 0.2, "8"),
+                ("8 layers", "train_loss", 0.92, 0.05, "8"),
+                ("8 layers", "train_perplexity", 2.5, 0.15, "8"),
+            )
+        ),
+        claims=(Claim("Two layers are better than one.", "train_loss", "2 layers", "1 layer"),),
+        fairness=FAIR,
         refuted_if="A deeper model's training loss is not below a shallower one's.",
+    ),
+    Study(
+        name="attention-only",
+        question="How much of what depth gains is the feed-forward network's?",
+        lecture="000, 5.4.1",
+        arms=(*ATTENTION_ONLY, *BY_DEPTH),
+        measures=(LOSSES,),
+        shown=TABLE,
+        published=(
+            Published("4 without MLP", "train_loss", 1.88, 0.05, "5.4.1"),
+            Published("8 without MLP", "train_loss", 1.50, 0.05, "5.4.1"),
+        ),
+        claims=(
+            Claim("2 layers with MLP beat 4 without.", "train_loss", "2 layers", "4 without MLP"),
+            Claim("4 layers with MLP beat 8 without.", "train_loss", "4 layers", "8 without MLP"),
+        ),
+        fairness=FAIR + " Depths are equal, parameters are not.",
+        refuted_if="Attention alone reaches the loss of half as many whole blocks.",
+    ),
+    Study(
+        name="first-weights",
+        question="What do the lecture's N(0, 1/d) matrices change in section 5's models, against its code's own?",
+        lecture="000, 4.4 and 5.5",
+        arms=tuple(
+            Training(
+                f"{n} layers, {init}",
+                settings={"model.n_layers": n, "model.init": init, "train.max_steps": 2000},
+            )
+            for n in (2, 8)
+            for init in ("torch", "gaussian")
+        ),
+        measures=(LOSSES,),
+        shown=TABLE,
+        claims=(
+            Claim(
+                "At 2 layers torch's own are better.", "train_loss", "2 layers, torch", "2 layers, gaussian"
+            ),
+            Claim(
+                "At 8 layers torch's own are better.", "train_loss", "8 layers, torch", "8 layers, gaussian"
+            ),
+        ),
+        fairness=FAIR,
+        refuted_if="Both reach the same loss at 8 layers.",
+    ),
+    Study(
+        name="samples",
+        question="What do five models write?",
+        lecture="000, 5.6",
+        arms=(LAST, MEAN, QKV, ATTENTION_ONLY[2], BY_DEPTH[2]),
+        measures=(LOSSES, Measure(sample)),
+        shown=("train_loss", "val_loss"),
+        refuted_if="Samples of a model with a lower loss have fewer English words.",
+        seeds=1,
+    ),
+    Study(
+        name="temperature",
+        question="What does a temperature do to the next token, and to a sample?",
+        lecture="000, 5.7",
+        arms=(BY_DEPTH[2],),
+        measures=(
+            LOSSES,
+            Measure(temperatures, {"prompt": PROMPT, "temperatures": [0.2, 0.5, 0.8, 1.0, 1.5]}),
+        ),
+        shown=("train_loss", "val_loss"),
+        refuted_if="A lower temperature leaves more than one token likely, or a higher one sharpens.",
+        seeds=1,
+    ),
+    Study(
+        name="output-projection",
+        question="Does an output matrix W_O help?",
+        lecture="000, 6.1",
+        arms=(
+            of_depth(2),
+            of_depth(
+                2, "2 layers, W_O", model__attention={"kind": "multihead", "n_heads": 1, "output": True}
+            ),
+        ),
+        measures=(LOSSES,),
+        shown=TABLE,
+        claims=(Claim("It lowers the training loss.", "train_loss", "2 layers, W_O", "2 layers"),),
+        fairness=FAIR + " W_O adds d^2 parameters a layer.",
+        refuted_if="The loss is not lower with it.",
+    ),
+    Study(
+        name="sinusoidal-positions",
+        question="What do sinusoidal positions gain, and when?",
+        lecture="000, 6.2",
+        arms=(
+            BY_DEPTH[1],
+            of_depth(2, "2 layers, sinusoidal", model__position="sinusoidal"),
+            BY_DEPTH[2],
+            SINUSOIDAL,
+            of_depth(4, "4 layers, RoPE", model__position="rope"),
+        ),
+        measures=(LOSSES, Measure(sample)),
+        shown=TABLE,
+        claims=(
+            Claim("Positions win at 2 layers.", "train_loss", "2 layers, sinusoidal", "2 layers"),
+            Claim("Positions win at 4 layers.", "train_loss", SINUSOIDAL.label, "4 layers"),
+        ),
+        fairness=FAIR,
+        refuted_if="The loss with positions is not below that without.",
+    ),
+    Study(
+        name="head-count",
+        question="Do several heads of d/h gain over one of d?",
+        lecture="000, 6.3",
+        arms=tuple(
+            of_depth(2, f"{h} head{'s' * (h > 1)}", model__attention={"kind": "multihead", "n_heads": h})
+            for h in (1, 2, 4, 8)
+        ),
+        measures=(LOSSES,),
+        shown=TABLE,
+        claims=(
+            Claim("Four heads are better than one.", "train_loss", "4 heads", "1 head"),
+            Claim("Eight heads are better than one.", "train_loss", "8 heads", "1 head"),
+        ),
+        fairness=FAIR + " Parameters are equal.",
+        refuted_if="One head reaches the loss of several.",
+    ),
+    Study(
+        name="characters-or-bpe",
+        question="Characters or GPT-2's BPE, in bits per character?",
+        lecture="000, 7",
+        arms=(
+            of_depth(4, "characters", model__position="sinusoidal", train__max_steps=3000),
+            of_depth(4, "GPT-2's BPE", model__position="sinusoidal", train__max_steps=3000, tokenizer="gpt2"),
+        ),
+        measures=(LOSSES, Measure(per_character), Measure(sample)),
+        shown=("train_loss", "loss_per_token", "bits_per_char", "characters_per_token", "parameters"),
+        published=(
+            Published("characters", "parameters", 2.9e6, 0.05e6, "fig. 7.1"),
+            Published("GPT-2's BPE", "parameters", 28.6e6, 0.1e6, "fig. 7.1"),
+        ),
+        claims=(
+            Claim("Characters cost fewer bits per character.", "bits_per_char", "characters", "GPT-2's BPE"),
+        ),
+        fairness="Equal steps of equal tokens, as in the lecture; a BPE token is several characters.",
+        refuted_if="The larger vocabulary reaches fewer held-out bits per character.",
+    ),
+    Study(
+        name="perplexity-table",
+        question="Is the lecture's table of perplexities e to the loss?",
+        lecture="000, 8",
+        arms=(LAST, BY_DEPTH[2], BY_DEPTH[3]),
+        measures=(LOSSES,),
+        shown=TABLE,
+        published=(
+            Published(LAST.label, "train_perplexity", 11.6, 0.25, "8"),
+            Published("4 layers", "train_perplexity", 3.5, 0.2, "8"),
+            Published("8 layers", "train_perplexity", 2.5, 0.15, "8"),
+        ),
+        refuted_if="A perplexity is not e to the loss beside it.",
+        seeds=1,
     ),
 )

@@ -1,0 +1,41 @@
+"""Samples of a model, and its next-token probabilities after a prompt, at several temperatures."""
+
+from collections.abc import Sequence
+
+from clearformer import lens
+from clearformer.run import Run
+from clearformer.study.study import Values
+
+
+def sample(run: Run, prompt: str = "\n", tokens: int = 300, temperature: float = 0.8) -> Values:
+    """One continuation, `sample`, by the run's own seed (lecture 000, section 5.6)."""
+    return {"sample": continuation(run, prompt, tokens, temperature)}
+
+
+def temperatures(
+    run: Run, prompt: str, temperatures: Sequence[float], tokens: int = 200, top: int = 15
+) -> Values:
+    """What a temperature does to the next token and to a sample (lecture 000, figure 5.3).
+
+    Returns:
+        next_tokens: By temperature, the likeliest `top` tokens after the prompt: rows of token and probability.
+        samples: By temperature, a continuation of the prompt.
+    """
+    found = lens.next_tokens(run, prompt, temperatures=list(temperatures), top=top)
+    rows = found.probabilities.tolist()
+    return {
+        "next_tokens": {
+            f"temperature {temperature:g}": [list(pair) for pair in zip(found.tokens, row, strict=True)]
+            for temperature, row in zip(temperatures, rows, strict=True)
+        },
+        "samples": {
+            f"temperature {temperature:g}": continuation(run, prompt, tokens, temperature)
+            for temperature in temperatures
+        },
+    }
+
+
+def continuation(run: Run, prompt: str, tokens: int, temperature: float) -> str:
+    """A continuation of a prompt, the same for the same run."""
+    (made,) = run.generate(prompt, max_new_tokens=tokens, temperature=temperature, seed=run.config.seed)
+    return made.text
