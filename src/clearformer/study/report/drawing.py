@@ -3,6 +3,7 @@
 Places on a figure are given in inches, so that letters have one size in all figures.
 """
 
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +11,15 @@ from functools import cache
 from typing import Any
 
 from clearformer.evaluation.figures import letters
+from clearformer.study.report.words import number
 
 WIDTH = 8.2  # inches: 787 pixels in a browser
 PAPER, INK, MUTED, GRID = "#ffffff", "#1f2933", "#5b6775", "#e4e8ed"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 """Okabe and Ito's, which the colour-blind can tell apart; without yellow, which is too light on paper."""
+
+LABEL_COLOURS = ("#0072b1", "#b84f00", "#007a59", "#a3487c", "#8f6200", "#1f78ab", "#666666")
+"""The same, dark enough for letters."""
 
 TITLE_POINTS, LABEL_POINTS, TICK_POINTS = 11.5, 9.0, 8.5
 FONT = "DejaVu Sans"  # comes with matplotlib, so that every machine lays figures out alike
@@ -28,6 +33,11 @@ SPECIAL = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "": "∅"}
 def colour(i: int) -> str:
     """The colour of the i-th series."""
     return COLOURS[i % len(COLOURS)]
+
+
+def label_colour(shade: str) -> str:
+    """The colour of letters that name a series of a colour."""
+    return LABEL_COLOURS[COLOURS.index(shade)] if shade in COLOURS else shade
 
 
 @cache
@@ -173,7 +183,7 @@ def end_labels(axes: Any, labels: Sequence[EndLabel]) -> None:
             transform=axes.transAxes,
             va="center",
             fontsize=LABEL_POINTS,
-            color=INK,
+            color=label_colour(label.colour),
         )
 
 
@@ -191,3 +201,24 @@ def spread(wished: Sequence[float], gap: float) -> list[float]:
     for rank, i in enumerate(order):
         places[i] = level[rank] + rank * gap
     return places
+
+
+def set_scales(axes: Any, log_x: bool, log_y: bool) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    for is_log, axis, set_scale in (
+        (log_x, axes.xaxis, axes.set_xscale),
+        (log_y, axes.yaxis, axes.set_yscale),
+    ):
+        if is_log:
+            set_scale("log", base=2 if axis is axes.xaxis and _doubles(axes) else 10)
+            axis.set_major_formatter(FuncFormatter(lambda value, _: number(float(f"{value:.6g}"))))
+            axis.set_minor_formatter("")
+        else:
+            number_ticks(axis)
+
+
+def _doubles(axes: Any) -> bool:
+    """Whether all points stand at powers of two."""
+    places = {float(x) for line in axes.get_lines() for x in line.get_xdata()}
+    return bool(places) and all(x > 0 and math.log2(x).is_integer() for x in places)

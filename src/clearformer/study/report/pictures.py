@@ -7,19 +7,23 @@ import io
 import re
 import warnings
 from html import escape
+from typing import Any
 
 from clearformer.errors import needs_extra
 from clearformer.study.outcomes import Outcome
-from clearformer.study.report.drawing import COLOURS, FONT, GRID, INK, MUTED, PAPER
+from clearformer.study.report.drawing import COLOURS, FONT, GRID, INK, LABEL_COLOURS, MUTED, PAPER
 from clearformer.study.study import Figure
 
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 MONOSPACE = "ui-monospace, 'SF Mono', Menlo, Consolas, monospace"
-VARIABLES = {PAPER: "paper", INK: "ink", MUTED: "muted", GRID: "grid"} | {
-    colour: f"series-{i}" for i, colour in enumerate(COLOURS)
+VARIABLES = {
+    **{PAPER: "paper", INK: "ink", MUTED: "muted", GRID: "grid"},
+    **{colour: f"series-{i}" for i, colour in enumerate(COLOURS)},
+    **{colour: f"label-{i}" for i, colour in enumerate(LABEL_COLOURS)},
 }
+"""Of every colour of the style, the name of its CSS variable."""
 PIXELS_PER_POINT = 96 / 72
-SETTINGS = {
+SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": FONT,
     "axes.unicode_minus": True,

@@ -19,6 +19,7 @@ NAMES = {
 }
 UNITS = ("seconds", "bytes", "tokens", "steps", "nats", "bits")
 SIGNIFICANT = 4
+NONE, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -41,7 +42,7 @@ def named(value: str, unit: str = "") -> str:
 def number(value: float | None, decimals: int | None = None) -> str:
     """A number with sensible digits: whole ones in full, others with four significant, far ones as powers of ten."""
     if value is None or not math.isfinite(value):
-        return "–"
+        return NONE
     if decimals is not None:
         return minus(f"{value:,.{decimals}f}")
     if float(value).is_integer() and abs(value) < 1e15:
@@ -60,7 +61,7 @@ def as_written(value: float) -> str:
 def estimate_text(estimate: Estimate | None) -> str:
     """A mean and half of its interval's width, to the digits that the interval leaves: `1.632 ± 0.014`."""
     if estimate is None:
-        return "–"
+        return NONE
     half = estimate.half_width
     if not half or not math.isfinite(half):
         return number(estimate.mean)
@@ -73,7 +74,7 @@ def estimate_text(estimate: Estimate | None) -> str:
 def interval_text(estimate: Estimate | None) -> str:
     """The ends of a 95% interval: `1.618 to 1.646`; a dash of a single seed."""
     if estimate is None or estimate.low is None or estimate.high is None:
-        return "–"
+        return NONE
     if estimate.low == estimate.high:
         return f"{number(estimate.low)} to {number(estimate.high)}"
     if is_far(max(abs(estimate.low), abs(estimate.high))):
@@ -111,12 +112,12 @@ def power_of_ten(value: float) -> str:
         return "0"
     mantissa, exponent = f"{value:.2e}".split("e")
     mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-    return f"{minus(mantissa)} × 10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+    return f"{minus(mantissa)} {TIMES} 10{str(int(exponent)).translate(SUPERSCRIPTS)}"
 
 
 def minus(text: str) -> str:
     """A number's text with the sign that is as wide as a plus."""
-    return text.replace("-", "−")
+    return text.replace("-", MINUS)
 
 
 def counted(n: int, one: str, many: str = "") -> str:
