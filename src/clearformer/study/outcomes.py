@@ -15,7 +15,7 @@ from clearformer.results import Result
 from clearformer.study.running import is_number
 from clearformer.study.store import Record, Store
 from clearformer.study.study import Claim, Published, Study
-from clearformer.study.trials import Trial, trials
+from clearformer.study.trials import Trial, trial_name, trials
 
 REPRODUCED, NOT_REPRODUCED, SLIP = "reproduced", "not reproduced", "a slip of the lecture"
 NOT_RUN, NOT_JUDGED = "not run yet", "not judged at this scale"
@@ -100,6 +100,7 @@ class Outcome:
         n_trials: How many runs it has.
         records: What was measured, by the arm's label and the seed.
         failures: Why a run could not be made, by its name.
+        seeds: How many seeds, in place of the study's own number; None for that.
     """
 
     study: Study
@@ -107,6 +108,22 @@ class Outcome:
     n_trials: int
     records: dict[str, dict[int, Record]]
     failures: dict[str, str]
+    seeds: int | None = None
+
+    @property
+    def missing(self) -> list[str]:
+        """The runs that were not made and measured, by their names."""
+        return [
+            trial_name(arm.label, seed)
+            for arm in self.study.arms
+            for seed in self.study.seeds_of(arm, self.seeds)
+            if seed not in self.records.get(arm.label, {})
+        ]
+
+    @property
+    def most_seeds(self) -> int:
+        """The number of measured seeds, of the arm that has most."""
+        return max((len(by_seed) for by_seed in self.records.values()), default=0)
 
     @property
     def n_done(self) -> int:
@@ -225,7 +242,7 @@ def outcome(study: Study, store: Store, scale: float = 1.0, seeds: int | None = 
             records.setdefault(trial.arm.label, {})[trial.seed] = record
         elif (problem := failure_of(store, trial)) is not None:
             failures[trial.name] = problem
-    return Outcome(study, scale, len(wanted), records, failures)
+    return Outcome(study, scale, len(wanted), records, failures, seeds)
 
 
 def failure_of(store: Store, trial: Trial) -> str | None:

@@ -84,13 +84,18 @@ class Trial:
     @property
     def name(self) -> str:
         """Its name for people."""
-        return f"{self.arm.label}, seed {self.seed}"
+        return trial_name(self.arm.label, self.seed)
 
     @property
     def call(self) -> str:
         """The probe's function and arguments in one word."""
         assert isinstance(self.arm, Probe)
         return call_name(self.arm.function, self.arm.arguments)
+
+
+def trial_name(label: str, seed: int) -> str:
+    """The name of a run for people."""
+    return f"{label}, seed {seed}"
 
 
 def trials(

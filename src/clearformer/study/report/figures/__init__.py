@@ -1,0 +1,16 @@
+"""The usual figures of a study, each a frozen dataclass: what is drawn, of which arms.
+
+    figures=(Curves("Loss on the way"), Bars("Loss at the end", "train_loss"))
+
+Each draws what is there: arms that were not measured are left out. Lines and dots are means over seeds. `note` says how
+to read the figure, `summary` what it shows, in words, for those who cannot see it.
+"""
+
+from clearformer.study.report.figures.bars import Bars
+from clearformer.study.report.figures.curves import Curves
+from clearformer.study.report.figures.distributions import Distributions
+from clearformer.study.report.figures.lines import Lines, Trend
+from clearformer.study.report.figures.matrix import Matrix
+from clearformer.study.report.figures.texts import Texts
+
+__all__ = ["Bars", "Curves", "Distributions", "Lines", "Matrix", "Texts", "Trend"]

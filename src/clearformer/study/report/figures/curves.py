@@ -1,0 +1,126 @@
+"""Losses on the way through a training."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from clearformer.study.outcomes import Outcome
+from clearformer.study.report.drawing import (
+    AXIS_INCHES,
+    LINE_INCHES,
+    TITLE_INCHES,
+    WIDTH,
+    EndLabel,
+    colour,
+    end_labels,
+    head,
+    label_x,
+    number_ticks,
+    panel,
+    plain_axes,
+    room_for,
+)
+from clearformer.study.report.figures.base import LEFT_INCHES, Drawn, Point, curve_points, seeds_note
+from clearformer.study.report.words import named, number
+
+COLUMNS = {"step": 0, "tokens": 1, "seconds": 2}
+TRAINING, HELD_OUT = 3, 4
+X_NAMES = {"step": "training step", "tokens": "tokens read", "seconds": "seconds of training"}
+START = (
+    0.02  # of a curve, left out of the choice of the vertical range: a first loss may be 100 times the last
+)
+
+
+@dataclass(frozen=True)
+class Curves(Drawn):
+    """Training and held-out loss on the way, from the value `curve`: lines of means, bands from the least to the most.
+
+    Attributes:
+        title: Stands above.
+        y: Of the rows, the loss is drawn; the name says which value's unit is written.
+        x: Over steps, tokens or seconds.
+        arms: Labels of those that are shown; None for all.
+        log_x: Whether the horizontal axis is logarithmic.
+    """
+
+    title: str
+    y: str = "loss"
+    x: Literal["step", "tokens", "seconds"] = "step"
+    arms: tuple[str, ...] | None = None
+    log_x: bool = False
+
+    def inches(self, outcome: Outcome) -> tuple[float, float]:
+        n = 2 * len(self.shown_arms(outcome))
+        return WIDTH, max(4.2, TITLE_INCHES + AXIS_INCHES + (n + 1) * LINE_INCHES)
+
+    def note(self, outcome: Outcome) -> str:
+        band = "" if outcome.most_seeds < 2 else " Bands: from the lowest seed to the highest."
+        return f"Solid: training. Dashed: held-out. {seeds_note(outcome)}{band}"
+
+    def summary(self, outcome: Outcome) -> str:
+        return " ".join(
+            f"{label} ends at {', '.join(f'{kind} {number(points[-1].mean, 2)}' for kind, points in lines)}."
+            for label, lines in self.lines(outcome).items()
+        )
+
+    def lines(self, outcome: Outcome) -> dict[str, list[tuple[str, list[Point]]]]:
+        """Of every arm its training curve and its held-out curve, as far as they were measured."""
+        found = {}
+        for label in self.shown_arms(outcome):
+            curves = outcome.value(label, "curve")
+            kinds = (("training", TRAINING), ("held-out", HELD_OUT))
+            lines = [(kind, curve_points(curves, COLUMNS[self.x], column)) for kind, column in kinds]
+            found[label] = [(kind, points) for kind, points in lines if points]
+        return {label: lines for label, lines in found.items() if lines}
+
+    def draw(self, canvas: Any, outcome: Outcome) -> None:
+        lines = self.lines(outcome)
+        head(canvas, self.title, named(self.y))
+        texts = {
+            (label, kind): _end_text(label, kind, points[-1])
+            for label, pairs in lines.items()
+            for kind, points in pairs
+        }
+        axes = panel(canvas, LEFT_INCHES, room_for(list(texts.values())))
+        plain_axes(axes)
+        label_x(axes, X_NAMES[self.x])
+        ends = []
+        for i, (label, pairs) in enumerate(lines.items()):
+            for kind, points in pairs:
+                _draw_curve(axes, points, colour(i), is_dashed=kind == "held-out")
+                ends.append(EndLabel(texts[label, kind], points[-1].x, points[-1].mean, colour(i)))
+        drawn = [points for pairs in lines.values() for _, points in pairs]
+        _set_ranges(axes, drawn, self.log_x)
+        end_labels(axes, ends)
+
+
+def _end_text(label: str, kind: str, last: Point) -> str:
+    return f"{label}{'' if kind == 'training' else ', held-out'}  {number(last.mean, 2)}"
+
+
+def _draw_curve(axes: Any, points: list[Point], shade: str, is_dashed: bool) -> None:
+    x = [point.x for point in points]
+    if any(point.low < point.high for point in points):
+        axes.fill_between(
+            x, [p.low for p in points], [p.high for p in points], color=shade, alpha=0.18, linewidth=0
+        )
+    style: Any = (0, (4, 1.6)) if is_dashed else "solid"
+    marker = "o" if len(points) == 1 else None
+    axes.plot(x, [p.mean for p in points], color=shade, linewidth=1.6, linestyle=style, marker=marker)
+
+
+def _set_ranges(axes: Any, curves: list[list[Point]], log_x: bool) -> None:
+    """Ranges of both axes; the first losses, which may be far above all others, do not count."""
+    if not curves:
+        return
+    first, last = min(c[0].x for c in curves), max(c[-1].x for c in curves)
+    since = first + START * (last - first)
+    settled = [p for points in curves for p in points if p.x >= since]
+    low, high = min(p.low for p in settled), max(p.high for p in settled)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    axes.set_ylim(low - margin, high + margin)
+    if log_x:
+        axes.set_xscale("log")
+        axes.set_xlim(first, last)
+    else:
+        axes.set_xlim(0 if first < 0.1 * last else first, last if last > first else first + 1)
+        number_ticks(axes.xaxis)

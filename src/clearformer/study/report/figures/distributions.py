@@ -1,0 +1,177 @@
+"""Probabilities of next tokens beside each other."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clearformer.evaluation.figures import letters
+from clearformer.study.outcomes import Outcome
+from clearformer.study.report.drawing import (
+    EDGE,
+    INK,
+    LABEL_POINTS,
+    MUTED,
+    TICK_POINTS,
+    TITLE_INCHES,
+    WIDTH,
+    colour,
+    head,
+    panel,
+    plain_axes,
+    seen,
+    text_inches,
+    widest,
+)
+from clearformer.study.report.figures.base import Drawn
+from clearformer.study.running import is_number
+
+Distribution = Mapping[str, float] | Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Distributions(Drawn):
+    """Probabilities of next tokens beside each other: the most probable ones as bars, a panel for each.
+
+    A value is {token: probability} or rows [token, probability]: then there is a panel for each arm. Or it is such
+    distributions by name: then there is a panel for each name, and the arms are bars beside each other.
+
+    Attributes:
+        title: Stands above.
+        value: The name of the measured value, of each arm's first seed.
+        arms: Labels of those that are shown; None for all.
+        top: How many tokens.
+        together: Whether the arms are bars of one panel, where the value is one distribution.
+        names: Of distributions by name, those that are shown; None for all.
+    """
+
+    title: str
+    value: str
+    arms: tuple[str, ...] | None = None
+    top: int = 10
+    together: bool = False
+    names: tuple[str, ...] | None = None
+
+    def panels(self, outcome: Outcome) -> dict[str, dict[str, dict[str, float]]]:
+        """Of every panel, the distributions by their arms."""
+        found: dict[str, dict[str, dict[str, float]]] = {}
+        for label in self.shown_arms(outcome):
+            value = outcome.first(label, self.value)
+            for name, each in self._by_name(value).items():
+                panel_name = name or ("" if self.together else label)
+                found.setdefault(panel_name, {})[label] = _probabilities(each)
+        return found
+
+    def _by_name(self, value: Any) -> Mapping[str, Distribution]:
+        if not value:
+            return {}
+        if not (isinstance(value, Mapping) and not is_number(next(iter(value.values())))):
+            return {"": value}
+        return {name: value[name] for name in self.names or tuple(value) if name in value}
+
+    def _grid(self, outcome: Outcome) -> tuple[int, int]:
+        """Rows and columns of panels."""
+        n = max(len(self.panels(outcome)), 1)
+        columns = min(n, 3 if n % 3 == 0 or n > 4 else 2)
+        return math.ceil(n / columns), columns
+
+    def _panel_inches(self, outcome: Outcome) -> float:
+        n = max((len(arms) for arms in self.panels(outcome).values()), default=1)
+        tokens = max(
+            (len(shown_tokens(arms, self.top)) for arms in self.panels(outcome).values()), default=self.top
+        )
+        return 0.5 + tokens * (0.18 if n == 1 else 0.13 * n + 0.06)
+
+    def inches(self, outcome: Outcome) -> tuple[float, float]:
+        rows, _ = self._grid(outcome)
+        return WIDTH, TITLE_INCHES + rows * self._panel_inches(outcome)
+
+    def note(self, outcome: Outcome) -> str:
+        return f"The {self.top} most probable tokens; ␣ is a space, ⏎ the end of a line."
+
+    def summary(self, outcome: Outcome) -> str:
+        return " ".join(
+            f"{', '.join(part for part in (name, arm if arm != name else '') if part)}: "
+            + ", ".join(f"{seen(token)} {p:.0%}" for token, p in list(each.items())[:3])
+            + "."
+            for name, arms in self.panels(outcome).items()
+            for arm, each in arms.items()
+        )
+
+    def draw(self, canvas: Any, outcome: Outcome) -> None:
+        panels = self.panels(outcome)
+        arms = list(dict.fromkeys(arm for each in panels.values() for arm in each))
+        is_grouped = any(len(each) > 1 for each in panels.values())
+        head(canvas, self.title, "" if is_grouped else "probability of the next token")
+        if is_grouped:
+            _key_of_arms(canvas, arms)
+        _, columns = self._grid(outcome)
+        width, height = canvas.get_size_inches()
+        wide, high = (width - EDGE) / columns, self._panel_inches(outcome)
+        for i, (name, each) in enumerate(panels.items()):
+            tokens = shown_tokens(each, self.top)
+            left = i % columns * wide + EDGE + widest([seen(token) for token in tokens], TICK_POINTS) + 0.12
+            top = TITLE_INCHES + i // columns * high + 0.28
+            axes = panel(
+                canvas,
+                left,
+                width - (i % columns + 1) * wide + 0.5,
+                top,
+                height - top - high + 0.5,
+            )
+            shades = {arm: colour(arms.index(arm) if is_grouped else 0) for arm in each}
+            _draw_distribution(axes, seen(name) if is_grouped else name, tokens, each, shades)
+
+
+def _probabilities(distribution: Distribution) -> dict[str, float]:
+    """Tokens and their probabilities, the most probable first."""
+    pairs = distribution.items() if isinstance(distribution, Mapping) else distribution
+    return dict(sorted(((str(token), float(p)) for token, p in pairs), key=lambda pair: -pair[1]))
+
+
+def shown_tokens(arms: Mapping[str, Mapping[str, float]], top: int) -> list[str]:
+    """The most probable tokens of the first arm of a panel."""
+    return list(next(iter(arms.values()), {}))[:top]
+
+
+def _key_of_arms(canvas: Any, arms: Sequence[str]) -> None:
+    """Name the colours in a line below the title."""
+    width, height = canvas.get_size_inches()
+    at, y = EDGE, 1 - 0.42 / height
+    for i, arm in enumerate(arms):
+        canvas.text(at / width, y, "■", va="center", color=colour(i), fontsize=LABEL_POINTS)
+        canvas.text((at + 0.16) / width, y, letters(arm), va="center", color=INK, fontsize=LABEL_POINTS)
+        at += text_inches(arm) + 0.42
+
+
+def _draw_distribution(
+    axes: Any,
+    name: str,
+    tokens: list[str],
+    arms: Mapping[str, Mapping[str, float]],
+    shades: Mapping[str, str],
+) -> None:
+    plain_axes(axes, grid="x")
+    axes.grid(visible=False)
+    axes.spines["bottom"].set_visible(False)
+    axes.set_xticks([])
+    thick = 0.78 / len(arms)
+    most = max((arms[arm].get(token, 0.0) for arm in arms for token in tokens), default=1.0) or 1.0
+    for i, arm in enumerate(arms):
+        places = [row + (i - (len(arms) - 1) / 2) * thick for row in range(len(tokens))]
+        values = [arms[arm].get(token, 0.0) for token in tokens]
+        axes.barh(places, values, height=thick * 0.88, color=shades[arm])
+        for place, value in zip(places, values, strict=True):
+            axes.annotate(
+                f"{value:.1%}" if value < 0.1 else f"{value:.0%}",
+                (value, place),
+                xytext=(3, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7.5 if len(arms) == 1 else 7,
+                color=MUTED,
+            )
+    axes.set_yticks(range(len(tokens)), [letters(seen(token)) for token in tokens], color=INK)
+    axes.set_ylim(len(tokens) - 0.4, -0.6)
+    axes.set_xlim(0, most)
+    axes.set_title(letters(name), fontsize=LABEL_POINTS, color=INK, loc="left", pad=3, fontweight="bold")

@@ -1,0 +1,223 @@
+"""Values along an axis: rows that were measured, or one number of each of several arms."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clearformer.study.outcomes import Estimate, Outcome
+from clearformer.study.report.drawing import (
+    AXIS_INCHES,
+    LINE_INCHES,
+    MUTED,
+    PAPER,
+    TITLE_INCHES,
+    WIDTH,
+    EndLabel,
+    colour,
+    end_labels,
+    head,
+    label_x,
+    panel,
+    plain_axes,
+    room_for,
+    set_scales,
+)
+from clearformer.study.report.figures.base import LEFT_INCHES, Drawn, Point, Row, curve_points, seeds_note
+from clearformer.study.report.words import estimate_text, named, number
+
+
+@dataclass(frozen=True)
+class Lines(Drawn):
+    """A value that is rows [x, y], or such rows by name, of every arm: lines of means over seeds.
+
+    Attributes:
+        title: Stands above.
+        value: The name of the measured value.
+        x: The name of what is at x, for words; `x_label` is written.
+        x_label: With its unit.
+        y_label: With its unit.
+        series: Of rows by name, the names that are shown; None for all.
+        log_x: Whether the horizontal axis is logarithmic.
+        log_y: Whether the vertical axis is.
+        ideal: What theory says: a number, a function of x, or rows; a dotted line.
+        ideal_label: Its label.
+        arms: Labels of those that are shown; None for all.
+    """
+
+    title: str
+    value: str
+    x: str = ""
+    x_label: str = ""
+    y_label: str = ""
+    series: tuple[str, ...] | None = None
+    log_x: bool = False
+    log_y: bool = False
+    ideal: float | Callable[[float], float] | Sequence[Row] | None = None
+    ideal_label: str = "theory"
+    arms: tuple[str, ...] | None = None
+
+    def inches(self, outcome: Outcome) -> tuple[float, float]:
+        n = len(self.lines(outcome)) + (self.ideal is not None)
+        return WIDTH, max(4.0, TITLE_INCHES + AXIS_INCHES + (n + 1) * LINE_INCHES)
+
+    def note(self, outcome: Outcome) -> str:
+        band = "" if outcome.most_seeds < 2 else " Bands: from the lowest seed to the highest."
+        return f"{seeds_note(outcome)}{band}"
+
+    def summary(self, outcome: Outcome) -> str:
+        return " ".join(
+            f"{label}: from {number(points[0].mean)} at {number(points[0].x)} "
+            f"to {number(points[-1].mean)} at {number(points[-1].x)}."
+            for label, points in self.lines(outcome).items()
+        )
+
+    def lines(self, outcome: Outcome) -> dict[str, list[Point]]:
+        """The lines by their labels."""
+        labels = self.shown_arms(outcome)
+        found: dict[str, list[Point]] = {}
+        for label in labels:
+            for name, curves in self._rows(outcome.value(label, self.value)).items():
+                known = ", ".join(
+                    part for part in (label if len(labels) > 1 or not name else "", name) if part
+                )
+                found[known] = curve_points(curves, 0, 1)
+        return {label: points for label, points in found.items() if points}
+
+    def _rows(self, by_seed: list[Any]) -> dict[str, list[Any]]:
+        """Rows of every seed, by the name of the series; of a single series the name is empty."""
+        if not by_seed or not isinstance(by_seed[0], Mapping):
+            return {"": by_seed}
+        names = self.series if self.series is not None else tuple(by_seed[0])
+        return {name: [rows[name] for rows in by_seed if name in rows] for name in names}
+
+    def draw(self, canvas: Any, outcome: Outcome) -> None:
+        lines = self.lines(outcome)
+        head(canvas, self.title, self.y_label or named(self.value))
+        ideal = self.ideal_points(lines)
+        axes = panel(canvas, LEFT_INCHES, room_for([*lines, *([self.ideal_label] if ideal else [])]))
+        plain_axes(axes)
+        label_x(axes, self.x_label or self.x)
+        for i, points in enumerate(lines.values()):
+            _draw_line(axes, points, colour(i))
+        if ideal:
+            axes.plot(*zip(*ideal, strict=True), color=MUTED, linewidth=1.2, linestyle=(0, (1.5, 1.8)))
+        set_scales(axes, self.log_x, self.log_y)
+        ends = [
+            EndLabel(name, pts[-1].x, pts[-1].mean, colour(i)) for i, (name, pts) in enumerate(lines.items())
+        ]
+        if ideal:
+            ends.append(EndLabel(self.ideal_label, *ideal[-1], MUTED))
+        end_labels(axes, ends)
+
+    def ideal_points(self, lines: Mapping[str, list[Point]]) -> list[tuple[float, float]]:
+        """The points of what theory says, at every x of the lines."""
+        places = sorted({point.x for points in lines.values() for point in points})
+        if self.ideal is None or not places:
+            return []
+        if isinstance(self.ideal, Sequence):
+            return [(row[0], row[1]) for row in self.ideal]
+        if callable(self.ideal):
+            return [(x, self.ideal(x)) for x in places]
+        return [(x, self.ideal) for x in (places[0], places[-1])]
+
+
+def _draw_line(axes: Any, points: list[Point], shade: str) -> None:
+    x = [point.x for point in points]
+    if any(point.low < point.high for point in points):
+        axes.fill_between(
+            x, [p.low for p in points], [p.high for p in points], color=shade, alpha=0.18, linewidth=0
+        )
+    marker = "o" if len(points) <= 16 else None
+    axes.plot(
+        x,
+        [p.mean for p in points],
+        color=shade,
+        linewidth=1.6,
+        marker=marker,
+        markersize=4.5,
+        markeredgecolor=PAPER,
+    )
+
+
+@dataclass(frozen=True)
+class Trend(Drawn):
+    """One number of every arm against a number that the arm has: depth, width, context; a line for each group.
+
+    Attributes:
+        title: Stands above.
+        value: The name of the measured number.
+        at: Of an arm's label, where it stands.
+        x_label: With its unit.
+        groups: Of an arm's label, the name of its line; all are one line, where empty.
+        y_label: With its unit; the value's own name, where empty.
+        log_x: Whether the horizontal axis is logarithmic.
+        log_y: Whether the vertical axis is.
+    """
+
+    title: str
+    value: str
+    at: Mapping[str, float]
+    x_label: str
+    groups: Mapping[str, str] = field(default_factory=dict)
+    y_label: str = ""
+    log_x: bool = False
+    log_y: bool = False
+
+    def inches(self, outcome: Outcome) -> tuple[float, float]:
+        return WIDTH, 4.0
+
+    def note(self, outcome: Outcome) -> str:
+        if outcome.most_seeds == 1:
+            return "One seed: no interval."
+        return "Dot: mean over seeds. Line up and down: its 95% interval."
+
+    def summary(self, outcome: Outcome) -> str:
+        return " ".join(
+            f"{group + ', ' if group else ''}{self.x_label} {number(x)}: {estimate_text(estimate)}."
+            for group, points in self.lines(outcome).items()
+            for x, estimate in points
+        )
+
+    def lines(self, outcome: Outcome) -> dict[str, list[tuple[float, Estimate]]]:
+        """The points of every group, by x."""
+        found: dict[str, list[tuple[float, Estimate]]] = {}
+        for label in outcome.labels:
+            estimate = outcome.estimate(label, self.value)
+            if label in self.at and estimate is not None:
+                found.setdefault(self.groups.get(label, ""), []).append((self.at[label], estimate))
+        return {group: sorted(points, key=lambda point: point[0]) for group, points in found.items()}
+
+    def draw(self, canvas: Any, outcome: Outcome) -> None:
+        lines = self.lines(outcome)
+        head(canvas, self.title, self.y_label or named(self.value))
+        axes = panel(canvas, LEFT_INCHES, room_for(list(lines)))
+        plain_axes(axes)
+        label_x(axes, self.x_label)
+        for i, points in enumerate(lines.values()):
+            _draw_trend(axes, points, colour(i))
+        set_scales(axes, self.log_x, self.log_y)
+        if self.at and not self.log_x and len(set(self.at.values())) <= 8:
+            axes.set_xticks(sorted(set(self.at.values())))
+        end_labels(
+            axes,
+            [
+                EndLabel(group, pts[-1][0], pts[-1][1].mean, colour(i))
+                for i, (group, pts) in enumerate(lines.items())
+                if group
+            ],
+        )
+
+
+def _draw_trend(axes: Any, points: list[tuple[float, Estimate]], shade: str) -> None:
+    for x, estimate in points:
+        if estimate.low is not None:
+            axes.plot([x, x], [estimate.low, estimate.high], color=shade, linewidth=1.4, alpha=0.6)
+    axes.plot(
+        [x for x, _ in points],
+        [estimate.mean for _, estimate in points],
+        color=shade,
+        linewidth=1.6,
+        marker="o",
+        markersize=5.5,
+        markeredgecolor=PAPER,
+    )

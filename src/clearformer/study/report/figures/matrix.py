@@ -1,0 +1,155 @@
+"""A matrix as colours."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clearformer.evaluation.figures import letters
+from clearformer.study.outcomes import Outcome
+from clearformer.study.report.drawing import (
+    AXIS_INCHES,
+    EDGE,
+    GRID,
+    INK,
+    MUTED,
+    PAPER,
+    TICK_POINTS,
+    TITLE_INCHES,
+    WIDTH,
+    head,
+    label_x,
+    panel,
+    plain_axes,
+    seen,
+    widest,
+)
+from clearformer.study.report.figures.base import Drawn
+from clearformer.study.report.words import number
+
+MOST_CELLS_WRITTEN = 14
+MOST_CELLS_DRAWN = 40  # to a side, one shape each; of more, one picture
+
+
+@dataclass(frozen=True)
+class Matrix(Drawn):
+    """A matrix of one arm's first seed as colours: attention weights, a mask, a weight matrix.
+
+    Attributes:
+        title: Stands above.
+        value: The name of the measured value, rows of numbers; True and False of a mask.
+        arm: The label of the arm.
+        row_label: What the rows are.
+        column_label: What the columns are.
+        labels: Names of the rows and columns: themselves, or the name of the measured value that lists them, or that
+            maps `rows` and `columns` to lists.
+    """
+
+    title: str
+    value: str
+    arm: str
+    row_label: str = ""
+    column_label: str = ""
+    labels: str | tuple[str, ...] | None = None
+
+    def cells(self, outcome: Outcome) -> list[list[float]]:
+        """The numbers, row by row; empty where they were not measured."""
+        return [[float(x or 0) for x in row] for row in outcome.first(self.arm, self.value) or []]
+
+    def names(self, outcome: Outcome) -> tuple[list[str], list[str]]:
+        """Names of the rows and of the columns."""
+        found = outcome.first(self.arm, self.labels) if isinstance(self.labels, str) else self.labels
+        if isinstance(found, Mapping):
+            return [seen(name) for name in found["rows"]], [seen(name) for name in found["columns"]]
+        both = [seen(name) for name in found or ()]
+        return both, both
+
+    def inches(self, outcome: Outcome) -> tuple[float, float]:
+        cells = self.cells(outcome)
+        n_rows, n_columns = len(cells) or 1, len(cells[0]) if cells else 1
+        side = self._side(n_rows, n_columns)
+        return WIDTH, TITLE_INCHES + AXIS_INCHES + 0.3 + side * n_rows
+
+    def _side(self, n_rows: int, n_columns: int) -> float:
+        """Of a cell, in inches."""
+        return min(0.42, 5.6 / n_columns, 5.2 / n_rows)
+
+    def note(self, outcome: Outcome) -> str:
+        return "Of the first seed." if outcome.most_seeds > 1 else ""
+
+    def summary(self, outcome: Outcome) -> str:
+        cells = self.cells(outcome)
+        if not cells:
+            return ""
+        flat = [x for row in cells for x in row]
+        size = f"{len(cells)} rows and {len(cells[0])} columns"
+        return f"{size}, from {number(min(flat))} to {number(max(flat))}."
+
+    def draw(self, canvas: Any, outcome: Outcome) -> None:
+        cells = self.cells(outcome)
+        head(canvas, self.title, self.row_label and f"rows: {self.row_label}")
+        if not cells:
+            return
+        row_names, column_names = self.names(outcome)
+        width, _ = canvas.get_size_inches()
+        left = EDGE + max(widest(row_names, TICK_POINTS), 0.3) + 0.16
+        side = self._side(len(cells), len(cells[0]))
+        axes = panel(canvas, left, width - left - side * len(cells[0]), bottom=AXIS_INCHES + 0.3)
+        image = _draw_cells(axes, cells, side)
+        plain_axes(axes, grid="x")
+        axes.grid(visible=False)
+        axes.spines["bottom"].set_visible(False)
+        axes.tick_params(axis="x", length=0)
+        _name_cells(axes, row_names, column_names, side)
+        label_x(axes, self.column_label and f"columns: {self.column_label}")
+        self._key(canvas, axes, image)
+
+    def _key(self, canvas: Any, axes: Any, image: Any) -> None:
+        """Draw the scale of the colours at the right."""
+        width, height = canvas.get_size_inches()
+        box = axes.get_position()
+        high = min(1.6 / height, box.height)
+        place = canvas.add_axes((box.x1 + 0.25 / width, box.y1 - high, 0.14 / width, high))
+        bar = canvas.colorbar(image, cax=place)
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(length=0, labelsize=TICK_POINTS, labelcolor=MUTED)
+
+
+def _draw_cells(axes: Any, cells: list[list[float]], side: float) -> Any:
+    low, high = min(map(min, cells)), max(map(max, cells))
+    size = max(abs(low), abs(high)) or 1.0
+    shades, least = ("PuOr_r", -size) if low < 0 else ("Blues", 0.0)
+    if max(len(cells), len(cells[0])) > MOST_CELLS_DRAWN:
+        return axes.imshow(cells, cmap=shades, vmin=least, vmax=size, aspect="auto", interpolation="nearest")
+    image = axes.pcolormesh(
+        [i - 0.5 for i in range(len(cells[0]) + 1)],
+        [i - 0.5 for i in range(len(cells) + 1)],
+        cells,
+        cmap=shades,
+        vmin=least,
+        vmax=size,
+        edgecolors=GRID,
+        linewidth=0.5,
+    )
+    axes.invert_yaxis()
+    if len(cells[0]) <= MOST_CELLS_WRITTEN and side >= 0.36:
+        _write_cells(axes, cells, size)
+    return image
+
+
+def _write_cells(axes: Any, cells: list[list[float]], size: float) -> None:
+    for i, row in enumerate(cells):
+        for j, value in enumerate(row):
+            if abs(value) >= 0.005 * size:
+                shade = PAPER if abs(value) > 0.6 * size else INK
+                axes.text(
+                    j, i, f"{value:.2f}".replace("0.", "."), ha="center", va="center", fontsize=7, color=shade
+                )
+
+
+def _name_cells(axes: Any, rows: list[str], columns: list[str], side: float) -> None:
+    size = min(TICK_POINTS, 72 * side)
+    for names, ticks in ((rows, axes.set_yticks), (columns, axes.set_xticks)):
+        if names:
+            ticks(range(len(names)), [letters(name) for name in names], fontsize=size)
+    if columns and widest(columns, size) > 0.9 * side:
+        axes.tick_params(axis="x", labelrotation=90)

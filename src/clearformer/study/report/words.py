@@ -1,0 +1,125 @@
+"""Names, units and numbers as people read them."""
+
+import math
+
+from clearformer.study.outcomes import Estimate
+
+NAMES = {
+    "train_loss": ("training loss", "nats a token"),
+    "val_loss": ("held-out loss", "nats a token"),
+    "train_perplexity": ("training perplexity", ""),
+    "perplexity": ("held-out perplexity", ""),
+    "loss": ("loss", "nats a token"),
+    "parameters": ("parameters", ""),
+    "bits_per_token": ("bits a token", ""),
+    "bits_per_char": ("bits a character", ""),
+    "bits_per_byte": ("bits a byte", ""),
+    "bleu": ("BLEU", ""),
+    "chrf": ("chrF", ""),
+}
+UNITS = ("seconds", "bytes", "tokens", "steps", "nats", "bits")
+SIGNIFICANT = 4
+NONE, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def name_of(value: str) -> str:
+    """The name of a measured value for people, without its unit."""
+    return NAMES[value][0] if value in NAMES else value.replace("_", " ")
+
+
+def unit_of(value: str) -> str:
+    """The unit of a measured value; empty where it has none or its name says it."""
+    return NAMES[value][1] if value in NAMES else ""
+
+
+def named(value: str, unit: str = "") -> str:
+    """The name of a measured value with its unit: `training loss, nats a token`."""
+    unit = unit or unit_of(value)
+    return f"{name_of(value)}, {unit}" if unit else name_of(value)
+
+
+def number(value: float | None, decimals: int | None = None) -> str:
+    """A number with sensible digits: whole ones in full, others with four significant, far ones as powers of ten."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    if decimals is not None:
+        return minus(f"{value:,.{decimals}f}")
+    if float(value).is_integer() and abs(value) < 1e15:
+        return minus(f"{int(value):,}")
+    size = abs(value)
+    if size >= 1e7 or size < 1e-4:
+        return power_of_ten(value)
+    return minus(f"{value:,.{decimals_of(size, SIGNIFICANT)}f}")
+
+
+def as_written(value: float) -> str:
+    """A published number as the lecture has it."""
+    return minus(f"{int(value):,}" if float(value).is_integer() else f"{value:,.10g}")
+
+
+def estimate_text(estimate: Estimate | None) -> str:
+    """A mean and half of its interval's width, to the digits that the interval leaves: `1.632 ± 0.014`."""
+    if estimate is None:
+        return NONE
+    half = estimate.half_width
+    if not half or not math.isfinite(half):
+        return number(estimate.mean)
+    if is_far(max(abs(estimate.mean), half)):
+        return f"{power_of_ten(estimate.mean)} ± {power_of_ten(half)}"
+    decimals = max(0, min(decimals_of(half, 2), 9))
+    return f"{number(estimate.mean, decimals)} ± {number(half, decimals)}"
+
+
+def interval_text(estimate: Estimate | None) -> str:
+    """The ends of a 95% interval: `1.618 to 1.646`; a dash of a single seed."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return NONE
+    if estimate.low == estimate.high:
+        return f"{number(estimate.low)} to {number(estimate.high)}"
+    if is_far(max(abs(estimate.low), abs(estimate.high))):
+        return f"{power_of_ten(estimate.low)} to {power_of_ten(estimate.high)}"
+    decimals = max(0, min(decimals_of((estimate.high - estimate.low) / 2, 2), 9))
+    return f"{number(estimate.low, decimals)} to {number(estimate.high, decimals)}"
+
+
+def mean_text(estimate: Estimate | None) -> str:
+    """A mean to the digits that its interval leaves."""
+    return estimate_text(estimate).split(" ± ")[0]
+
+
+def signed_text(estimate: Estimate | None) -> str:
+    """A mean difference, with its sign."""
+    text = mean_text(estimate)
+    return f"+{text}" if estimate is not None and estimate.mean > 0 else text
+
+
+def is_far(size: float) -> bool:
+    """Whether a number is so large or small that it is written as a power of ten."""
+    return size != 0 and (size >= 1e9 or size < 1e-4)
+
+
+def decimals_of(size: float, significant: int) -> int:
+    """How many decimals show so many significant digits."""
+    if size == 0:
+        return 0
+    return max(0, significant - 1 - math.floor(math.log10(size)))
+
+
+def power_of_ten(value: float) -> str:
+    """`1.2 × 10⁻⁹`."""
+    if value == 0:
+        return "0"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    return f"{minus(mantissa)} {TIMES} 10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+
+
+def minus(text: str) -> str:
+    """A number's text with the sign that is as wide as a plus."""
+    return text.replace("-", MINUS)
+
+
+def counted(n: int, one: str, many: str = "") -> str:
+    """`1 seed`, `3 seeds`."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
