@@ -65,7 +65,15 @@ class RunInUseError(ClearformerError):
 
 
 class NonFiniteError(ClearformerError):
-    """A loss or a gradient is not finite; the last good state is kept."""
+    """A loss or a gradient is not finite; the last good state is kept.
+
+    Attributes:
+        step: The step of training that found it, counted from 1; None where no training did.
+    """
+
+    def __init__(self, message: str, step: int | None = None) -> None:
+        super().__init__(message)
+        self.step = step
 
 
 class Interrupted(ClearformerError):

@@ -14,7 +14,7 @@ from clearformer.errors import needs_extra
 from clearformer.results import Result
 from clearformer.study.running import is_number
 from clearformer.study.store import Record, Store
-from clearformer.study.study import Claim, Published, Study
+from clearformer.study.study import Claim, Probe, Published, Study
 from clearformer.study.trials import Trial, trial_name, trials
 
 REPRODUCED, NOT_REPRODUCED, SLIP = "reproduced", "not reproduced", "a slip of the lecture"
@@ -80,7 +80,7 @@ class PublishedVerdict(Result):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ClaimVerdict(Result):
-    """A claim and what the paired differences (lower - higher) say of it."""
+    """A claim and what the paired differences (lower - higher) say of it; of sides the arms that stand for them."""
 
     text: str
     value: str
@@ -88,6 +88,27 @@ class ClaimVerdict(Result):
     higher: str
     difference: Estimate | None
     verdict: str
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Tuning(Result):
+    """The arm that stands for a side of a comparison.
+
+    Attributes:
+        side: The side.
+        best: The arm's label.
+        arms: All of the side's arms.
+        mean: The value by which it is the best, over seeds.
+        n: How many seeds.
+        is_at_the_edge: Whether it is the first or last of a grid, so that a wider one might hold a better.
+    """
+
+    side: str
+    best: str
+    arms: tuple[str, ...]
+    mean: float
+    n: int
+    is_at_the_edge: bool
 
 
 @dataclass(frozen=True)
@@ -139,9 +160,28 @@ class Outcome:
         """The arms of which something was measured, in the study's order."""
         return [arm.label for arm in self.study.arms if self.records.get(arm.label)]
 
+    def tuning(self) -> list[Tuning]:
+        """The arm that stands for each side; sides of which nothing was measured are left out."""
+        found = []
+        for side, arms in self.study.sides.items():
+            means = {arm: self.estimate(arm, self.study.tuned_by) for arm in arms}
+            n = max((mean.n for mean in means.values() if mean is not None), default=0)
+            whole = {arm: mean.mean for arm, mean in means.items() if mean is not None and mean.n == n}
+            if whole:
+                best = min(whole, key=whole.__getitem__)
+                at_the_edge = best in (arms[0], arms[-1])
+                found.append(Tuning(side, best, arms, whole[best], n, at_the_edge))
+        return found
+
+    def best(self, label: str) -> str:
+        """The arm that a label stands for: of a side the best one, as far as one is known; else the arm itself."""
+        if label not in self.study.sides:
+            return label
+        return next((tuning.best for tuning in self.tuning() if tuning.side == label), label)
+
     def value(self, arm: str, name: str) -> list[Any]:
-        """A value of an arm, seed by seed; seeds that lack it are left out."""
-        by_seed = self.records.get(arm, {})
+        """A value of an arm or a side, seed by seed; seeds that lack it are left out."""
+        by_seed = self.records.get(self.best(arm), {})
         found = (by_seed[seed].values.get(name) for seed in sorted(by_seed))
         return [value for value in found if value is not None]
 
@@ -153,11 +193,18 @@ class Outcome:
         """The mean of a number over seeds; None where it was not measured."""
         return estimated([value for value in self.value(arm, name) if is_number(value)])
 
-    def difference(self, one: str, other: str, name: str) -> Estimate | None:
-        """The mean of one arm's number less another's, seed by seed; None where they share no seed."""
-        ours, theirs = self.records.get(one, {}), self.records.get(other, {})
+    def difference(self, one: str, other: str, name: str, others: str = "") -> Estimate | None:
+        """The mean of one arm's number less another's, seed by seed; None where they share no seed.
+
+        Args:
+            one: An arm, or a side.
+            other: The other one.
+            name: The number's.
+            others: The name of the other's number, where it is another one.
+        """
+        ours, theirs = self.records.get(self.best(one), {}), self.records.get(self.best(other), {})
         pairs = [
-            (ours[seed].values.get(name), theirs[seed].values.get(name))
+            (ours[seed].values.get(name), theirs[seed].values.get(others or name))
             for seed in sorted(ours.keys() & theirs.keys())
         ]
         return estimated([a - b for a, b in pairs if is_number(a) and is_number(b)])
@@ -202,17 +249,16 @@ class Outcome:
         return NOT_REPRODUCED, published.why
 
     def _is_probe(self, arm: str) -> bool:
-        return hasattr(self.study.arm(arm), "function")
+        return isinstance(self.study.arm(self.best(arm)), Probe)
 
     def claims(self) -> list[ClaimVerdict]:
         """The study's claims, judged."""
         return [self._claim(claim) for claim in self.study.claims]
 
     def _claim(self, claim: Claim) -> ClaimVerdict:
-        difference = self.difference(claim.lower, claim.higher, claim.value)
-        return ClaimVerdict(
-            claim.text, claim.value, claim.lower, claim.higher, difference, claim_verdict(difference)
-        )
+        difference = self.difference(claim.lower, claim.higher, claim.value, claim.against)
+        lower, higher = self.best(claim.lower), self.best(claim.higher)
+        return ClaimVerdict(claim.text, claim.value, lower, higher, difference, claim_verdict(difference))
 
 
 def claim_verdict(difference: Estimate | None) -> str:

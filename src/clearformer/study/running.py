@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from clearformer.device import kept_random_state
+from clearformer.errors import NonFiniteError
 from clearformer.results import plain
 from clearformer.run import Run, load
 from clearformer.runs.training import RunStart, train_run
-from clearformer.study.store import PROBE, Record, Store
+from clearformer.study.store import DIVERGED, PROBE, Record, Store
 from clearformer.study.study import Measure, Probe, Values
 from clearformer.study.trials import Trial
 from clearformer.training.reporting.report import Reporter
@@ -23,7 +24,8 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
     """Compute what is wanted of a trial and is not there, and keep it.
 
     A training that was ended goes on where it stood. One that was trained, and of which something else is wanted now,
-    is only measured.
+    is only measured. One that diverges has a result as well: `diverged_at`, the step whose loss, gradient or update was
+    not finite, in place of what would be measured.
 
     Raises:
         Interrupted: a signal came; the run goes on the next time.
@@ -36,11 +38,15 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
         measured[PROBE] = probed(trial)
         seconds = time.perf_counter() - start
     else:
-        run = trained(trial, store, reporter or Reporter())
-        seconds = before.seconds if before else trained_seconds(run)
-        for measure in trial.measures:
-            if measure.name not in measured:
-                measured[measure.name] = values_of(measure, run)
+        try:
+            run = trained(trial, store, reporter or Reporter())
+        except NonFiniteError as error:
+            measured[DIVERGED] = {"diverged_at": error.step}
+        else:
+            for measure in trial.measures:
+                if measure.name not in measured:
+                    measured[measure.name] = values_of(measure, run)
+        seconds = before.seconds if before else trained_seconds(RunFolder(store.runs / trial.key))
     record = Record(trial.key, trial.settings, trial.seed, measured, round(seconds, 3), about())
     store.write(record)
     return record
@@ -78,9 +84,9 @@ def is_trained(folder: RunFolder, max_steps: int | None) -> bool:
     return max(map(step_of, list_checkpoints(folder.checkpoints)), default=None) == max_steps
 
 
-def trained_seconds(run: Run) -> float:
+def trained_seconds(folder: RunFolder) -> float:
     """How long a run was trained."""
-    lines = read_metrics(run.folder.metrics_file)
+    lines = read_metrics(folder.metrics_file)
     return lines[-1]["seconds"] if lines else 0.0
 
 

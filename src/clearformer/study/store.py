@@ -22,7 +22,7 @@ from clearformer.study.trials import Trial
 
 FOLDER = "studies"
 VARIABLE = "CLEARFORMER_STUDIES"
-PROBE = "probe"
+PROBE, DIVERGED = "probe", "diverged"
 
 
 def studies_folder() -> Path:
@@ -38,7 +38,8 @@ class Record:
         key: The trial's.
         settings: All that decided the result.
         seed: The seed.
-        measured: The values of every measure, by its name; of a probe by `probe`.
+        measured: The values of every measure, by its name; of a probe by `probe`. Of a training that diverged
+            `diverged` alone, which stands for all of them.
         seconds: How long it took: the training, or the probe.
         about: The date, the machine and the versions.
     """
@@ -56,7 +57,9 @@ class Record:
         return {name: value for values in self.measured.values() for name, value in values.items()}
 
     def has(self, trial: Trial) -> bool:
-        """Whether all that is wanted of a trial is measured."""
+        """Whether all that is wanted of a trial, or can be had of one that diverged, is measured."""
+        if DIVERGED in self.measured:
+            return True
         wanted = {measure.name for measure in trial.measures} if trial.config is not None else {PROBE}
         return wanted <= set(self.measured)
 

@@ -5,7 +5,7 @@ numbers of a lecture it is held against (`Published`), what it claims of two arm
 (`Figure`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -45,12 +45,15 @@ class Training:
         preset: What it begins with.
         settings: `{"model.n_layers": 2, "train.lr": 1e-3}`, laid over the study's own `settings`.
         seeds: How many seeds, where it has others than the study.
+        side: Of a comparison: the arms of one side differ in a setting that is tuned, and the best of them stands for
+            it (see `tuned`).
     """
 
     label: str
     preset: str = "lecture"
     settings: Mapping[str, Any] = field(default_factory=dict)
     seeds: int | None = None
+    side: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,20 @@ class Probe:
 
 
 Arm = Training | Probe
+
+
+def tuned(
+    side: str, settings: Mapping[str, Any], rates: Sequence[float], preset: str = "lecture"
+) -> tuple[Training, ...]:
+    """The arms of one side of a comparison, trained at each of a grid of learning rates.
+
+    The arm with the lowest mean held-out loss over all seeds stands for the side, in claims, tables and figures that
+    name it (`Outcome.best`); arms that lack that loss for a seed, for they diverged, do not. All sides of a study have
+    the same grid, and what it chooses is in `Outcome.tuning`.
+    """
+    return tuple(
+        Training(f"{side}, rate {rate:g}", preset, {**settings, "train.lr": rate}, side=side) for rate in rates
+    )
 
 
 @dataclass(frozen=True)
@@ -106,14 +123,16 @@ class Claim:
     Attributes:
         text: The claim as a sentence.
         value: The name of the measured value.
-        lower: The label of the arm that is said to be lower.
+        lower: The label of the arm that is said to be lower, or of a side, which its best arm stands for.
         higher: The label of the other.
+        against: The name of the other's value, where it is another one.
     """
 
     text: str
     value: str
     lower: str
     higher: str
+    against: str = ""
 
 
 class Figure(Protocol):
@@ -150,6 +169,7 @@ class Study:
         fairness: What the arms have in common, in one sentence.
         meaning: What came out at full scale, in two or three sentences; empty before it was run.
         seeds: How many seeds: 1, 2, ...
+        tuned_by: The value by which the best arm of a side is found; the lowest mean is best.
     """
 
     name: str
@@ -166,6 +186,7 @@ class Study:
     fairness: str = ""
     meaning: str = ""
     seeds: int = 3
+    tuned_by: str = "val_loss"
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -177,6 +198,11 @@ class Study:
             raise ConfigError(
                 f"study {self.name}: two arms are called {twice!r}; give each a label of its own"
             )
+        if taken := [side for side in self.sides if side in labels]:
+            raise ConfigError(
+                f"study {self.name}: a side and an arm are called {taken[0]!r}; give each a label of its own"
+            )
+        labels += self.sides
         for whose in (*self.published, *self.claims):
             arms = (whose.arm,) if isinstance(whose, Published) else (whose.lower, whose.higher)
             for arm in arms:
@@ -185,6 +211,15 @@ class Study:
                     raise ConfigError(f"study {self.name}: there is no arm {arm!r}{hint}")
         if self.seeds < 1:
             raise ConfigError(f"study {self.name}: seeds: 1 or more; got {self.seeds}")
+
+    @property
+    def sides(self) -> dict[str, tuple[str, ...]]:
+        """The sides whose best arm stands for them, each with the labels of its arms."""
+        found: dict[str, tuple[str, ...]] = {}
+        for arm in self.arms:
+            if isinstance(arm, Training) and arm.side:
+                found[arm.side] = (*found.get(arm.side, ()), arm.label)
+        return found
 
     def arm(self, label: str) -> Arm:
         """The arm of a label."""

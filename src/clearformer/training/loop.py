@@ -382,5 +382,6 @@ class Training:
             saved = f"the last good state is the checkpoint of step {newest}"
         raise NonFiniteError(
             f"step {step}: the {what} is not finite; first in {where or 'no module by itself'}; {saved} in "
-            f"{self.folder.path}. A new run with a lower train.lr or train.grad_clip_norm may help"
+            f"{self.folder.path}. A new run with a lower train.lr or train.grad_clip_norm may help",
+            step,
         ) from None

@@ -1,0 +1,354 @@
+"""Studies of lectures 000, 002 and 004 that train small models side by side: one part of the model differs.
+
+Every side is trained at each of the same learning rates, with every seed; its best rate stands for it (see `tuned`).
+One seed gives all sides of a study the same batches in the same order.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from clearformer.study.measures.lengths import LOSS_BY_POSITION
+from clearformer.study.measures.losses import LOSSES
+from clearformer.study.measures.sizes import BITS_PER_BYTE, SIZES
+from clearformer.study.measures.speed import generation_speed
+from clearformer.study.measures.stability import GAIN_OVER_UNIGRAMS, gradients_at_start
+from clearformer.study.study import Arm, Claim, Probe, Published, Study, tuned
+
+PRESET = "nanogpt-cpu"
+RATES = (1e-3, 3e-3, 1e-2)
+
+SMALL: Mapping[str, Any] = {
+    "model.d_model": 96,
+    "model.n_layers": 3,
+    "model.max_seq_len": 128,
+    "model.position": "rope",
+    "train.batch_size": 16,
+    "train.max_steps": 500,
+    "train.warmup_steps": 50,
+    "train.eval_every": 50,
+    "train.dtype": "float32",
+    "train.compile": False,
+}
+"""A decoder with pre-norm, GELU and RoPE, of 0.34M parameters, on 1,024,000 characters of Tiny Shakespeare."""
+
+ALIKE = "The same batches in the same order for each seed, the same steps, AdamW, and the same learning rates tried: "
+BEST_RATE = "the rate with the lowest mean held-out loss over all seeds stands for its side."
+
+
+def sides_of(sides: Mapping[str, Mapping[str, Any]], rates: tuple[float, ...] = RATES) -> tuple[Arm, ...]:
+    """All arms of several sides, each at every rate."""
+    return tuple(arm for side, settings in sides.items() for arm in tuned(side, settings, rates, PRESET))
+
+
+def fairness(rates: tuple[float, ...], also: str = "") -> str:
+    """What the sides of a study have in common, as a sentence."""
+    return f"{ALIKE}{', '.join(f'{rate:g}' for rate in rates)}; {BEST_RATE}{' ' + also if also else ''}"
+
+
+# --- norms ------------------------------------------------------------------------------------------------
+
+NORM_RATES = (1e-3, 3e-3)
+DEPTHS = (2, 6, 12, 24)
+PLACEMENTS = ("pre", "post", "none")
+WARMUPS = {"warm-up": 60, "no warm-up": 0}
+NARROW: Mapping[str, Any] = {
+    **SMALL,
+    "model.d_model": 64,
+    "model.max_seq_len": 64,
+    "model.init": "xavier",
+    "train.batch_size": 8,
+    "train.max_steps": 300,
+    "train.grad_clip_norm": "none",
+}
+
+
+def norm_sides() -> dict[str, dict[str, Any]]:
+    """Placements, each at every depth, with and without warm-up."""
+    return {
+        f"{placement}, {depth} layers, {name}": {
+            "model.placement": placement,
+            "model.n_layers": depth,
+            "train.warmup_steps": steps,
+        }
+        for placement in PLACEMENTS
+        for depth in DEPTHS
+        for name, steps in WARMUPS.items()
+    }
+
+
+def norm_gradients() -> tuple[Arm, ...]:
+    """New models of every placement and depth, of which the gradients are measured."""
+    return tuple(
+        Probe(
+            f"{placement}, {depth} layers, at the start",
+            gradients_at_start,
+            {"preset": PRESET, "settings": {**NARROW, "model.placement": placement, "model.n_layers": depth}},
+        )
+        for placement in PLACEMENTS
+        for depth in DEPTHS
+    )
+
+
+NORMS = Study(
+    name="norms",
+    question="Where should the norms of a block stand, and who needs a warm-up?",
+    lecture="002, 8.1",
+    arms=(*norm_gradients(), *sides_of(norm_sides(), NORM_RATES)),
+    settings=NARROW,
+    measures=(LOSSES, GAIN_OVER_UNIGRAMS),
+    shown=("val_loss", "gain_over_unigrams", "diverged_at", "last_over_first", "largest_over_smallest"),
+    claims=(
+        *(
+            Claim(
+                f"At the start of {n} layers, gradients differ less between layers with pre-norm than with post-norm.",
+                "largest_over_smallest",
+                f"pre, {n} layers, at the start",
+                f"post, {n} layers, at the start",
+            )
+            for n in DEPTHS[1:]
+        ),
+        *(
+            Claim(
+                f"{depth} layers, {warmup}: pre-norm reaches a lower held-out loss than post-norm.",
+                "val_loss",
+                f"pre, {depth} layers, {warmup}",
+                f"post, {depth} layers, {warmup}",
+            )
+            for depth in DEPTHS
+            for warmup in WARMUPS
+        ),
+        *(
+            Claim(
+                f"A warm-up lowers the held-out loss of {placement}-norm with {depth} layers.",
+                "val_loss",
+                f"{placement}, {depth} layers, warm-up",
+                f"{placement}, {depth} layers, no warm-up",
+            )
+            for placement in ("pre", "post")
+            for depth in (12, 24)
+        ),
+    ),
+    fairness=fairness(NORM_RATES, "No gradient is clipped, so that what diverges is seen to."),
+    refuted_if="Post-norm of 12 or 24 layers trains as well without warm-up as pre-norm does, or its gradients at the "
+    "start are as even from layer to layer.",
+)
+
+
+# --- feed-forward -----------------------------------------------------------------------------------------
+
+FEED_FORWARDS = {
+    "ReLU": {"model.ffn": {"kind": "relu", "bias": False, "d_ff": 384}},
+    "GELU": {"model.ffn": {"kind": "gelu", "bias": False, "d_ff": 384}},
+    "SwiGLU": {"model.ffn": {"kind": "swiglu", "bias": False, "d_ff": 256}},
+    "ReLU²": {"model.ffn": {"kind": "relu2", "bias": False, "d_ff": 384}},
+}
+
+FEED_FORWARD = Study(
+    name="feed-forward",
+    question="Which feed-forward network is best at equal parameters?",
+    lecture="002, 6",
+    arms=sides_of(FEED_FORWARDS),
+    settings=SMALL,
+    measures=(LOSSES, SIZES),
+    shown=("val_loss", "train_loss", "parameters", "ffn_share", "ffn_share_of_blocks"),
+    published=(
+        Published("ReLU", "ffn_share_of_blocks", 0.667, 0.01, "002, 6: two thirds of a layer"),
+        Published("SwiGLU", "ffn_share_of_blocks", 0.667, 0.01, "002, 6: two thirds of a layer"),
+    ),
+    claims=tuple(
+        Claim(f"{better} reaches a lower held-out loss than {worse}.", "val_loss", better, worse)
+        for better, worse in (("GELU", "ReLU"), ("SwiGLU", "ReLU"), ("SwiGLU", "GELU"), ("ReLU²", "ReLU"))
+    ),
+    fairness=fairness(RATES, "All have the same number of parameters: two matrices to 384, or three to 256."),
+    refuted_if="SwiGLU's held-out loss is not below ReLU's at the same number of parameters.",
+)
+
+
+# --- positions --------------------------------------------------------------------------------------------
+
+POSITIONS = {
+    "none": {"model.position": "none"},
+    "sinusoidal": {"model.position": "sinusoidal", "model.scale_embeddings": True},
+    "learned": {"model.position": "learned"},
+    "RoPE": {"model.position": "rope"},
+    "ALiBi": {"model.position": "alibi"},
+}
+
+POSITION_STUDY = Study(
+    name="positions",
+    question="Which positions give the lowest loss, and which still work in texts longer than those of training?",
+    lecture="004, 4.2",
+    arms=sides_of(POSITIONS),
+    settings=SMALL,
+    measures=(LOSSES, LOSS_BY_POSITION),
+    shown=("val_loss", "loss_at_1x", "loss_at_2x", "loss_at_3x", "loss_at_4x", "parameters"),
+    claims=(
+        *(
+            Claim(f"{kind} reaches a lower held-out loss than no positions.", "val_loss", kind, "none")
+            for kind in POSITIONS
+            if kind != "none"
+        ),
+        Claim("RoPE reaches a lower held-out loss than sinusoidal positions.", "val_loss", "RoPE", "sinusoidal"),
+        Claim("ALiBi is no worse off at four times the length.", "loss_at_4x", "ALiBi", "ALiBi", "loss_at_1x"),
+        *(
+            Claim(f"At four times the length ALiBi is better than {kind}.", "loss_at_4x", "ALiBi", kind)
+            for kind in ("none", "sinusoidal", "RoPE")
+        ),
+        Claim("RoPE is worse at four times the length.", "loss_at_1x", "RoPE", "RoPE", "loss_at_4x"),
+    ),
+    fairness=fairness(
+        RATES, "All read the same long windows; learned positions have no vector beyond 128, and no value there."
+    ),
+    refuted_if="A model without positions is as good, or ALiBi's loss at four times the length is above its loss "
+    "within it.",
+)
+
+
+# --- heads ------------------------------------------------------------------------------------------------
+
+HEADS = {
+    "MHA": {"model.attention.n_kv_heads": 8, "model.ffn.d_ff": 384},
+    "GQA": {"model.attention.n_kv_heads": 2, "model.ffn.d_ff": 456},
+    "MQA": {"model.attention.n_kv_heads": 1, "model.ffn.d_ff": 468},
+}
+WIDE: Mapping[str, Any] = {
+    "model.d_model": 256,
+    "model.n_layers": 4,
+    "model.max_seq_len": 256,
+    "model.position": "rope",
+    "model.attention.n_heads": 8,
+}
+"""The models whose speed is measured, with random weights: large enough that keys and values take time to read."""
+WIDE_HEADS = {
+    "MHA": {"model.attention.n_kv_heads": 8, "model.ffn.d_ff": 1024},
+    "GQA": {"model.attention.n_kv_heads": 2, "model.ffn.d_ff": 1216},
+    "MQA": {"model.attention.n_kv_heads": 1, "model.ffn.d_ff": 1248},
+}
+SIDE_BY_SIDE = "side by side"
+
+HEAD_STUDY = Study(
+    name="heads",
+    question="What do fewer heads of keys and values cost in loss, and what do they save?",
+    lecture="004, 4.4",
+    arms=(
+        *sides_of(HEADS),
+        Probe(SIDE_BY_SIDE, generation_speed, {"preset": PRESET, "settings": WIDE, "sides": WIDE_HEADS}),
+    ),
+    settings={**SMALL, "model.attention.n_heads": 8},
+    measures=(LOSSES, SIZES),
+    shown=("val_loss", "parameters", "cache_bytes", *(f"{side}_tokens_per_second" for side in HEADS)),
+    claims=(
+        Claim("MHA reaches a lower held-out loss than MQA.", "val_loss", "MHA", "MQA"),
+        Claim("MHA reaches a lower held-out loss than GQA.", "val_loss", "MHA", "GQA"),
+        Claim("GQA reaches a lower held-out loss than MQA.", "val_loss", "GQA", "MQA"),
+        *(
+            Claim(
+                f"{side} generates more tokens a second than MHA.",
+                "MHA_tokens_per_second",
+                SIDE_BY_SIDE,
+                SIDE_BY_SIDE,
+                f"{side}_tokens_per_second",
+            )
+            for side in ("GQA", "MQA")
+        ),
+    ),
+    fairness=fairness(
+        RATES,
+        "Parameters saved in attention are given to the feed-forward network. Speed: models of width 256, in turn on "
+        "one machine, 16 texts at once.",
+    ),
+    refuted_if="MQA's held-out loss is below MHA's at equal parameters, or it generates no faster.",
+)
+
+
+# --- tokenizers -------------------------------------------------------------------------------------------
+
+TOKENIZER_RATES = (2e-3, 6e-3)
+LENGTHS = {
+    ("char", 0): 128,
+    ("byte", 0): 128,
+    ("bpe", 512): 66,
+    ("bpe", 1024): 52,
+    ("bpe", 4096): 39,
+    ("wordpiece", 512): 54,
+    ("wordpiece", 1024): 46,
+    ("wordpiece", 4096): 35,
+    ("unigram", 512): 71,
+    ("unigram", 1024): 50,
+    ("unigram", 4096): 36,
+}
+"""How many tokens of each kind and size hold 128 bytes of Tiny Shakespeare's training text."""
+NAMES = {"char": "character", "byte": "byte", "bpe": "BPE", "wordpiece": "WordPiece", "unigram": "Unigram"}
+
+
+def tokenizer_sides() -> dict[str, dict[str, Any]]:
+    """Tokenisers, each with a length that holds as much text as the others'."""
+    found = {}
+    for (kind, size), length in LENGTHS.items():
+        settings: dict[str, Any] = {"kind": kind}
+        settings |= {"vocab_size": size} if size else {}
+        settings |= {"lowercase": False} if kind == "wordpiece" else {}
+        name = f"{NAMES[kind]} {size:,}" if size else NAMES[kind]
+        found[name] = {"tokenizer": settings, "model.max_seq_len": length}
+    return found
+
+
+TOKENIZERS = Study(
+    name="tokenizers",
+    question="Which tokeniser gives the fewest bits per byte, at what size and time?",
+    lecture="000, 7; 004, 4.1",
+    arms=sides_of(tokenizer_sides(), TOKENIZER_RATES),
+    settings=SMALL,
+    measures=(LOSSES, BITS_PER_BYTE),
+    shown=(
+        *("bits_per_byte", "bits_per_byte_at_least", "vocabulary", "bytes_per_token", "parameters"),
+        *("gigaflops_per_megabyte", "train_seconds", "val_loss"),
+    ),
+    claims=(
+        *(
+            Claim(f"BPE {size} needs fewer bits per byte than characters.", "bits_per_byte", f"BPE {size}", "character")
+            for size in ("512", "1,024", "4,096")
+        ),
+        Claim("Characters need fewer bits per byte than bytes.", "bits_per_byte", "character", "byte"),
+        Claim("Unigram needs fewer bits per byte than BPE.", "bits_per_byte", "Unigram 1,024", "BPE 1,024"),
+        Claim("BPE learns from a byte in less time.", "train_seconds", "BPE 1,024", "character"),
+    ),
+    fairness="Every step of every side reads about 2,048 bytes of text, in texts of about 128, and all take the same "
+    "steps: equal text, not equal compute, which is shown. The same learning rates are tried: "
+    f"{', '.join(f'{rate:g}' for rate in TOKENIZER_RATES)}; {BEST_RATE} WordPiece does not bring white space back: "
+    "its bits are a lower bound.",
+    refuted_if="No subword vocabulary needs fewer bits per byte than characters after the same text.",
+)
+
+
+# --- schedules --------------------------------------------------------------------------------------------
+
+SCHEDULES = {
+    "constant": {"train.schedule": "constant"},
+    "inverse square root": {"train.schedule": "inverse_sqrt"},
+    "cosine": {"train.schedule": "cosine"},
+    "stable-decay": {"train.schedule": "wsd"},
+}
+
+SCHEDULE_STUDY = Study(
+    name="schedules",
+    question="Which schedule of the learning rate gives the lowest loss at equal steps?",
+    lecture="004, 4.8",
+    arms=sides_of(SCHEDULES),
+    settings=SMALL,
+    measures=(LOSSES,),
+    shown=("val_loss", "train_loss"),
+    claims=tuple(
+        Claim(f"{better} reaches a lower held-out loss than {worse}.".capitalize(), "val_loss", better, worse)
+        for better, worse in (
+            ("cosine", "constant"),
+            ("cosine", "inverse square root"),
+            ("stable-decay", "constant"),
+            ("stable-decay", "cosine"),
+        )
+    ),
+    fairness=fairness(RATES, "All begin with the same 50 steps of warm-up."),
+    refuted_if="A constant rate, tuned like the others, reaches a held-out loss no higher than cosine's.",
+)
+
+STUDIES = (NORMS, FEED_FORWARD, POSITION_STUDY, HEAD_STUDY, TOKENIZERS, SCHEDULE_STUDY)

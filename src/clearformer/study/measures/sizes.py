@@ -1,0 +1,69 @@
+"""Sizes of a trained model: its parameters by part, its cache, its cost for a byte; and bits per byte beside them."""
+
+import math
+
+from clearformer.cost import analytic_flops, analytic_parameters
+from clearformer.model import ModelConfig
+from clearformer.run import Run
+from clearformer.runs.folders import read_own_data
+from clearformer.study.study import Measure, Values
+from clearformer.training.store.folder import read_metrics
+
+FLOAT32_BYTES = 4
+
+
+def sizes(run: Run) -> Values:
+    """Parameters by part, and the bytes of a full cache.
+
+    Returns:
+        parameters: Of the model.
+        ffn_share: The feed-forward networks' share of them.
+        ffn_share_of_blocks: Their share of what attention and they have together.
+        cache_bytes: See `cache_bytes`.
+    """
+    parts = analytic_parameters(run.model.config)
+    total, ffn = sum(parts.values()), parts["ffn"]
+    return {
+        "parameters": total,
+        "ffn_share": ffn / total,
+        "ffn_share_of_blocks": ffn / (ffn + parts["attention"]),
+        "cache_bytes": cache_bytes(run.model.config),
+    }
+
+
+def cache_bytes(config: ModelConfig) -> int:
+    """The bytes of the cache of one full text in float32: 2 L K Dh T numbers, keys and values of K heads a layer."""
+    _, d_head = config.attention.heads(config.d_model)
+    heads = getattr(config.attention, "n_key_value_heads", 1)
+    return 2 * config.n_layers * heads * d_head * config.max_seq_len * FLOAT32_BYTES
+
+
+def bits_per_byte(run: Run) -> Values:
+    """How many bits a byte of the held-out text costs, and what it cost to learn that.
+
+    Returns:
+        bits_per_byte: None where the tokens do not hold all of the text (WordPiece).
+        bits_per_byte_at_least: The bits of all predictions over the bytes of the text. Where the tokens do not hold
+            all of it, a code for the text needs more.
+        bytes_per_token: Of the held-out text.
+        vocabulary: How many tokens there are.
+        gigaflops_per_megabyte: Of training on a million bytes, forward and backward.
+        train_seconds: Of all training steps, by this machine's clock.
+    """
+    scores, config = run.evaluate(), run.model.config
+    n_bytes = read_own_data(run).prepared.splits["val"].n_bytes
+    bytes_per_token = n_bytes / (scores["n_tokens"] + 1)
+    at_least = scores["loss"] / math.log(2) * scores["n_tokens"] / n_bytes
+    known = scores["bits_per_byte"]
+    flops_per_token = analytic_flops(config, config.max_seq_len).total / config.max_seq_len
+    return {
+        "bits_per_byte": known,
+        "bits_per_byte_at_least": at_least if known is None else known,
+        "bytes_per_token": bytes_per_token,
+        "vocabulary": run.tokenizer.vocab_size,
+        "gigaflops_per_megabyte": flops_per_token / bytes_per_token * 1e-3,
+        "train_seconds": read_metrics(run.folder.metrics_file)[-1]["seconds"],
+    }
+
+
+SIZES, BITS_PER_BYTE = Measure(sizes), Measure(bits_per_byte)

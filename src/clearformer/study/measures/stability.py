@@ -1,0 +1,68 @@
+"""Gradients of a new model by layer, and whether a trained one has learnt anything from the context."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from clearformer.config import sections_of
+from clearformer.model.build import build_undrawn, initialise
+from clearformer.presets import resolve_settings
+from clearformer.run import Run
+from clearformer.runs.folders import read_own_data
+from clearformer.study.study import Measure, Values
+
+VOCABULARY, BATCH = 65, 16
+
+
+def gradients_at_start(seed: int, preset: str, settings: Mapping[str, Any]) -> Values:
+    """The size of a new model's gradients, layer by layer, as Xiong et al. (2020) measure it.
+
+    The gradient is that of the loss on random tokens for the second matrix of each block's feed-forward network; its
+    size is the square root of the sum of its squares.
+
+    Args:
+        seed: Of the weights and the tokens.
+        preset: The model's.
+        settings: Laid over it.
+
+    Returns:
+        gradient_by_layer: Rows of layer, counted from 1, and size.
+        last_over_first: The last layer's size over the first's.
+        largest_over_smallest: Of all layers.
+    """
+    config = resolve_settings(preset, [sections_of(dict(settings))]).model.replace(vocab_size=VOCABULARY)
+    model = build_undrawn(config)
+    initialise(model, seed)
+    numbers = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(VOCABULARY, (BATCH, config.max_seq_len + 1), generator=numbers)
+    F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    found = [float(block.mlp.W_out.weight.grad.norm()) for block in model.blocks]
+    return {
+        "gradient_by_layer": [[layer, size] for layer, size in enumerate(found, 1)],
+        "last_over_first": found[-1] / found[0],
+        "largest_over_smallest": max(found) / min(found),
+    }
+
+
+def gain_over_unigrams(run: Run) -> Values:
+    """By how much a language model beats the frequencies of single tokens; about 0: it learnt nothing of contexts.
+
+    Returns:
+        unigram_loss: Of the held-out split, by the frequencies of the tokens in training, in nats a token.
+        gain_over_unigrams: That less the model's own held-out loss.
+    """
+    splits = read_own_data(run).prepared.splits
+    n = run.tokenizer.vocab_size
+    train, val = (np.bincount(splits[name].read(0, len(splits[name])), minlength=n) for name in ("train", "val"))
+    share = (train + 1) / (train + 1).sum()  # one more of each: a token that training lacks has a share as well
+    unigram_loss = float(-(val * np.log(share)).sum() / val.sum())
+    return {
+        "unigram_loss": unigram_loss,
+        "gain_over_unigrams": None if run.val_loss is None else unigram_loss - run.val_loss,
+    }
+
+
+GAIN_OVER_UNIGRAMS = Measure(gain_over_unigrams)
