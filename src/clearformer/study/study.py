@@ -86,7 +86,8 @@ def tuned(
     the same grid, and what it chooses is in `Outcome.tuning`.
     """
     return tuple(
-        Training(f"{side}, rate {rate:g}", preset, {**settings, "train.lr": rate}, side=side) for rate in rates
+        Training(f"{side}, rate {rate:g}", preset, {**settings, "train.lr": rate}, side=side)
+        for rate in rates
     )
 
 

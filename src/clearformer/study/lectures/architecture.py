@@ -188,8 +188,12 @@ POSITION_STUDY = Study(
             for kind in POSITIONS
             if kind != "none"
         ),
-        Claim("RoPE reaches a lower held-out loss than sinusoidal positions.", "val_loss", "RoPE", "sinusoidal"),
-        Claim("ALiBi is no worse off at four times the length.", "loss_at_4x", "ALiBi", "ALiBi", "loss_at_1x"),
+        Claim(
+            "RoPE reaches a lower held-out loss than sinusoidal positions.", "val_loss", "RoPE", "sinusoidal"
+        ),
+        Claim(
+            "ALiBi is no worse off at four times the length.", "loss_at_4x", "ALiBi", "ALiBi", "loss_at_1x"
+        ),
         *(
             Claim(f"At four times the length ALiBi is better than {kind}.", "loss_at_4x", "ALiBi", kind)
             for kind in ("none", "sinusoidal", "RoPE")
@@ -197,7 +201,8 @@ POSITION_STUDY = Study(
         Claim("RoPE is worse at four times the length.", "loss_at_1x", "RoPE", "RoPE", "loss_at_4x"),
     ),
     fairness=fairness(
-        RATES, "All read the same long windows; learned positions have no vector beyond 128, and no value there."
+        RATES,
+        "All read the same long windows; learned positions have no vector beyond 128, and no value there.",
     ),
     refuted_if="A model without positions is as good, or ALiBi's loss at four times the length is above its loss "
     "within it.",
@@ -306,7 +311,12 @@ TOKENIZERS = Study(
     ),
     claims=(
         *(
-            Claim(f"BPE {size} needs fewer bits per byte than characters.", "bits_per_byte", f"BPE {size}", "character")
+            Claim(
+                f"BPE {size} needs fewer bits per byte than characters.",
+                "bits_per_byte",
+                f"BPE {size}",
+                "character",
+            )
             for size in ("512", "1,024", "4,096")
         ),
         Claim("Characters need fewer bits per byte than bytes.", "bits_per_byte", "character", "byte"),

@@ -9,6 +9,7 @@ from clearformer.study.measures.losses import LOSSES
 from clearformer.study.measures.ngrams import contexts_that_end_alike, next_distributions
 from clearformer.study.measures.patterns import pattern_of, self_weight
 from clearformer.study.measures.samples import sample, temperatures
+from clearformer.study.report.figures import Bars, Curves, Distributions, Matrix, Texts, Trend
 from clearformer.study.study import Claim, Measure, Published, Study, Training
 
 ONE_LAYER = {
@@ -47,6 +48,8 @@ QKV = one_layer("queries, keys, values", {"kind": "multihead", "n_heads": 1, "ou
 BY_DEPTH = tuple(of_depth(n) for n in DEPTHS)
 ATTENTION_ONLY = tuple(of_depth(n, f"{n} without MLP", model__ffn={"kind": "none"}) for n in DEPTHS)
 SINUSOIDAL = of_depth(4, "4 layers, sinusoidal", model__position="sinusoidal")
+AT_DEPTH = {arm.label: n for arms in (BY_DEPTH, ATTENTION_ONLY) for arm, n in zip(arms, DEPTHS, strict=True)}
+WITH_MLP = {arm.label: "with MLP" for arm in BY_DEPTH} | {arm.label: "without" for arm in ATTENTION_ONLY}
 PROMPT = "KING RICHARD II:\n"
 
 STUDIES = (
@@ -65,6 +68,10 @@ STUDIES = (
             Published("last embedding", "train_perplexity", 11.6, 0.25, "8"),
             Published("last embedding", "largest_error", 0.0, 0.02, "fig. 4.1: closely matches"),
         ),
+        figures=(
+            Distributions("Counted in the training text", "counted"),
+            Distributions("Learned", "learned"),
+        ),
         refuted_if="A learned probability differs from the counted one by more than 0.02.",
     ),
     Study(
@@ -76,6 +83,13 @@ STUDIES = (
         shown=("data_difference", "model_difference"),
         published=(Published("last embedding", "model_difference", 0.0, 1e-6, "fig. 4.2: one prediction"),),
         claims=(Claim("Two layers tell them apart.", "model_difference", "last embedding", "2 layers"),),
+        figures=(
+            Bars(
+                "How far p(next | th) and p(next | sh) are apart in the model",
+                "model_difference",
+                unit="total variation",
+            ),
+        ),
         refuted_if="Its two predictions differ.",
     ),
     Study(
@@ -88,6 +102,7 @@ STUDIES = (
         published=(Published("last embedding", "train_loss", 2.45, 0.02, "4.1"),),
         claims=(Claim("The last embedding's training loss is lower.", "train_loss", LAST.label, MEAN.label),),
         fairness=FAIR,
+        figures=(Curves("Last embedding against the mean of all"),),
         refuted_if="The mean's training loss is not above the last embedding's.",
     ),
     Study(
@@ -107,6 +122,10 @@ STUDIES = (
             ),
         ),
         fairness=FAIR,
+        figures=(
+            Curves("One layer of attention"),
+            Bars("Training loss at the end", "train_loss"),
+        ),
         refuted_if="A variant's training loss is more than 0.1 from 2.4 nats.",
     ),
     Study(
@@ -125,6 +144,10 @@ STUDIES = (
             Claim("One matrix on both sides does less.", "self_weight_first", QK.label, SHARED.label),
         ),
         fairness=FAIR,
+        figures=(
+            Bars("Weight on itself, first weights", "self_weight_first"),
+            Bars("Weight on itself, trained", "self_weight"),
+        ),
         refuted_if="With separate W_Q and W_K a token begins by reading itself more than equal weights would.",
     ),
     Study(
@@ -138,6 +161,7 @@ STUDIES = (
             Published(QKV.label, "above_diagonal", 0.0, 0.0, "fig. 4.5"),
             Published(QKV.label, "row_sum_error", 0.0, 1e-6, "fig. 4.5"),
         ),
+        figures=(Matrix("Who reads whom", "pattern", QKV.label, "reads", "is read", "tokens"),),
         refuted_if="A later position has any weight, or a row does not sum to 1.",
         seeds=1,
     ),
@@ -160,6 +184,10 @@ STUDIES = (
         ),
         claims=(Claim("Two layers are better than one.", "train_loss", "2 layers", "1 layer"),),
         fairness=FAIR,
+        figures=(
+            Curves("1, 2, 4 and 8 layers"),
+            Trend("Training loss by depth", "train_loss", AT_DEPTH, "layers", log_x=True),
+        ),
         refuted_if="A deeper model's training loss is not below a shallower one's.",
     ),
     Study(
@@ -178,6 +206,7 @@ STUDIES = (
             Claim("4 layers with MLP beat 8 without.", "train_loss", "4 layers", "8 without MLP"),
         ),
         fairness=FAIR + " Depths are equal, parameters are not.",
+        figures=(Trend("With and without MLP", "train_loss", AT_DEPTH, "layers", WITH_MLP, log_x=True),),
         refuted_if="Attention alone reaches the loss of half as many whole blocks.",
     ),
     Study(
@@ -203,6 +232,7 @@ STUDIES = (
             ),
         ),
         fairness=FAIR,
+        figures=(Curves("Two kinds of first weights"),),
         refuted_if="Both reach the same loss at 8 layers.",
     ),
     Study(
@@ -212,6 +242,7 @@ STUDIES = (
         arms=(LAST, MEAN, QKV, ATTENTION_ONLY[2], BY_DEPTH[2]),
         measures=(LOSSES, Measure(sample)),
         shown=("train_loss", "val_loss"),
+        figures=(Texts("300 characters at temperature 0.8", "sample"),),
         refuted_if="Samples of a model with a lower loss have fewer English words.",
         seeds=1,
     ),
@@ -225,6 +256,10 @@ STUDIES = (
             Measure(temperatures, {"prompt": PROMPT, "temperatures": [0.2, 0.5, 0.8, 1.0, 1.5]}),
         ),
         shown=("train_loss", "val_loss"),
+        figures=(
+            Distributions("After KING RICHARD II:", "next_tokens"),
+            Texts("200 characters", "samples"),
+        ),
         refuted_if="A lower temperature leaves more than one token likely, or a higher one sharpens.",
         seeds=1,
     ),
@@ -242,6 +277,7 @@ STUDIES = (
         shown=TABLE,
         claims=(Claim("It lowers the training loss.", "train_loss", "2 layers, W_O", "2 layers"),),
         fairness=FAIR + " W_O adds d^2 parameters a layer.",
+        figures=(Curves("With and without an output matrix"),),
         refuted_if="The loss is not lower with it.",
     ),
     Study(
@@ -262,6 +298,7 @@ STUDIES = (
             Claim("Positions win at 4 layers.", "train_loss", SINUSOIDAL.label, "4 layers"),
         ),
         fairness=FAIR,
+        figures=(Curves("With and without positions"),),
         refuted_if="The loss with positions is not below that without.",
     ),
     Study(
@@ -279,6 +316,7 @@ STUDIES = (
             Claim("Eight heads are better than one.", "train_loss", "8 heads", "1 head"),
         ),
         fairness=FAIR + " Parameters are equal.",
+        figures=(Curves("1, 2, 4 and 8 heads"),),
         refuted_if="One head reaches the loss of several.",
     ),
     Study(
@@ -299,6 +337,10 @@ STUDIES = (
             Claim("Characters cost fewer bits per character.", "bits_per_char", "characters", "GPT-2's BPE"),
         ),
         fairness="Equal steps of equal tokens, as in the lecture; a BPE token is several characters.",
+        figures=(
+            Bars("Held-out bits per character", "bits_per_char"),
+            Texts("300 tokens", "sample"),
+        ),
         refuted_if="The larger vocabulary reaches fewer held-out bits per character.",
     ),
     Study(

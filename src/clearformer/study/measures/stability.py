@@ -56,8 +56,12 @@ def gain_over_unigrams(run: Run) -> Values:
     """
     splits = read_own_data(run).prepared.splits
     n = run.tokenizer.vocab_size
-    train, val = (np.bincount(splits[name].read(0, len(splits[name])), minlength=n) for name in ("train", "val"))
-    share = (train + 1) / (train + 1).sum()  # one more of each: a token that training lacks has a share as well
+    train, val = (
+        np.bincount(splits[name].read(0, len(splits[name])), minlength=n) for name in ("train", "val")
+    )
+    share = (train + 1) / (
+        train + 1
+    ).sum()  # one more of each: a token that training lacks has a share as well
     unigram_loss = float(-(val * np.log(share)).sum() / val.sum())
     return {
         "unigram_loss": unigram_loss,
