@@ -60,8 +60,8 @@ def contexts_that_end_alike(run: Run, one: str, other: str) -> Values:
 
 def training_tokens(run: Run) -> Int[np.ndarray, " N"]:
     """The tokens that a run was trained on."""
-    tokens: Any = read_own_data(run).prepared.splits["train"]
-    return np.asarray(tokens[:])
+    text: Any = read_own_data(run).prepared.splits["train"]
+    return text.read(0, len(text))
 
 
 def counted_next(

@@ -1,5 +1,7 @@
 """Measures of who reads whom: the weight that stays with a token itself, and one whole pattern."""
 
+from typing import Any
+
 import numpy as np
 
 from clearformer import lens
@@ -61,4 +63,5 @@ def diagonal(weights: np.ndarray) -> np.ndarray:
 
 def held_out_tokens(run: Run, n: int) -> list[int]:
     """The first tokens of a run's held-out text."""
-    return [int(token) for token in read_own_data(run).prepared.splits["val"][:n]]
+    text: Any = read_own_data(run).prepared.splits["val"]
+    return text.read(0, min(n, len(text))).tolist()
