@@ -117,7 +117,7 @@ def test_a_token_reads_itself_until_queries_and_keys_have_matrices_of_their_own(
 ) -> None:
     alone = self_weight(run_of(UNSCALED, text, store))
     apart = self_weight(run_of(QK, text, store))
-    assert alone["self_weight_first"] > 0.8
+    assert alone["self_weight_first"] > 0.6  # a letter that came before has an equal share
     assert apart["self_weight_first"] == pytest.approx(apart["equal_self_weight"], abs=0.1)
     assert apart["equal_self_weight"] == pytest.approx(np.mean([1 / t for t in range(1, 25)]))
 

@@ -48,6 +48,9 @@ QKV = one_layer("queries, keys, values", {"kind": "multihead", "n_heads": 1, "ou
 BY_DEPTH = tuple(of_depth(n) for n in DEPTHS)
 ATTENTION_ONLY = tuple(of_depth(n, f"{n} without MLP", model__ffn={"kind": "none"}) for n in DEPTHS)
 SINUSOIDAL = of_depth(4, "4 layers, sinusoidal", model__position="sinusoidal")
+SAME_LETTER = (
+    "The same letter earlier in the text has the same embedding, and so an equal share of the weight."
+)
 AT_DEPTH = {arm.label: n for arms in (BY_DEPTH, ATTENTION_ONLY) for arm, n in zip(arms, DEPTHS, strict=True)}
 WITH_MLP = {arm.label: "with MLP" for arm in BY_DEPTH} | {arm.label: "without" for arm in ATTENTION_ONLY}
 PROMPT = "KING RICHARD II:\n"
@@ -136,7 +139,7 @@ STUDIES = (
         measures=(LOSSES, Measure(self_weight)),
         shown=("self_weight_first", "self_weight", "largest_weight", "equal_self_weight"),
         published=(
-            Published(DOT.label, "self_weight_first", 1.0, 0.02, "4.3: almost all"),
+            Published(DOT.label, "self_weight_first", 1.0, 0.05, "4.3: almost all", why=SAME_LETTER),
             Published(QKV.label, "self_weight_first", 0.042, 0.02, "4.4: as any other (mean of 1/t)"),
         ),
         claims=(
