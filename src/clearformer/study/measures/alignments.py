@@ -1,8 +1,9 @@
 """Cross-attention as an alignment of dates, against the true one.
 
 A day in two languages has one true alignment: year with year, month with month, day with day, weekday with weekday, and
-of a year or a day that both write in digits, digit with digit. The value beneath the pair (`day 1789-07-14`) says what
-each stretch of the two texts means; a pair in which a stretch cannot be told by it is left out.
+of a year or a day that both write in digits, digit with digit. The generator writes a day in one form in English, which
+says its year, month and day; where a French form says the same three in an order that is known, the stretches of both
+are found by them. Pairs with other parts (a time, a day in words) are left out.
 
 Shapes: T positions of the output, S of the source, H heads.
 """
@@ -27,7 +28,7 @@ Span = tuple[int, int]
 """The first byte of a stretch of text, and the one behind its last."""
 
 Parts = dict[str, Span]
-"""Where a text says the `year`, `month`, `day` and `weekday`; and `year 1`, the last digit, `year 2`, the one before."""
+"""Where a text says the `year`, `month`, `day` and `weekday`; `year 1` is the last digit of the year, and so on."""
 
 NUMERIC = re.compile(r"(?P<day>\d{1,2})(?P<sign>[-/. ])(?P<month>\d{1,2})(?P=sign)(?P<year>\d+)$")
 ISO = re.compile(r"(?P<year>\d{4})-(?P<month>\d{2})-(?P<day>\d{2})$")
