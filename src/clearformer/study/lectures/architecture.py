@@ -56,6 +56,7 @@ NARROW: Mapping[str, Any] = {
     "model.d_model": 64,
     "model.max_seq_len": 64,
     "model.init": "xavier",
+    "data.val_fraction": 0.03,
     "train.batch_size": 8,
     "train.max_steps": 300,
     "train.grad_clip_norm": "none",

@@ -50,7 +50,7 @@ def long_windows(run: Run, length: int, n_windows: int) -> np.ndarray:
 
 
 def extended(run: Run, max_seq_len: int) -> Decoder:
-    """The run's model with room for longer texts; its positions' constants go on, its weights are the same."""
+    """The run's model with room for longer texts: the same weights, and the constants of its positions for more."""
     config = run.model.config.replace(max_seq_len=max_seq_len)
     model = build_undrawn(config)
     model.load_state_dict(weights_of(run.model))

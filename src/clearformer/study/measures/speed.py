@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def generation_speed(
         layers = [sections_of(dict(each)) for each in (settings, own)]
         model = build_undrawn(resolve_settings(preset, layers).model.replace(vocab_size=VOCABULARY))
         initialise(model, seed)
-        contenders.append(Contender(name, lambda m=model.eval(): tokens_per_second(m, streams, n_new)))
+        contenders.append(Contender(name, partial(tokens_per_second, model.eval(), streams, n_new)))
     return {f"{figures.name}_tokens_per_second": figures.median for figures in interleave(contenders, rounds)}
 
 

@@ -1,0 +1,93 @@
+"""Studies of lecture 003: an encoder-decoder that translates."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from clearformer.study.measures.alignments import DATE_ALIGNMENT
+from clearformer.study.measures.losses import LOSSES
+from clearformer.study.measures.translations import BLEU
+from clearformer.study.study import Claim, Study, Training
+
+SMALL: Mapping[str, Any] = {
+    "model.d_model": 96,
+    "model.n_layers": 2,
+    "model.ffn.d_ff": 192,
+    "train.max_seconds": "none",
+    "train.eval_every": 100,
+    "train.checkpoint_every": 100,
+    "train.keep_last": 100,
+    "train.dtype": "float32",
+    "train.compile": False,
+}
+"""The preset `translate` with two layers on each side, of width 96, with all of its checkpoints kept."""
+
+DATES = Training(
+    "dates",
+    "translate",
+    {
+        "data": {"kind": "pairs", "name": "dates", "size": 20_000},
+        "tokenizer": {"kind": "bpe", "vocab_size": 1000, "digits": "single"},
+        "train.max_steps": 1200,
+    },
+)
+"""Dates, times, numbers and amounts, French to English; every digit is a token."""
+
+CAPTIONS = Training(
+    "captions",
+    "translate",
+    {
+        "data": {"kind": "pairs", "name": "multi30k"},
+        "tokenizer": {"kind": "bpe", "vocab_size": 4000},
+        "train.max_steps": 1500,
+    },
+)
+"""Captions of photographs, English to German (Multi30k)."""
+
+STUDIES = (
+    Study(
+        name="translation",
+        question="How does BLEU grow with training, and how does it depend on the length of a sentence?",
+        lecture="003",
+        arms=(DATES, CAPTIONS),
+        settings=SMALL,
+        measures=(LOSSES, BLEU),
+        shown=("bleu", "bleu_of_shortest", "bleu_of_longest", "exact_match", "val_loss", "parameters"),
+        claims=tuple(
+            Claim(
+                f"BLEU of the longest quarter of the {arm} is below that of the shortest.",
+                *("bleu_of_longest", arm, arm, "bleu_of_shortest"),
+            )
+            for arm in ("dates", "captions")
+        ),
+        fairness="Each text has one model; three seeds. All translations are greedy.",
+        refuted_if="The longest quarter of the captions has a BLEU as high as the shortest.",
+    ),
+    Study(
+        name="alignment",
+        question="Does cross-attention read a date's parts where they truly stand?",
+        lecture="003; Bahdanau et al. 2015",
+        arms=(DATES,),
+        settings=SMALL,
+        measures=(LOSSES, DATE_ALIGNMENT),
+        shown=(
+            *("aligned_by_best_head", "aligned_by_mean", "aligned_by_chance", "digits_by_best_head"),
+            *("digits_by_chance", "n_dates", "val_loss"),
+        ),
+        claims=(
+            Claim(
+                "The best head reads the true part of a date more often than chance would.",
+                *("aligned_by_chance", "dates", "dates", "aligned_by_best_head"),
+            ),
+            Claim(
+                "The best head aligns better than the mean of all heads.",
+                *("aligned_by_mean", "dates", "dates", "aligned_by_best_head"),
+            ),
+            Claim(
+                "The best head reads the very digit that is written more often than chance would.",
+                *("digits_by_chance", "dates", "dates", "digits_by_best_head"),
+            ),
+        ),
+        fairness="The head is chosen on one half of the held-out dates and measured on the other.",
+        refuted_if="No head reads the true part of a date more often than a token taken at random is in it.",
+    ),
+)

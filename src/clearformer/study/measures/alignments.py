@@ -1,0 +1,257 @@
+"""Cross-attention as an alignment of dates, against the true one.
+
+A day in two languages has one true alignment: year with year, month with month, day with day, weekday with weekday, and
+of a year or a day that both write in digits, digit with digit. The generator writes a day in one form in English, which
+says its year, month and day; where a French form says the same three in an order that is known, the stretches of both
+are found by them. Pairs with other parts (a time, a day in words) are left out.
+
+Shapes: T positions of the output, S of the source, H heads.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from clearformer.data.builtin import english, french
+from clearformer.lens.activations import kept
+from clearformer.lens.inputs import Inputs, quiet, read
+from clearformer.run import Run
+from clearformer.runs.folders import read_own_data
+from clearformer.study.study import Measure, Values
+from clearformer.text import Tokenizer
+
+Span = tuple[int, int]
+"""The first byte of a stretch of text, and the one behind its last."""
+
+Parts = dict[str, Span]
+"""Where a text says the `year`, `month`, `day` and `weekday`; `year 1` is the last digit of the year, and so on."""
+
+NUMERIC = re.compile(r"(?P<day>\d{1,2})(?P<sign>[-/. ])(?P<month>\d{1,2})(?P=sign)(?P<year>\d+)$")
+ISO = re.compile(r"(?P<year>\d{4})-(?P<month>\d{2})-(?P<day>\d{2})$")
+NAMED = re.compile(r"(?P<day>\d{1,2})(?:er)? (?P<month>[^\W\d]+)\.? (?P<year>\d+)$")
+ENGLISH = re.compile(r"(?P<month>[A-Z][a-z]+) (?P<day>\d{1,2}), (?P<year>\d+)$")
+
+
+@dataclass(frozen=True)
+class Date:
+    """A day, as the built-in pairs state it."""
+
+    year: int
+    month: int
+    day: int
+
+
+@dataclass(frozen=True)
+class DatePair:
+    """A date in two languages and where each says what."""
+
+    source: str
+    target: str
+    source_parts: Parts
+    target_parts: Parts
+
+
+def date_pair(source: str, target: str) -> DatePair | None:
+    """A French date and the English one, with the parts of both; None where one cannot be told to be a date."""
+    found = ENGLISH.search(target)
+    if found is None or found["month"] not in english.MONTHS:
+        return None
+    date = Date(int(found["year"]), english.MONTHS.index(found["month"]) + 1, int(found["day"]))
+    source_parts = french_parts(source, date)
+    if source_parts is None:
+        return None
+    target_parts = parts_of(target, found) | weekday_part(target, english.WEEKDAYS)
+    if ("weekday" in source_parts) != ("weekday" in target_parts):
+        return None
+    return DatePair(source, target, source_parts, target_parts)
+
+
+def french_parts(text: str, date: Date) -> Parts | None:
+    """The parts of a French date in figures, or with its month's name, if they say the date."""
+    for pattern in (ISO, NUMERIC, NAMED):
+        found = pattern.search(text)
+        if found is not None and says(found, date):
+            return parts_of(text, found) | weekday_part(text[: found.start()], french.WEEKDAYS)
+    return None
+
+
+def says(found: re.Match[str], date: Date) -> bool:
+    """Whether a match states a date; a year of two digits in figures lies between 1950 and 2049."""
+    year, month = int(found["year"]), found["month"]
+    in_short = len(found["year"]) == 2 and year == date.year % 100 and "sign" in found.groupdict()
+    same_year = year == date.year or in_short
+    same_month = int(month) == date.month if month.isdigit() else is_month(month, date.month)
+    return same_year and same_month and int(found["day"]) == date.day
+
+
+def is_month(word: str, number: int) -> bool:
+    """Whether a word names a month in French, in full or in short, with or without accents and capitals."""
+    names = (french.MONTHS[number - 1], *french.SHORT_MONTHS[number - 1])
+    return plain(word) in {plain(name).rstrip(".") for name in names}
+
+
+def plain(word: str) -> str:
+    """A word without accents and capitals."""
+    apart = unicodedata.normalize("NFD", word.lower())
+    return "".join(each for each in apart if not unicodedata.combining(each))
+
+
+def parts_of(text: str, found: re.Match[str]) -> Parts:
+    """The parts of a match, and the digits of its year and its day, the last one first."""
+    parts = {name: byte_span(text, *found.span(name)) for name in ("year", "month", "day")}
+    for name in ("year", "day"):
+        start, stop = parts[name]
+        parts |= {f"{name} {n + 1}": (stop - n - 1, stop - n) for n in range(stop - start)}
+    return parts
+
+
+def weekday_part(text: str, names: tuple[str, ...]) -> Parts:
+    """Where a text names a weekday, in full or by its first three letters."""
+    for name in names:
+        if (found := re.search(rf"\b{name[:3]}\w*", text, re.IGNORECASE)) is not None:
+            return {"weekday": byte_span(text, *found.span())}
+    return {}
+
+
+def byte_span(text: str, start: int, stop: int) -> Span:
+    """A stretch of characters as one of bytes in UTF-8."""
+    first = len(text[:start].encode())
+    return first, first + len(text[start:stop].encode())
+
+
+# --- tokens -----------------------------------------------------------------------------------------------
+
+
+def token_spans(tokenizer: Tokenizer, tokens: list[int]) -> list[Span]:
+    """The bytes that each token stands for; a special token stands for none."""
+    spans, place = [], 0
+    for token in tokens:
+        size = len(tokenizer.token_bytes(token))
+        spans.append((place, place + size))
+        place += size
+    return spans
+
+
+def overlap(one: Span, other: Span) -> bool:
+    """Whether two stretches share a byte."""
+    return max(one[0], other[0]) < min(one[1], other[1])
+
+
+def truth(pair: DatePair, written: list[Span], read_: list[Span], digits: bool) -> Bool[np.ndarray, "T S"]:
+    """Which tokens of the source each token of the output was made from; rows without a true one are empty.
+
+    Args:
+        pair: The date.
+        written: The stretches of the output's tokens.
+        read_: Those of the source's.
+        digits: Whether digits of year and day are aligned one by one, and nothing else is.
+    """
+    true = np.zeros((len(written), len(read_)), dtype=bool)
+    for name in pair.target_parts.keys() & pair.source_parts.keys():
+        if (" " in name) == digits:
+            rows = [overlap(span, pair.target_parts[name]) for span in written]
+            columns = [overlap(span, pair.source_parts[name]) for span in read_]
+            true |= np.outer(rows, columns)
+    return true
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A date, the weights of all heads by which it was read, and its true alignment.
+
+    Attributes:
+        weights: Of every head of every layer, [heads T S].
+        parts: Which tokens of the source a token of the output was made from, by parts of the date.
+        digits: The same for single digits.
+    """
+
+    weights: Float[np.ndarray, "LH T S"]
+    parts: Bool[np.ndarray, "T S"]
+    digits: Bool[np.ndarray, "T S"]
+
+
+def aligned(run: Run, pair: DatePair) -> Aligned:
+    """The cross-attention of a run that is given both texts, and the truth of it."""
+    inputs = read(run, pair.source, pair.target)
+    assert inputs.source is not None
+    read_ = token_spans(run.tokenizer, inputs.source[0].tolist())
+    written = token_spans(run.tokenizer, [token for token in inputs.predicted if token is not None])
+    parts, digits = (truth(pair, written, read_, single) for single in (False, True))
+    return Aligned(cross_attention(inputs)[:, : len(written)], parts, digits)
+
+
+def cross_attention(inputs: Inputs) -> Float[np.ndarray, "LH T S"]:
+    """The weights of all heads, layer after layer."""
+    with quiet(inputs.model):
+        found = kept(inputs, lambda name: name.endswith("cross_attn.hook_pattern"))
+        return np.concatenate([found[name][0].float().cpu().numpy() for name in found])
+
+
+def hits(weights: Float[np.ndarray, "LH T S"], true: Bool[np.ndarray, "T S"]) -> Float[np.ndarray, "LH R"]:
+    """For each head and each row that has a truth, whether the token that is read most is a true one."""
+    rows = true.any(1)
+    most = weights[:, rows].argmax(-1)  # [LH R]
+    return true[rows][np.arange(rows.sum()), most].astype(float)
+
+
+# --- the measure ------------------------------------------------------------------------------------------
+
+
+def date_alignment(run: Run, dates: int = 300) -> Values:
+    """How often cross-attention reads most where the written token was made from, on held-out dates.
+
+    The best head is found on every second date, and measured on the others; so is the mean of all heads. Outputs are
+    the true ones, so that an error of translation is none of alignment.
+
+    Returns:
+        n_dates: On how many dates it is measured.
+        aligned_by_best_head: The share of tokens of weekday, day, month and year that it reads in their own part.
+        aligned_by_mean: The same for the mean of all heads of all layers.
+        aligned_by_chance: The same for a token of the source taken at random.
+        digits_by_best_head: The share of digits of day and year whose own digit it reads, of all digits of the source.
+        digits_by_chance: The same at random.
+        best_head: Its layer and its number in it, counted from 0.
+        aligned_by_head: The share for every head, layer by layer.
+    """
+    found = [aligned(run, pair) for pair in held_out_dates(run, dates)]
+    choose, measured = found[::2], found[1::2]
+    by_head = np.concatenate([hits(each.weights, each.parts) for each in choose], axis=1).mean(1)
+    best = int(by_head.argmax())
+    n_heads = len(by_head) // run.model.config.decoder_layers
+    return {
+        "n_dates": len(measured),
+        "aligned_by_best_head": share(measured, lambda each: hits(each.weights[[best]], each.parts)),
+        "aligned_by_mean": share(
+            measured, lambda each: hits(each.weights.mean(0, keepdims=True), each.parts)
+        ),
+        "aligned_by_chance": share(measured, lambda each: chance(each.parts)),
+        "digits_by_best_head": share(measured, lambda each: hits(each.weights[[best]], each.digits)),
+        "digits_by_chance": share(measured, lambda each: chance(each.digits)),
+        "best_head": list(divmod(best, n_heads)),
+        "aligned_by_head": by_head.reshape(-1, n_heads).round(4).tolist(),
+    }
+
+
+def held_out_dates(run: Run, n: int) -> list[DatePair]:
+    """The first held-out pairs that are dates with a known alignment."""
+    split = read_own_data(run).prepared.splits["val"]
+    pairs = map(date_pair, split.source_texts, split.target_texts)
+    return [pair for pair in pairs if pair is not None][:n]
+
+
+def share(measured: list[Aligned], of: Callable[[Aligned], Float[np.ndarray, "*any"]]) -> float | None:
+    """The mean over all rows of all dates; None where there is none."""
+    values = np.concatenate([of(each).ravel() for each in measured]) if measured else np.empty(0)
+    return float(values.mean()) if len(values) else None
+
+
+def chance(true: Bool[np.ndarray, "T S"]) -> Float[np.ndarray, " R"]:
+    """The share of the source that is true, for each row that has a truth."""
+    return true[true.any(1)].mean(1)
+
+
+DATE_ALIGNMENT = Measure(date_alignment)

@@ -1,0 +1,79 @@
+"""BLEU of a translating run: on the way through its training, and by the length of what it translates."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from clearformer.evaluation.translation import TranslationScores, evaluate_translation, score_translations
+from clearformer.run import Run, load
+from clearformer.runs.folders import read_own_data
+from clearformer.study.study import Measure, Values
+from clearformer.training.store.folder import read_metrics
+
+ON_THE_WAY = 200  # held-out sentences that every checkpoint translates
+N_BUCKETS = 4
+
+
+def bleu(run: Run, sentences: int = 600) -> Values:
+    """BLEU of greedy translations of held-out sentences, evenly spaced over them.
+
+    Args:
+        run: A translating run.
+        sentences: How many at the end of training; on the way fewer.
+
+    Returns:
+        bleu, exact_match: Of the trained model.
+        bleu_on_the_way: Rows of step, seconds of training, and BLEU of the same fewer sentences, one for each
+            checkpoint that is kept.
+        bleu_by_length: Rows of the shortest and the longest source, in words, and BLEU, for quarters of the sentences
+            by their length.
+        bleu_of_shortest, bleu_of_longest: Of the first and the last quarter.
+    """
+    sources, references = held_out(run, sentences)
+    scores = translated(run, sources, references)
+    by_length = bleu_by_length(scores, [len(source.split()) for source in sources])
+    return {
+        "bleu": scores.bleu.score,
+        "exact_match": scores.exact_match,
+        "bleu_on_the_way": bleu_on_the_way(run, min(ON_THE_WAY, sentences)),
+        "bleu_by_length": by_length,
+        "bleu_of_shortest": by_length[0][2],
+        "bleu_of_longest": by_length[-1][2],
+    }
+
+
+def held_out(run: Run, n: int) -> tuple[list[str], list[str]]:
+    """Held-out sources and their references, evenly spaced; all, where there are no more."""
+    split = read_own_data(run).prepared.splits["val"]
+    sources, references = split.source_texts, split.target_texts
+    chosen = np.linspace(0, len(sources) - 1, min(n, len(sources))).astype(int)
+    return [sources[i] for i in chosen], [references[i] for i in chosen]
+
+
+def translated(run: Run, sources: Sequence[str], references: Sequence[str]) -> TranslationScores:
+    """Scores of a run's greedy translations."""
+    return evaluate_translation(run, sources, references, beams=1, dtype=run.dtype).scores
+
+
+def bleu_on_the_way(run: Run, n: int) -> list[list[float]]:
+    """Step, seconds of training and BLEU, for each step whose weights are kept."""
+    sources, references = held_out(run, n)
+    seconds = {line["step"]: line["seconds"] for line in read_metrics(run.folder.metrics_file)}
+    device = run.model.embed.weight.device
+    rows = []
+    for step in (step for step in run.kept_steps() if step in seconds):
+        then = load(run.folder.path, checkpoint=step, device=device)
+        rows.append([step, seconds[step], translated(then, sources, references).bleu.score])
+    return rows
+
+
+def bleu_by_length(scores: TranslationScores, lengths: Sequence[int]) -> list[list[float]]:
+    """The shortest and the longest source and BLEU, for quarters of the sentences by their length."""
+    rows = []
+    for part in np.array_split(np.argsort(lengths, kind="stable"), min(N_BUCKETS, len(lengths))):
+        of_part = [scores.hypotheses[i] for i in part], [scores.references[i] for i in part]
+        rows.append([lengths[part[0]], lengths[part[-1]], score_translations(*of_part).bleu.score])
+    return rows
+
+
+BLEU = Measure(bleu)
