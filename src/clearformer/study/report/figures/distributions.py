@@ -7,7 +7,8 @@ from typing import Any
 
 from clearformer.evaluation.figures import letters
 from clearformer.study.outcomes import Outcome
-from clearformer.study.report.drawing import (
+from clearformer.study.report.figures.base import Drawn
+from clearformer.study.report.figures.drawing import (
     EDGE,
     INK,
     LABEL_POINTS,
@@ -23,7 +24,6 @@ from clearformer.study.report.drawing import (
     text_inches,
     widest,
 )
-from clearformer.study.report.figures.base import Drawn
 from clearformer.study.running import is_number
 
 Distribution = Mapping[str, float] | Sequence[Sequence[Any]]

@@ -6,13 +6,12 @@ from typing import Any
 
 from clearformer.evaluation.figures import letters
 from clearformer.study.outcomes import Outcome
-from clearformer.study.report.drawing import (
+from clearformer.study.report.figures.base import Drawn
+from clearformer.study.report.figures.drawing import (
     AXIS_INCHES,
     EDGE,
     GRID,
-    INK,
     MUTED,
-    PAPER,
     TICK_POINTS,
     TITLE_INCHES,
     WIDTH,
@@ -23,9 +22,9 @@ from clearformer.study.report.drawing import (
     seen,
     widest,
 )
-from clearformer.study.report.figures.base import Drawn
 from clearformer.study.report.words import number
 
+ON_DARK, ON_LIGHT = "#fefefe", "#10161d"  # of their own: cells keep their colours on a dark page
 MOST_CELLS_WRITTEN = 14
 MOST_CELLS_DRAWN = 40  # to a side, one shape each; of more, one picture
 
@@ -140,7 +139,7 @@ def _write_cells(axes: Any, cells: list[list[float]], size: float) -> None:
     for i, row in enumerate(cells):
         for j, value in enumerate(row):
             if abs(value) >= 0.005 * size:
-                shade = PAPER if abs(value) > 0.6 * size else INK
+                shade = ON_DARK if abs(value) > 0.6 * size else ON_LIGHT
                 axes.text(
                     j, i, f"{value:.2f}".replace("0.", "."), ha="center", va="center", fontsize=7, color=shade
                 )
