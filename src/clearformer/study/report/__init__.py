@@ -1,7 +1,8 @@
 """The report of a study: figures, tables and verdicts, as one HTML file and as Markdown with figures beside it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from clearformer.files import disk_errors, make_folders, write_file
@@ -10,10 +11,11 @@ from clearformer.study.outcomes import Outcome
 from clearformer.study.report.content import TITLE, section, summary
 from clearformer.study.report.html_page import html_page
 from clearformer.study.report.markdown_pages import PAGE, markdown_page
-from clearformer.study.report.nodes import Heading, Node, Picture
+from clearformer.study.report.nodes import Heading, Node, Paragraph, Picture
 from clearformer.study.report.result import result_of
 
 RESULT, REPORT = "result.json", "report.html"
+MADE_BY = "Made by clearformer study report."
 
 
 def write_study(outcome: Outcome, folder: Path) -> Path:
@@ -41,17 +43,23 @@ def write_report(outcomes: Sequence[Outcome], folder: Path) -> Path:
         DiskError: it cannot be written.
     """
     sections = [list(section(outcome)) for outcome in outcomes]
-    top: list[Node] = [Heading(TITLE, 1), *summary(outcomes)]
+    top: list[Node] = [Heading(TITLE, 1), *summary(outcomes), Paragraph(MADE_BY, kind="small")]
     for outcome, nodes in zip(outcomes, sections, strict=True):
         own = folder / outcome.study.name
         write_result(outcome, own)
         for picture in nodes:
             if isinstance(picture, Picture):
                 write_text(own / picture.file, picture.svg)
-        write_text(own / PAGE, markdown_page(nodes))
+        write_text(own / PAGE, markdown_page(raised(nodes)) + f"\n[All studies](../{PAGE})\n")
     write_text(folder / PAGE, markdown_page(top))
     write_text(folder / REPORT, html_page(TITLE, [*top, *(node for nodes in sections for node in nodes)]))
     return folder / REPORT
+
+
+def raised(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The same, each heading one level higher: of a section that is a page of its own."""
+    for node in nodes:
+        yield replace(node, level=node.level - 1) if isinstance(node, Heading) else node
 
 
 def write_result(outcome: Outcome, folder: Path) -> None:

@@ -144,7 +144,7 @@ def _draw_published(axes: Any, place: float, at: float) -> None:
 
 
 def _draw_baseline(axes: Any, name: str, at: float) -> None:
-    axes.axvline(at, color=MUTED, linewidth=1, linestyle=(0, (2, 2)))
+    axes.axvline(at, color=MUTED, linewidth=1, linestyle=(0, (2, 2)), zorder=0.9)
     axes.annotate(
         letters(f"{name}: {number(at)}"),
         (at, 1),
