@@ -213,11 +213,21 @@ class Outcome:
         """The names of the numbers that the table shows."""
         if self.study.shown:
             return list(self.study.shown)
-        found: dict[str, None] = {}
-        for by_seed in self.records.values():
-            for record in by_seed.values():
-                found |= {name: None for name, value in record.values.items() if is_number(value)}
-        return list(found)
+        return list(dict.fromkeys(name for label in self.labels for name in self.all_numbers(label)))
+
+    def all_numbers(self, arm: str) -> list[str]:
+        """The names of all numbers that were measured of an arm."""
+        values = (record.values for record in self.records.get(arm, {}).values())
+        return list(
+            dict.fromkeys(name for each in values for name, value in each.items() if is_number(value))
+        )
+
+    def by_seed(self, arm: str, name: str) -> dict[int, float]:
+        """A number of an arm by the seed; seeds that lack it are left out."""
+        found = (
+            (seed, record.values.get(name)) for seed, record in sorted(self.records.get(arm, {}).items())
+        )
+        return {seed: value for seed, value in found if is_number(value)}
 
     def published(self) -> list[PublishedVerdict]:
         """The lecture's numbers beside the measured ones."""

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from clearformer.device import kept_random_state
 from clearformer.errors import NonFiniteError
@@ -113,6 +113,6 @@ def about() -> dict[str, Any]:
     return {name: told[name] for name in ("created", "processor", "cpus", "threads", "gpus", "versions")}
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

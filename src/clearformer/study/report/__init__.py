@@ -1,1 +1,74 @@
 """The report of a study: figures, tables and verdicts, as one HTML file and as Markdown with figures beside it."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from clearformer.files import disk_errors, make_folders, write_file
+from clearformer.results import plain
+from clearformer.study.outcomes import Outcome
+from clearformer.study.report.content import TITLE, section, summary
+from clearformer.study.report.html_page import html_page
+from clearformer.study.report.markdown_pages import PAGE, markdown_page
+from clearformer.study.report.nodes import Heading, Node, Paragraph, Picture
+from clearformer.study.report.result import result_of
+
+RESULT, REPORT = "result.json", "report.html"
+MADE_BY = "Made by clearformer study report."
+
+
+def write_study(outcome: Outcome, folder: Path) -> Path:
+    """Write FOLDER/NAME/result.json and report.html; returns the report's path.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+        DiskError: they cannot be written.
+    """
+    own = folder / outcome.study.name
+    page = html_page(outcome.study.question, section(outcome, level=1))
+    write_result(outcome, own)
+    write_text(own / REPORT, page)
+    return own / REPORT
+
+
+def write_report(outcomes: Sequence[Outcome], folder: Path) -> Path:
+    """Write one report over several studies; returns its path.
+
+    FOLDER/report.html is the whole of it in one file, FOLDER/README.md the summary as Markdown, and
+    FOLDER/NAME/README.md, figure-N.svg and result.json each study.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+        DiskError: it cannot be written.
+    """
+    sections = [list(section(outcome)) for outcome in outcomes]
+    top: list[Node] = [Heading(TITLE, 1), *summary(outcomes), Paragraph(MADE_BY, kind="small")]
+    for outcome, nodes in zip(outcomes, sections, strict=True):
+        own = folder / outcome.study.name
+        write_result(outcome, own)
+        for picture in nodes:
+            if isinstance(picture, Picture):
+                write_text(own / picture.file, picture.svg)
+        write_text(own / PAGE, markdown_page(raised(nodes)) + f"\n[All studies](../{PAGE})\n")
+    write_text(folder / PAGE, markdown_page(top))
+    write_text(folder / REPORT, html_page(TITLE, [*top, *(node for nodes in sections for node in nodes)]))
+    return folder / REPORT
+
+
+def raised(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The same, each heading one level higher: of a section that is a page of its own."""
+    for node in nodes:
+        yield replace(node, level=node.level - 1) if isinstance(node, Heading) else node
+
+
+def write_result(outcome: Outcome, folder: Path) -> None:
+    """Write a study's result.json."""
+    write_text(folder / RESULT, json.dumps(plain(result_of(outcome)), indent=1, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, all of it or nothing, and the folders to it."""
+    with disk_errors(path):
+        make_folders(path.parent)
+        write_file(path, text.encode())

@@ -1,7 +1,4 @@
-"""Figures as SVG: text as text, the same bytes from the same values, nothing fetched, a title and a description.
-
-Colours of paper and ink are CSS variables with the light colours as their fallback, so that a page can turn them dark.
-"""
+"""Figures as SVG: text as text, the same bytes from the same values, nothing fetched, a title and a description."""
 
 import io
 import re
@@ -11,7 +8,7 @@ from typing import Any
 
 from clearformer.errors import needs_extra
 from clearformer.study.outcomes import Outcome
-from clearformer.study.report.drawing import COLOURS, FONT, GRID, INK, LABEL_COLOURS, MUTED, PAPER
+from clearformer.study.report.figures.drawing import COLOURS, FONT, GRID, INK, LABEL_COLOURS, MUTED, PAPER
 from clearformer.study.study import Figure
 
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -58,6 +55,12 @@ def svg_of(figure: Figure, outcome: Outcome, name: str) -> str:
     return tidy(written.getvalue(), name, figure.title, description(figure, outcome))
 
 
+def is_there(figure: Figure, outcome: Outcome) -> bool:
+    """Whether something of what a figure shows was measured; a figure of one's own need not say it."""
+    says = getattr(figure, "is_there", None)
+    return bool(outcome.labels) if says is None else says(outcome)
+
+
 def description(figure: Figure, outcome: Outcome) -> str:
     """What a figure shows, in words; empty of one that does not say it."""
     parts = (getattr(figure, method)(outcome) for method in ("note", "summary") if hasattr(figure, method))
@@ -72,7 +75,7 @@ def tidy(svg: str, name: str, title: str, told: str) -> str:
     body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
     body = with_own_ids(body, name)
     body = re.sub(r"<[^>]*>", lambda tag: re.sub(r"-?\d+\.\d{3,}", _in_hundredths, tag[0]), body)
-    body = with_fonts(with_variables(body))
+    body = with_fonts(body)
     body = re.sub(r">\s+<", ">\n<", body)
     found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', opening)
     assert found is not None
@@ -100,7 +103,7 @@ def with_own_ids(body: str, name: str) -> str:
 
 
 def with_variables(body: str) -> str:
-    """Colours of the style as CSS variables, with themselves as the fallback."""
+    """An SVG with the style's colours as CSS variables, so that a page can turn them dark."""
     for colour, name in VARIABLES.items():
         body = re.sub(rf"(?<=: ){colour}\b", f"var(--{name}, {colour})", body)
     return body

@@ -55,7 +55,9 @@ def number(value: float | None, decimals: int | None = None) -> str:
 
 def as_written(value: float) -> str:
     """A published number as the lecture has it."""
-    return minus(f"{int(value):,}" if float(value).is_integer() else f"{value:,.10g}")
+    if float(value).is_integer():
+        return minus(f"{int(value):,}")
+    return power_of_ten(value) if is_far(abs(value)) else minus(f"{value:,.10g}")
 
 
 def estimate_text(estimate: Estimate | None) -> str:
@@ -65,8 +67,11 @@ def estimate_text(estimate: Estimate | None) -> str:
     half = estimate.half_width
     if not half or not math.isfinite(half):
         return number(estimate.mean)
-    if is_far(max(abs(estimate.mean), half)):
-        return f"{power_of_ten(estimate.mean)} ± {power_of_ten(half)}"
+    if is_far(size := max(abs(estimate.mean), half)):
+        exponent = math.floor(math.log10(size))
+        mean, half = estimate.mean / 10**exponent, half / 10**exponent
+        decimals = min(decimals_of(half, 2), 3)
+        return f"({number(mean, decimals)} ± {number(half, decimals)}) {times_ten(exponent)}"
     decimals = max(0, min(decimals_of(half, 2), 9))
     return f"{number(estimate.mean, decimals)} ± {number(half, decimals)}"
 
@@ -85,7 +90,9 @@ def interval_text(estimate: Estimate | None) -> str:
 
 def mean_text(estimate: Estimate | None) -> str:
     """A mean to the digits that its interval leaves."""
-    return estimate_text(estimate).split(" ± ")[0]
+    if estimate is not None and is_far(abs(estimate.mean)):
+        return number(estimate.mean)
+    return estimate_text(estimate).split(" ± ")[0].lstrip("(")
 
 
 def signed_text(estimate: Estimate | None) -> str:
@@ -112,7 +119,12 @@ def power_of_ten(value: float) -> str:
         return "0"
     mantissa, exponent = f"{value:.2e}".split("e")
     mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-    return f"{minus(mantissa)} {TIMES} 10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+    return f"{minus(mantissa)} {times_ten(int(exponent))}"
+
+
+def times_ten(exponent: int) -> str:
+    """`× 10⁻⁹`."""
+    return f"{TIMES} 10{str(exponent).translate(SUPERSCRIPTS)}"
 
 
 def minus(text: str) -> str:

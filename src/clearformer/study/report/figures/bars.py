@@ -6,7 +6,8 @@ from typing import Any
 
 from clearformer.evaluation.figures import letters
 from clearformer.study.outcomes import Estimate, Outcome
-from clearformer.study.report.drawing import (
+from clearformer.study.report.figures.base import Drawn
+from clearformer.study.report.figures.drawing import (
     AXIS_INCHES,
     EDGE,
     INK,
@@ -24,7 +25,6 @@ from clearformer.study.report.drawing import (
     widest,
     wrapped,
 )
-from clearformer.study.report.figures.base import Drawn
 from clearformer.study.report.words import as_written, estimate_text, named, number
 
 HEAD_INCHES = 0.46
@@ -144,7 +144,7 @@ def _draw_published(axes: Any, place: float, at: float) -> None:
 
 
 def _draw_baseline(axes: Any, name: str, at: float) -> None:
-    axes.axvline(at, color=MUTED, linewidth=1, linestyle=(0, (2, 2)))
+    axes.axvline(at, color=MUTED, linewidth=1, linestyle=(0, (2, 2)), zorder=0.9)
     axes.annotate(
         letters(f"{name}: {number(at)}"),
         (at, 1),

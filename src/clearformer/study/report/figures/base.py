@@ -21,6 +21,10 @@ class Drawn:
         there = outcome.labels
         return there if self.arms is None else [label for label in self.arms if label in there]
 
+    def is_there(self, outcome: Outcome) -> bool:
+        """Whether something of it was measured."""
+        return bool(self.summary(outcome))
+
     def note(self, outcome: Outcome) -> str:
         """How to read it, in one or two sentences."""
         return ""

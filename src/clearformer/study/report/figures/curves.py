@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from clearformer.study.outcomes import Outcome
-from clearformer.study.report.drawing import (
+from clearformer.study.report.figures.base import LEFT_INCHES, Drawn, Point, curve_points, seeds_note
+from clearformer.study.report.figures.drawing import (
     AXIS_INCHES,
     LINE_INCHES,
     TITLE_INCHES,
@@ -19,7 +20,6 @@ from clearformer.study.report.drawing import (
     plain_axes,
     room_for,
 )
-from clearformer.study.report.figures.base import LEFT_INCHES, Drawn, Point, curve_points, seeds_note
 from clearformer.study.report.words import named, number
 
 COLUMNS = {"step": 0, "tokens": 1, "seconds": 2}

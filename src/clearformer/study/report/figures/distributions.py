@@ -7,7 +7,8 @@ from typing import Any
 
 from clearformer.evaluation.figures import letters
 from clearformer.study.outcomes import Outcome
-from clearformer.study.report.drawing import (
+from clearformer.study.report.figures.base import Drawn
+from clearformer.study.report.figures.drawing import (
     EDGE,
     INK,
     LABEL_POINTS,
@@ -23,7 +24,6 @@ from clearformer.study.report.drawing import (
     text_inches,
     widest,
 )
-from clearformer.study.report.figures.base import Drawn
 from clearformer.study.running import is_number
 
 Distribution = Mapping[str, float] | Sequence[Sequence[Any]]
@@ -107,6 +107,7 @@ class Distributions(Drawn):
             _key_of_arms(canvas, arms)
         _, columns = self._grid(outcome)
         width, height = canvas.get_size_inches()
+        most = max((max(each.values(), default=0) for arms in panels.values() for each in arms.values()), default=1)
         wide, high = (width - EDGE) / columns, self._panel_inches(outcome)
         for i, (name, each) in enumerate(panels.items()):
             tokens = shown_tokens(each, self.top)
@@ -120,7 +121,13 @@ class Distributions(Drawn):
                 height - top - high + 0.5,
             )
             shades = {arm: colour(arms.index(arm) if is_grouped else 0) for arm in each}
-            _draw_distribution(axes, seen(name) if is_grouped else name, tokens, each, shades)
+            _draw_distribution(axes, _panel_title(name), tokens, each, shades)
+            axes.set_xlim(0, most)
+
+
+def _panel_title(name: str) -> str:
+    """The name of a panel; a token in quotation marks, that it can be seen."""
+    return f"“{seen(name)}”" if 0 < len(name) <= 2 else name
 
 
 def _probabilities(distribution: Distribution) -> dict[str, float]:
@@ -156,7 +163,6 @@ def _draw_distribution(
     axes.spines["bottom"].set_visible(False)
     axes.set_xticks([])
     thick = 0.78 / len(arms)
-    most = max((arms[arm].get(token, 0.0) for arm in arms for token in tokens), default=1.0) or 1.0
     for i, arm in enumerate(arms):
         places = [row + (i - (len(arms) - 1) / 2) * thick for row in range(len(tokens))]
         values = [arms[arm].get(token, 0.0) for token in tokens]
@@ -173,5 +179,4 @@ def _draw_distribution(
             )
     axes.set_yticks(range(len(tokens)), [letters(seen(token)) for token in tokens], color=INK)
     axes.set_ylim(len(tokens) - 0.4, -0.6)
-    axes.set_xlim(0, most)
     axes.set_title(letters(name), fontsize=LABEL_POINTS, color=INK, loc="left", pad=3, fontweight="bold")

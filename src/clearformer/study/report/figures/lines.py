@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clearformer.study.outcomes import Estimate, Outcome
-from clearformer.study.report.drawing import (
+from clearformer.study.report.figures.base import LEFT_INCHES, Drawn, Point, Row, curve_points, seeds_note
+from clearformer.study.report.figures.drawing import (
     AXIS_INCHES,
     LINE_INCHES,
     MUTED,
@@ -22,7 +23,6 @@ from clearformer.study.report.drawing import (
     room_for,
     set_scales,
 )
-from clearformer.study.report.figures.base import LEFT_INCHES, Drawn, Point, Row, curve_points, seeds_note
 from clearformer.study.report.words import estimate_text, named, number
 
 

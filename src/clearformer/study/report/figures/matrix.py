@@ -6,13 +6,12 @@ from typing import Any
 
 from clearformer.evaluation.figures import letters
 from clearformer.study.outcomes import Outcome
-from clearformer.study.report.drawing import (
+from clearformer.study.report.figures.base import Drawn
+from clearformer.study.report.figures.drawing import (
     AXIS_INCHES,
     EDGE,
     GRID,
-    INK,
     MUTED,
-    PAPER,
     TICK_POINTS,
     TITLE_INCHES,
     WIDTH,
@@ -23,9 +22,9 @@ from clearformer.study.report.drawing import (
     seen,
     widest,
 )
-from clearformer.study.report.figures.base import Drawn
 from clearformer.study.report.words import number
 
+ON_DARK, ON_LIGHT = "#fefefe", "#10161d"  # of their own: cells keep their colours on a dark page
 MOST_CELLS_WRITTEN = 14
 MOST_CELLS_DRAWN = 40  # to a side, one shape each; of more, one picture
 
@@ -67,11 +66,16 @@ class Matrix(Drawn):
         cells = self.cells(outcome)
         n_rows, n_columns = len(cells) or 1, len(cells[0]) if cells else 1
         side = self._side(n_rows, n_columns)
-        return WIDTH, TITLE_INCHES + AXIS_INCHES + 0.3 + side * n_rows
+        return WIDTH, TITLE_INCHES + self._below(outcome, side) + side * n_rows
 
     def _side(self, n_rows: int, n_columns: int) -> float:
         """Of a cell, in inches."""
         return min(0.42, 5.6 / n_columns, 5.2 / n_rows)
+
+    def _below(self, outcome: Outcome, side: float) -> float:
+        """The inches below the cells, for the names of the columns."""
+        _, names = self.names(outcome)
+        return AXIS_INCHES + (widest(names, TICK_POINTS) - 0.1 if are_turned(names, side) else 0.0)
 
     def note(self, outcome: Outcome) -> str:
         return "Of the first seed." if outcome.most_seeds > 1 else ""
@@ -93,7 +97,9 @@ class Matrix(Drawn):
         width, _ = canvas.get_size_inches()
         left = EDGE + max(widest(row_names, TICK_POINTS), 0.3) + 0.16
         side = self._side(len(cells), len(cells[0]))
-        axes = panel(canvas, left, width - left - side * len(cells[0]), bottom=AXIS_INCHES + 0.3)
+        axes = panel(
+            canvas, left, width - left - side * len(cells[0]), bottom=self._below(outcome, side)
+        )
         image = _draw_cells(axes, cells, side)
         plain_axes(axes, grid="x")
         axes.grid(visible=False)
@@ -140,7 +146,7 @@ def _write_cells(axes: Any, cells: list[list[float]], size: float) -> None:
     for i, row in enumerate(cells):
         for j, value in enumerate(row):
             if abs(value) >= 0.005 * size:
-                shade = PAPER if abs(value) > 0.6 * size else INK
+                shade = ON_DARK if abs(value) > 0.6 * size else ON_LIGHT
                 axes.text(
                     j, i, f"{value:.2f}".replace("0.", "."), ha="center", va="center", fontsize=7, color=shade
                 )
@@ -151,5 +157,10 @@ def _name_cells(axes: Any, rows: list[str], columns: list[str], side: float) -> 
     for names, ticks in ((rows, axes.set_yticks), (columns, axes.set_xticks)):
         if names:
             ticks(range(len(names)), [letters(name) for name in names], fontsize=size)
-    if columns and widest(columns, size) > 0.9 * side:
+    if are_turned(columns, side):
         axes.tick_params(axis="x", labelrotation=90)
+
+
+def are_turned(names: list[str], side: float) -> bool:
+    """Whether the columns' names are written upwards, being wider than their cells."""
+    return widest(names, min(TICK_POINTS, 72 * side)) > 0.9 * side

@@ -6,7 +6,8 @@ from typing import Any
 
 from clearformer.evaluation.figures import letters
 from clearformer.study.outcomes import Outcome
-from clearformer.study.report.drawing import (
+from clearformer.study.report.figures.base import Drawn
+from clearformer.study.report.figures.drawing import (
     EDGE,
     INK,
     LABEL_POINTS,
@@ -17,7 +18,6 @@ from clearformer.study.report.drawing import (
     head,
     wrapped,
 )
-from clearformer.study.report.figures.base import Drawn
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,9 @@ class Texts(Drawn):
                 known = (label if len(labels) > 1 or not name else "", name)
                 found.append((", ".join(part for part in known if part), text))
         return found
+
+    def is_there(self, outcome: Outcome) -> bool:
+        return bool(self.blocks(outcome))
 
     def note(self, outcome: Outcome) -> str:
         return "Of the first seed." if outcome.most_seeds > 1 else ""
