@@ -45,6 +45,7 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
                 measured[measure.key] = values_of(measure, run)
     record = Record(trial.key, trial.settings, trial.seed, measured, round(seconds, 3), about())
     store.write(record)
+    store.forget_failure(trial)
     return record
 
 
