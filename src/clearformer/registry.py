@@ -49,6 +49,7 @@ __all__ = [
     "TextData",
     "VocabularyTokenizer",
     "import_parts",
+    "imported_files",
     "register",
     "unregister",
 ]
@@ -91,6 +92,8 @@ METHODS: dict[str, tuple[str, ...]] = {
 """The methods of each kind of a slot."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+IMPORTED_AS = "clearformer_parts_"  # and a file's name: modules of files of the user's
 
 _OWN_TEXTS: set[str] = set()
 
@@ -160,7 +163,7 @@ def import_parts(file: str | Path) -> None:
         ConfigError: there is no such file, or it ends with an error.
     """
     path = Path(file).expanduser().resolve()
-    name = f"clearformer_parts_{path.stem}"
+    name = f"{IMPORTED_AS}{path.stem}"
     if getattr(sys.modules.get(name), "__file__", None) == str(path):
         return
     spec = importlib.util.spec_from_file_location(name, path)
@@ -177,6 +180,16 @@ def import_parts(file: str | Path) -> None:
         raise ConfigError(
             f"--import: {file} ends with an error: {type(error).__name__}: {shown(str(error))}"
         ) from error
+
+
+def imported_files() -> list[Path]:
+    """The files that `import_parts` has run, for a process that is to know the same parts."""
+    files = (
+        getattr(module, "__file__", None)
+        for name, module in sys.modules.items()
+        if name.startswith(IMPORTED_AS)
+    )
+    return [Path(file) for file in files if file]
 
 
 # --- texts ------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ NAMES = (
         "presets",
         "runs",
     ),
-    *("export", "import", "bench"),
+    *("export", "import", "study", "sweep", "compare", "plot", "bench"),
 )
 
 
@@ -46,6 +46,7 @@ GROUPS = {
     "tokenizer": ("train", "show", "compare"),
     "data": ("list", "prepare", "inspect"),
     "bench": ("train", "generate", "load", "tokenize"),
+    "study": ("list", "show", "run", "report", "compare"),
 }
 PYTHON_TYPE = re.compile(r"<(?:str|int|float|path|list\[.*\]|\w+ range)>", re.IGNORECASE)
 

@@ -24,6 +24,10 @@ COMMANDS = {
     "runs": "List what has been trained.",
     "export": "Write a run as a folder that transformers loads.",
     "import": "Make a run of a model that others saved.",
+    "study": "Run the lectures' experiments, and one's own; published numbers beside measured ones.",
+    "sweep": "Run the product of some settings' values.",
+    "compare": "Runs beside each other: settings, losses, intervals, paired differences.",
+    "plot": "Draw the curves of runs, to a file or in the terminal.",
     "bench": "Speed beside what people use today, in turn on this machine.",
 }
 

@@ -15,7 +15,7 @@ from clearformer.results import Result
 from clearformer.study.running import is_number
 from clearformer.study.store import Record, Store
 from clearformer.study.study import Claim, Probe, Published, Study
-from clearformer.study.trials import Trial, trial_name, trials
+from clearformer.study.trials import trial_name, trials
 
 REPRODUCED, NOT_REPRODUCED, SLIP = "reproduced", "not reproduced", "a slip of the lecture"
 NOT_RUN, NOT_JUDGED = "not run yet", "not judged at this scale"
@@ -295,16 +295,10 @@ def outcome(study: Study, store: Store, scale: float = 1.0, seeds: int | None = 
     for trial in wanted:
         record = store.find(trial)
         if record is not None and record.has(trial):
-            records.setdefault(trial.arm.label, {})[trial.seed] = record
-        elif (problem := failure_of(store, trial)) is not None:
+            records.setdefault(trial.arm.label, {})[trial.seed] = record.of(trial)
+        elif (problem := store.failure(trial)) is not None:
             failures[trial.name] = problem
     return Outcome(study, scale, len(wanted), records, failures, seeds)
-
-
-def failure_of(store: Store, trial: Trial) -> str | None:
-    """Why a trial could not be computed; None where it was not tried or its data are not here."""
-    found = list(store.failed.glob(f"{trial.settings_key}-*.json"))
-    return store.failure(found[0].stem) if found else None
 
 
 def estimated(values: Sequence[float]) -> Estimate | None:

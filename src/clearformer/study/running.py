@@ -10,11 +10,13 @@ from clearformer.errors import NonFiniteError
 from clearformer.results import plain
 from clearformer.run import Run, load
 from clearformer.runs.training import RunStart, train_run
-from clearformer.study.store import DIVERGED, PROBE, Record, Store
+from clearformer.study.store import DIVERGED, Record, Store
 from clearformer.study.study import Measure, Probe, Values
-from clearformer.study.trials import Trial
+from clearformer.study.trials import PROBE, Trial
+from clearformer.training.config import TrainConfig
+from clearformer.training.limits import is_finished
 from clearformer.training.reporting.report import Reporter
-from clearformer.training.store.checkpoint import list_checkpoints, step_of
+from clearformer.training.store.checkpoint import list_checkpoints, read_progress, step_of
 from clearformer.training.store.folder import RunFolder, environment, read_metrics
 
 CHECKPOINT_EVERY = 500
@@ -44,11 +46,12 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
             measured[DIVERGED] = {"diverged_at": error.step}
         else:
             for measure in trial.measures:
-                if measure.name not in measured:
-                    measured[measure.name] = values_of(measure, run)
+                if measure.key not in measured:
+                    measured[measure.key] = values_of(measure, run)
         seconds = before.seconds if before else trained_seconds(RunFolder(store.runs / trial.key))
     record = Record(trial.key, trial.settings, trial.seed, measured, round(seconds, 3), about())
     store.write(record)
+    store.forget_failure(trial)
     return record
 
 
@@ -70,18 +73,19 @@ def trained(trial: Trial, store: Store, reporter: Reporter) -> Run:
             snapshot_megabytes=None,
         )
     )
-    if not is_trained(folder, config.train.max_steps):
+    if not is_trained(folder, config.train):
         resume = folder.config_file.exists()
         with kept_random_state():
             train_run(RunStart(config, folder, resume=resume, is_named=True, preset=None), reporter)
     return load(folder.path)
 
 
-def is_trained(folder: RunFolder, max_steps: int | None) -> bool:
+def is_trained(folder: RunFolder, train: TrainConfig) -> bool:
     """Whether a run has come to its end."""
     if not folder.config_file.exists():
         return False
-    return max(map(step_of, list_checkpoints(folder.checkpoints)), default=None) == max_steps
+    checkpoints = list_checkpoints(folder.checkpoints)
+    return bool(checkpoints) and is_finished(train, read_progress(max(checkpoints, key=step_of)))
 
 
 def trained_seconds(folder: RunFolder) -> float:

@@ -2,15 +2,15 @@
 
 FOLDER/measured/KEY.json   what one run measured; enough to go on from on another machine, without its weights
        runs/KEY/           the run, as any other; may be deleted once it is measured
-       claims/KEY          who computes it now
-       failed/KEY.json     why it could not be computed, until it is tried again
+       claims/KEY.N        who computes it now (`workers.claims`)
+       failed/SETTINGS.json  why it could not be computed, until it is tried again
        NAME/               a study's result.json, report.html and figures
 """
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from clearformer.study.trials import Trial
 
 FOLDER = "studies"
 VARIABLE = "CLEARFORMER_STUDIES"
-PROBE, DIVERGED = "probe", "diverged"
+DIVERGED = "diverged"
 
 
 def studies_folder() -> Path:
@@ -58,10 +58,12 @@ class Record:
 
     def has(self, trial: Trial) -> bool:
         """Whether all that is wanted of a trial, or can be had of one that diverged, is measured."""
-        if DIVERGED in self.measured:
-            return True
-        wanted = {measure.name for measure in trial.measures} if trial.config is not None else {PROBE}
-        return wanted <= set(self.measured)
+        return DIVERGED in self.measured or trial.values <= self.measured.keys()
+
+    def of(self, trial: Trial) -> "Record":
+        """The same with what is wanted of a trial alone: other studies may have measured more of the same run."""
+        wanted = {name: values for name, values in self.measured.items() if name in {*trial.values, DIVERGED}}
+        return replace(self, measured=wanted)
 
 
 class Store:
@@ -116,19 +118,28 @@ class Store:
         with disk_errors(self.measured):
             make_folders(self.measured)
             write_file(self.measured / f"{record.key}.json", content.encode())
-        (self.failed / f"{record.key}.json").unlink(missing_ok=True)
 
-    def write_failure(self, key: str, name: str, problem: str) -> None:
-        """Keep why a trial could not be computed."""
+    def write_failure(self, trial: Trial, problem: str, trace: str = "") -> None:
+        """Keep why a trial could not be computed: a line, and of a defect the traceback."""
+        about = {"name": trial.name, "problem": problem, "traceback": trace}
         with disk_errors(self.failed):
             make_folders(self.failed)
-            write_file(
-                self.failed / f"{key}.json", (json.dumps({"name": name, "problem": problem}) + "\n").encode()
-            )
+            write_file(self._failure_file(trial), (json.dumps(about, indent=1) + "\n").encode())
 
-    def failure(self, key: str) -> str | None:
+    def failure(self, trial: Trial) -> str | None:
         """Why a trial could not be computed; None where it was, or was not tried."""
         try:
-            return json.loads((self.failed / f"{key}.json").read_text())["problem"]
-        except (OSError, ValueError, KeyError):
+            return str(json.loads(self._failure_file(trial).read_text())["problem"])
+        except (OSError, ValueError, TypeError, KeyError):
             return None
+
+    def forget_failure(self, trial: Trial) -> None:
+        """Let a trial be tried again."""
+        self._failure_file(trial).unlink(missing_ok=True)
+
+    def _failure_file(self, trial: Trial) -> Path:
+        return self.failed / f"{trial.settings_key}.json"
+
+    def measured_settings(self) -> set[str]:
+        """The hashes of the settings of all that was measured, of whatever data; quick, for nothing is read."""
+        return {file.name.partition("-")[0] for file in self.measured.glob("*.json")}

@@ -5,6 +5,8 @@ numbers of a lecture it is held against (`Published`), what it claims of two arm
 (`Figure`).
 """
 
+import hashlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 Values = Mapping[str, Any]
 """Measurements by their names: numbers, and for figures lists and mappings of them, as JSON has them."""
 
-RESERVED = ("measured", "runs", "claims", "all", "failed")
+RESERVED = ("measured", "runs", "claims", "all", "failed", "logs")
 """Folders beside those of the studies, and the word for every study."""
 
 
@@ -34,6 +36,11 @@ class Measure:
     @property
     def name(self) -> str:
         return call_name(self.function, self.arguments)
+
+    @property
+    def key(self) -> str:
+        """Its name, and of a function of one's own a hash of its text: one that was changed measures anew."""
+        return call_name(self.function, self.arguments, identity(self.function))
 
 
 @dataclass(frozen=True)
@@ -171,6 +178,7 @@ class Study:
         meaning: What came out at full scale, in two or three sentences; empty before it was run.
         seeds: How many seeds: 1, 2, ...
         tuned_by: The value by which the best arm of a side is found; the lowest mean is best.
+        first_seed: The first of them, where it is another than 1.
     """
 
     name: str
@@ -188,6 +196,7 @@ class Study:
     meaning: str = ""
     seeds: int = 3
     tuned_by: str = "val_loss"
+    first_seed: int = 1
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -228,7 +237,7 @@ class Study:
 
     def seeds_of(self, arm: Arm, seeds: int | None = None) -> range:
         """The seeds of one of its arms; `seeds` in place of the study's own number."""
-        return range(1, (arm.seeds or seeds or self.seeds) + 1)
+        return range(self.first_seed, self.first_seed + (arm.seeds or seeds or self.seeds))
 
 
 def check_name(name: str) -> None:
@@ -239,15 +248,33 @@ def check_name(name: str) -> None:
         raise ConfigError(f"no study can be called {name!r}; choose another name")
 
 
-def call_name(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-    """A function and its arguments in one word: `after_prompt(prompt='To be')`."""
+def call_name(function: Callable[..., Any], arguments: Mapping[str, Any], name: str | None = None) -> str:
+    """A function, under another name where one is given, and its arguments: `after_prompt(prompt='To be')`."""
+    name = function.__name__ if name is None else name
     if not arguments:
+        return name
+    written = ", ".join(f"{key}={value!r}" for key, value in sorted(arguments.items()))
+    return f"{name}({written})"
+
+
+def identity(function: Callable[..., Any]) -> str:
+    """A function's name, and of one of the user's own a hash of its text behind it: `count@1f09a2b4`."""
+    if function.__module__.partition(".")[0] == __name__.partition(".")[0]:
         return function.__name__
-    written = ", ".join(f"{name}={value!r}" for name, value in sorted(arguments.items()))
-    return f"{function.__name__}({written})"
+    try:
+        text = inspect.getsource(function)
+    except (OSError, TypeError):  # typed at a prompt
+        return function.__name__
+    return f"{function.__name__}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def check_scale(scale: float) -> None:
     """Raise UserError where a scale of the steps is none."""
     if not 0 < scale <= 1:
         raise UserError(f"scale: above 0 and up to 1, the whole study; got {scale:g}")
+
+
+def check_seeds(seeds: int | None) -> None:
+    """Raise UserError where a number of seeds is none."""
+    if seeds is not None and seeds < 1:
+        raise UserError(f"seeds: 1 or more; got {seeds}")

@@ -3,30 +3,47 @@
 The key is a SHA-256 of all that decides the result: the resolved configuration, or the probe and its arguments, the
 seed, the data. How often a run is saved, and on which device it is computed, is left out. So studies share runs, and
 nothing is computed twice.
+
+Settings that are left to their defaults are not hashed, so that one that the package gets later changes no key. Where a
+default changes, `GENERATION` is counted up (a test says so).
 """
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from clearformer.config import sections_of, whole
+from clearformer.config import explicit, sections_of, whole
 from clearformer.data import prepare_data
-from clearformer.errors import ClearformerError, ConfigError
+from clearformer.errors import ConfigError
 from clearformer.presets import resolve_settings
-from clearformer.study.study import Arm, Measure, Probe, Study, Training, call_name, check_scale
+from clearformer.runs.folders import find_checkpoint, find_run
+from clearformer.study.study import (
+    Arm,
+    Measure,
+    Probe,
+    Study,
+    Training,
+    call_name,
+    check_scale,
+    check_seeds,
+    identity,
+)
 from clearformer.training.config import TRAIN_MAY_CHANGE, RunConfig
+from clearformer.training.store.checkpoint import MODEL, describe
 
 GENERATION = 1
-"""Counted up where the package comes to compute other results from the same settings; all are then made again."""
+"""Counted up where the package comes to compute other results from the same settings, or where a default changes; all
+are then made again."""
 
 DECIDES = frozenset({"max_steps", "max_seconds", "eval_every", "log_every"})
 """Of the settings that a resumed run may change, those that its weights or its curves depend on."""
 
 LEAST_STEPS = 2
 SHORT = 16  # characters of a key in names of files
+PROBE = "probe"  # the name under which the values of a probe are kept
 
 
 @dataclass(frozen=True)
@@ -38,26 +55,31 @@ class Trial:
         seed: The seed.
         config: What is trained; None for a probe.
         measures: What is measured of it; none for a probe.
+        data_keys: The hashes of data that were read, shared by the trials that are made together.
     """
 
     arm: Arm
     seed: int
     config: RunConfig | None
     measures: tuple[Measure, ...] = ()
+    data_keys: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All that decides its result, but for the contents of the data; as JSON has it."""
         if self.config is not None:
-            return {"generation": GENERATION, "config": deciding(self.config)}
+            return {"generation": GENERATION, "config": deciding(self.config, whole(self.config))}
         assert isinstance(self.arm, Probe)
-        probe = {"function": self.arm.function.__name__, "arguments": dict(self.arm.arguments)}
+        probe = {"function": identity(self.arm.function), "arguments": dict(self.arm.arguments)}
         return {"generation": GENERATION, "probe": probe, "seed": self.seed}
 
     @cached_property
     def settings_key(self) -> str:
-        """The first part of its key: the hash of its settings."""
-        return digest(self.settings)[:SHORT]
+        """The first part of its key: the hash of its settings, without those that are left to their defaults."""
+        if self.config is None:
+            return digest(self.settings)[:SHORT]
+        chosen = deciding(self.config, explicit(self.config))
+        return digest({"generation": GENERATION, "config": chosen})[:SHORT]
 
     @cached_property
     def data_key(self) -> str:
@@ -69,8 +91,13 @@ class Trial:
         if self.config is None:
             return "0"
         tokens = self.config.model.max_seq_len
-        manifest = prepare_data(self.config.data, self.config.tokenizer, max_tokens=tokens).manifest
-        return manifest["source"]["sha256"][:SHORT]
+        wanted = digest(
+            {"data": whole(self.config.data), "tokenizer": whole(self.config.tokenizer), "n": tokens}
+        )
+        if wanted not in self.data_keys:
+            manifest = prepare_data(self.config.data, self.config.tokenizer, max_tokens=tokens).manifest
+            self.data_keys[wanted] = manifest["source"]["sha256"][:SHORT]
+        return self.data_keys[wanted]
 
     @property
     def key(self) -> str:
@@ -92,6 +119,13 @@ class Trial:
         assert isinstance(self.arm, Probe)
         return call_name(self.arm.function, self.arm.arguments)
 
+    @cached_property
+    def values(self) -> frozenset[str]:
+        """The keys of what is wanted of it: of its measures, or of the probe."""
+        if self.config is None:
+            return frozenset({PROBE})
+        return frozenset(measure.key for measure in self.measures)
+
 
 def trial_name(label: str, seed: int) -> str:
     """The name of a run for people."""
@@ -110,12 +144,14 @@ def trials(
         device: Where it trains, in place of what its settings say.
 
     Raises:
-        UserError: the scale is out of range.
+        UserError: the scale or the number of seeds is out of range.
         ConfigError: an arm's settings are none.
     """
     check_scale(scale)
+    check_seeds(seeds)
+    data_keys: dict[str, str] = {}
     found = [
-        Trial(arm, seed, *_what(study, arm, seed, scale, device))
+        Trial(arm, seed, *_what(study, arm, seed, scale, device), data_keys)
         for arm in study.arms
         for seed in study.seeds_of(arm, seeds)
     ]
@@ -161,16 +197,30 @@ def scaled(config: RunConfig, scale: float) -> RunConfig:
     )
 
 
-def deciding(config: RunConfig) -> dict[str, Any]:
-    """The settings that decide a run's result; of files of the user's the contents count, and not their paths."""
-    settings = whole(config)
-    settings["train"] = {
+def deciding(config: RunConfig, settings: dict[str, Any]) -> dict[str, Any]:
+    """Those of a configuration's settings that decide a run's result.
+
+    Of files of the user's the contents count, and not their paths; of a run that it begins with its weights.
+    """
+    decides = dict(settings)
+    decides["train"] = {
         name: value
         for name, value in settings["train"].items()
         if name not in TRAIN_MAY_CHANGE or name in DECIDES
     }
-    settings["data"] = {name: value for name, value in settings["data"].items() if not _is_place(name)}
-    return settings
+    decides["data"] = {name: value for name, value in settings["data"].items() if not _is_place(name)}
+    if config.train.pretrained is not None:
+        decides["train"]["pretrained"] = weights_hash(config.train.pretrained)
+    return decides
+
+
+def weights_hash(run: str) -> str:
+    """The SHA-256 of the last weights of a run.
+
+    Raises:
+        RunError: there is no such run, or it has no weights yet.
+    """
+    return str(describe(find_checkpoint(find_run(run), "latest") / MODEL)["sha256"])
 
 
 def _is_place(name: str) -> bool:
@@ -181,13 +231,3 @@ def digest(value: Mapping[str, Any]) -> str:
     """The SHA-256 of JSON's values, whatever the order of their names."""
     written = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(written.encode()).hexdigest()
-
-
-def readable(found: list[Trial]) -> Iterator[Trial]:
-    """Those whose data can be read here."""
-    for trial in found:
-        try:
-            trial.data_key  # noqa: B018
-        except ClearformerError:
-            continue
-        yield trial

@@ -22,8 +22,7 @@ def losses(run: Run) -> Values:
         curve: Rows of step, tokens, seconds, training loss, held-out loss (None where it was not evaluated).
     """
     lines = read_metrics(run.folder.metrics_file)
-    last = [line["loss"] for line in lines if line["step"] > (1 - LAST) * run.step] or [lines[-1]["loss"]]
-    train_loss, val_loss = statistics.fmean(last), lines[-1]["val_loss"]
+    train_loss, val_loss = last_training_loss(lines, run.step), lines[-1]["val_loss"]
     return {
         "train_loss": train_loss,
         "val_loss": val_loss,
@@ -32,6 +31,12 @@ def losses(run: Run) -> Values:
         "parameters": run.n_parameters,
         "curve": curve(lines),
     }
+
+
+def last_training_loss(lines: list[dict[str, Any]], step: int) -> float:
+    """The mean training loss over the last twentieth of so many steps."""
+    last = [line["loss"] for line in lines if line["step"] > (1 - LAST) * step]
+    return statistics.fmean(last or [lines[-1]["loss"]])
 
 
 def curve(lines: list[dict[str, Any]]) -> list[list[float | None]]:

@@ -2,8 +2,9 @@
 
 Where the file system has locks, the holder keeps `flock` on one file, and the system frees it when the holder ends,
 however that is. Where it has none (some network file systems, Windows), the holder makes a numbered claim file and
-renews its time. The claim with the highest number counts; it is free once it was given up, or not renewed for
-`STALE_SECONDS`. Nobody renames or replaces a claim: a successor makes the file of the next number, which only one can.
+renews its time. The claim with the highest number counts; it is free once it was given up, its process has ended, or it
+was not renewed for `STALE_SECONDS`. Nobody renames or replaces a claim: a successor makes the file of the next number,
+which only one can. Studies claim their runs in the same way.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-from clearformer.errors import RunInUseError
+from clearformer.errors import ClearformerError, RunInUseError
 from clearformer.files import disk_errors, make_folders
 
 LOCK = ".lock"
@@ -105,8 +106,40 @@ def _about_this_process() -> bytes:
         "since": datetime.now().astimezone().isoformat(timespec="seconds"),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "token": secrets.token_hex(8),
+        "machine": machine(),
+        "started": started(os.getpid()),
     }
     return json.dumps(about).encode() + b"\n"
+
+
+def machine() -> str | None:
+    """A name for the processes that can see each other: those of one system since its start, in one container.
+
+    None where that is not known (it is on Linux).
+    """
+    try:
+        start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{start} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return None
+
+
+def started(pid: int) -> str | None:
+    """When a process of this machine began, in ticks of its clock; None of one that has ended."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if words[0] in "ZX" else words[19]
+
+
+def has_ended(claim: bytes) -> bool:
+    """Whether the process that a claim names is known to have ended: it was one of this machine and is no more."""
+    try:
+        about = json.loads(claim)
+        return about["machine"] == machine() is not None and about["started"] != started(about["pid"])
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 def _in_use(folder: Path, read: Callable[[], bytes]) -> RunInUseError:
@@ -171,32 +204,49 @@ class Lock(Hold):
 
 
 class Claim(Hold):
-    """A folder held by the claim file with the highest number, whose time a thread renews.
+    """A name in a folder held by the claim file with the highest number, whose time a thread renews.
 
-    Ages are differences of times that the file system gave to files, so the hosts' clocks may differ. The highest
-    number never falls: a claim is left behind when it is given up, and removed by its successor.
+    A claim is free once it was given up, its process is known to have ended, or it was not renewed for
+    `STALE_SECONDS`. Ages are differences of times that the file system gave to files, so the hosts' clocks may differ.
+    The highest number never falls: a claim is left behind when it is given up, and removed by its successor.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        before = _highest_claim(folder)
+    def __init__(
+        self,
+        folder: Path,
+        prefix: str = CLAIM,
+        refused: Callable[[Path, Callable[[], bytes]], ClearformerError] = _in_use,
+    ) -> None:
+        """Take it.
+
+        Args:
+            folder: Where the claim files are.
+            prefix: Of their names; the number follows.
+            refused: Makes the error that is raised where another process holds it, of the folder and what reads the
+                other's claim.
+        """
+        self._folder, self._prefix, self._refused = folder, prefix, refused
+        before = self._highest()
         if before:
-            self._check_no_live_writer(before)
+            self._check_is_free(before)
         self._number = before + 1
-        self._file = _claim_file(folder, self._number)
+        self._file = self._file_of(self._number)
         self._make()
         self._renewed, self._is_lost = time.time(), False
         self._ended = Event()
         Thread(target=self._keep, name="claim", daemon=True).start()
 
-    def _check_no_live_writer(self, number: int) -> None:
-        file = _claim_file(self._folder, number)
-        if file.read_bytes() != GIVEN_UP and self._age(file) < STALE_SECONDS:
-            raise _in_use(self._folder, file.read_bytes)
+    def _check_is_free(self, number: int) -> None:
+        file = self._file_of(number)
+        content = file.read_bytes()
+        if content == GIVEN_UP or has_ended(content):
+            return
+        if self._age(file) < STALE_SECONDS:
+            raise self._refused(self._folder, file.read_bytes)
 
     def _age(self, file: Path) -> float:
         """Seconds since a file was written, by the file system's clock."""
-        probe = self._folder / f"{CLAIM}now-{secrets.token_hex(8)}"
+        probe = self._folder / f"{self._prefix}now-{secrets.token_hex(8)}"
         try:
             probe.touch(exist_ok=False)
             return probe.stat().st_mtime - file.stat().st_mtime
@@ -206,17 +256,16 @@ class Claim(Hold):
     def _make(self) -> None:
         """Make the claim; nobody else can make that of this number."""
         try:
-            with self._file.open("xb") as file:
-                file.write(_about_this_process())
+            make_whole_once(self._file, _about_this_process())
         except FileExistsError:
-            raise _in_use(self._folder, self._file.read_bytes) from None
-        highest = _highest_claim(self._folder)
+            raise self._refused(self._folder, self._file.read_bytes) from None
+        highest = self._highest()
         if highest > self._number:  # this process was slow, and those between have come and gone
-            self._file.unlink()
-            raise _in_use(self._folder, _claim_file(self._folder, highest).read_bytes)
-        for number in _claims(self._folder):
+            self._file.unlink(missing_ok=True)
+            raise self._refused(self._folder, self._file_of(highest).read_bytes)
+        for number in self._numbers():
             if number < self._number:
-                _claim_file(self._folder, number).unlink(missing_ok=True)
+                self._file_of(number).unlink(missing_ok=True)
 
     def _keep(self) -> None:
         while not self._ended.wait(RENEW_SECONDS):
@@ -224,7 +273,7 @@ class Claim(Hold):
                 self._renew()
 
     def _renew(self) -> None:
-        self._is_lost = _highest_claim(self._folder) != self._number
+        self._is_lost = self._highest() != self._number
         os.utime(self._file)
         self._renewed = time.time()
 
@@ -233,7 +282,7 @@ class Claim(Hold):
             with contextlib.suppress(OSError):
                 self._renew()
         if self._is_lost:
-            raise _in_use(self._folder, _claim_file(self._folder, _highest_claim(self._folder)).read_bytes)
+            raise self._refused(self._folder, self._file_of(self._highest()).read_bytes)
 
     def release(self) -> None:
         self._ended.set()
@@ -241,17 +290,37 @@ class Claim(Hold):
             file.write(GIVEN_UP)
             file.truncate()
 
+    def _numbers(self) -> list[int]:
+        """The numbers of the claims in the folder."""
+        numbers = (path.name.removeprefix(self._prefix) for path in self._folder.glob(f"{self._prefix}*"))
+        return [int(number) for number in numbers if number.isdecimal()]
 
-def _claims(folder: Path) -> list[int]:
-    """The numbers of the claims in a folder."""
-    numbers = (path.name.removeprefix(CLAIM) for path in folder.glob(f"{CLAIM}*"))
-    return [int(number) for number in numbers if number.isdecimal()]
+    def _highest(self) -> int:
+        """The highest of these; 0 where there is none."""
+        return max(self._numbers(), default=0)
+
+    def _file_of(self, number: int) -> Path:
+        return self._folder / f"{self._prefix}{number}"
 
 
-def _highest_claim(folder: Path) -> int:
-    """The highest of these; 0 where there is none."""
-    return max(_claims(folder), default=0)
+def make_whole_once(file: Path, content: bytes) -> None:
+    """Make a file with its content, which nobody ever sees without.
 
-
-def _claim_file(folder: Path, number: int) -> Path:
-    return folder / f"{CLAIM}{number}"
+    Raises:
+        FileExistsError: there is one.
+    """
+    whole = file.with_name(f"{file.name}-{secrets.token_hex(8)}")
+    try:
+        whole.write_bytes(content)
+        try:
+            os.link(whole, file)
+        except FileExistsError:
+            if (
+                whole.stat().st_nlink < 2
+            ):  # else it was made, and a server's answer was lost and asked for again
+                raise
+        except OSError:  # this file system has no second names
+            with file.open("xb") as made:
+                made.write(content)
+    finally:
+        whole.unlink(missing_ok=True)

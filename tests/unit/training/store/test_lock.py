@@ -266,11 +266,11 @@ def test_a_slow_one_does_not_take_a_number_that_is_behind(
     folder: Path, claims: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its look and its claim others have come and gone, and removed the claims of lower numbers."""
-    highest, looks = module._highest_claim, iter([0])
+    highest, looks = module.Claim._highest, iter([0])
     with one_writer(folder):
         age(folder / f"{CLAIM}1", module.STALE_SECONDS + 1)
         with one_writer(folder):
-            monkeypatch.setattr(module, "_highest_claim", lambda folder: next(looks, highest(folder)))
+            monkeypatch.setattr(module.Claim, "_highest", lambda claim: next(looks, highest(claim)))
             with pytest.raises(RunInUseError), one_writer(folder):
                 pass
             assert claims() == [f"{CLAIM}2"]

@@ -1,0 +1,74 @@
+"""`clearformer compare`: runs beside each other."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearformer.cli.options import AsJson, check_not_empty
+from clearformer.cli.tables import paragraph, table
+
+if TYPE_CHECKING:
+    from clearformer.study.everyday.comparison import Comparison, Difference, Group
+
+Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs by their names or folders.")]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def compare(runs: Runs, as_json: AsJson = False) -> None:
+    """Compare runs: the settings that differ, parameters, losses with intervals, paired differences.
+
+    Runs that differ in the seed alone are taken together; differences are taken seed by seed.
+    """
+    from clearformer.study.everyday import comparison
+
+    check_not_empty("RUN", runs)
+    found = comparison.compare(*runs)
+    typer.echo(json.dumps(found.to_dict()) if as_json else as_text(found))
+
+
+def as_text(found: "Comparison") -> str:
+    """A comparison for a person to read."""
+    from clearformer.study.everyday.sweep import short_names
+
+    short = list(short_names(dict.fromkeys(found.differ)).values())
+    heads = ("run", *short, "seeds", "steps", "parameters", "training loss", "held-out loss")
+    parts = [table(heads, [row(group, found.differ) for group in found.groups], n_left=1 + len(short))]
+    if any(not run.is_whole for group in found.groups for run in group.runs):
+        parts.append("~ is measured on a part of the held-out data: the run has not ended.")
+    if found.differences:
+        parts.append("\n".join(map(line, found.differences)))
+    return "\n\n".join(parts)
+
+
+def row(group: "Group", differ: list[str]) -> tuple[str, ...]:
+    """A group as a row."""
+    from clearformer.cli.views.study import interval
+    from clearformer.study.everyday.sweep import written
+
+    steps = sorted({run.step for run in group.runs})
+    name = group.name if len(group.runs) == 1 else f"{group.name} and {len(group.runs) - 1} more"
+    part = "" if all(run.is_whole for run in group.runs) else "~"
+    return (
+        name,
+        *("-" if group.settings[key] is None else written(group.settings[key]) for key in differ),
+        ", ".join(str(run.seed) for run in group.runs),
+        " to ".join(f"{step:,}" for step in (steps[0], steps[-1])[: len(steps)]),
+        f"{group.parameters:,}",
+        interval(group.train_loss),
+        part + interval(group.val_loss),
+    )
+
+
+def line(difference: "Difference") -> str:
+    """A difference as a sentence."""
+    value = {"train_loss": "training loss", "val_loss": "held-out loss"}[difference.value]
+    found = difference.difference
+    head = f"{value}, {difference.group} less {difference.less}: {found.mean:+.4g}"
+    if found.low is None or found.high is None:
+        return paragraph(f"{head} (one seed: no interval)")
+    holds_zero = ", which holds zero" if found.low <= 0 <= found.high else ""
+    bounds = f"{found.low:+.4g} to {found.high:+.4g}"
+    return paragraph(f"{head}, 95% interval {bounds} over {found.n} seeds{holds_zero}")

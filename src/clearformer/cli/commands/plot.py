@@ -1,0 +1,43 @@
+"""`clearformer plot`: the curves of runs, as text or as a figure."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clearformer.cli.options import AsJson, check_not_empty, named_as_options
+
+WIDTH_ELSEWHERE = 100  # columns, where the output is no terminal
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def plot(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs by their names or folders.")],
+    x: Annotated[
+        str, typer.Option("--x", metavar="WHAT", help="Over steps, tokens, or seconds of training.")
+    ] = "steps",
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw them into a .png, .svg or .pdf.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the training and held-out losses of runs, in the terminal or into a file."""
+    from clearformer.study.everyday.curves import curves
+
+    check_not_empty("RUN", runs)
+    check_not_empty("--figure", [None if figure is None else str(figure)])
+    with named_as_options(("x",)):
+        found = curves(*runs, over=x)  # type: ignore[arg-type]  (checked there)
+    if figure is not None:
+        file = found.figure(figure)
+        typer.echo(f"the figure is in {file}", err=True)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict()))
+    elif figure is None:
+        width = shutil.get_terminal_size((WIDTH_ELSEWHERE, 24)).columns
+        typer.echo(found.text(width, colours=sys.stdout.isatty()))

@@ -1,0 +1,238 @@
+"""`clearformer study`: experiments as data, run by many processes, published numbers beside measured ones."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clearformer.cli.commands.compare import compare
+from clearformer.cli.options import AsJson, check_not_empty
+from clearformer.cli.tables import table
+
+if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
+    from clearformer.study.store import Store
+    from clearformer.study.study import Study
+    from clearformer.study.workers.pool import Selection
+
+ALL = "all"
+PARENT = 0
+
+app = typer.Typer(add_completion=False, no_args_is_help=False, help="Experiments, and their report.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A study; see clearformer study list.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME...|all", help="Studies, or all of them.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Where studies are kept.", show_default="studies, or $CLEARFORMER_STUDIES"
+    ),
+]
+Scale = Annotated[
+    float,
+    typer.Option(
+        metavar="F", help="Of the steps of every training, up to 1; below 1 no published number is judged."
+    ),
+]
+Seeds = Annotated[
+    int | None, typer.Option(metavar="K", help="Seeds 1 to K.", show_default="as the study says")
+]
+Jobs = Annotated[int, typer.Option(metavar="N", help="Worker processes.")]
+Device = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="cpu, mps, cuda or cuda:1.", show_default="as the study says"),
+]
+Slurm = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=VALUE,...",
+        help="Let a Slurm cluster run the workers; options of sbatch, such as partition=gpu,time=60.",
+    ),
+]
+
+
+@app.command("list")
+def list_studies(folder: Folder = None, as_json: AsJson = False) -> None:
+    """List the studies: their questions, and how many of their runs are done."""
+    from clearformer.study.everyday.declared import all_studies
+
+    store = store_of(folder)
+    measured = store.measured_settings()
+    rows = [listed(study, measured) for study in all_studies(store).values()]
+    if as_json:
+        typer.echo(json.dumps({"folder": str(store.folder), "studies": rows}))
+        return
+    cells = [
+        (row["name"], row["lecture"], row["question"], f"{row['done']} of {row['runs']}") for row in rows
+    ]
+    typer.echo(table(("study", "lecture", "question", "runs done"), cells, n_left=3))
+
+
+def listed(study: "Study", measured: set[str]) -> dict[str, Any]:
+    """A study as a row."""
+    from clearformer.study.trials import trials
+
+    keys = [trial.settings_key for trial in trials(study)]
+    return {
+        "name": study.name,
+        "question": study.question,
+        "lecture": study.lecture,
+        "runs": len(keys),
+        "done": sum(key in measured for key in keys),
+    }
+
+
+@app.command()
+def show(
+    name: Name,
+    folder: Folder = None,
+    scale: Scale = 1.0,
+    seeds: Seeds = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a study: its runs and how long they take here, what is done, what would refute it."""
+    from clearformer.cli.views.study import as_text, described
+    from clearformer.study.everyday.declared import study_of_name
+
+    store = store_of(folder)
+    shown = described(study_of_name(name, store), store, scale, seeds, device)
+    typer.echo(json.dumps(shown) if as_json else as_text(shown))
+
+
+@app.command()
+def run(
+    names: Names,
+    scale: Scale = 1.0,
+    seeds: Seeds = None,
+    jobs: Jobs = 1,
+    device: Device = None,
+    slurm: Slurm = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run studies: what was measured before is kept, what was ended goes on; then the report.
+
+    Worker processes claim runs, so that the same command may be given on several machines that share the folder. A run
+    that fails is kept in its failed/, and the others go on; the command then ends with status 1, and tries it again the
+    next time. Ctrl-C ends the workers and keeps everything.
+    """
+    store = store_of(folder)
+    chosen = chosen_studies(names, store)
+    run_and_tell(chosen, selection_of(chosen, store, scale, seeds, device), jobs, slurm, as_json)
+
+
+@app.command(hidden=True)
+def work(
+    names: Names,
+    scale: Scale = 1.0,
+    seeds: Seeds = None,
+    device: Device = None,
+    folder: Folder = None,
+    parent: Annotated[int, typer.Option(metavar="PID", help="End when this process does.")] = PARENT,
+) -> None:
+    """Compute what nobody else computes, until nothing is left: one worker of `study run`."""
+    from clearformer.study.workers.launch import jobs_of
+    from clearformer.study.workers.work import end_with_parent, ended_by_signals, work
+
+    with ended_by_signals():
+        if parent != PARENT:
+            end_with_parent(parent)
+        store = store_of(folder)
+        found = jobs_of(chosen_studies(names, store), scale, seeds, device)
+        work([job.trial for job in found], store)
+
+
+@app.command()
+def report(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...", help="Studies; all of which something was measured, if none is named."
+        ),
+    ] = None,
+    folder: Folder = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where it is written.", show_default="the studies' folder"),
+    ] = None,
+    scale: Scale = 1.0,
+    seeds: Seeds = None,
+) -> None:
+    """Write the report of what was measured: one HTML file, and the same as Markdown with figures."""
+    from clearformer.cli.views.study import outcomes_of
+    from clearformer.errors import UserError
+    from clearformer.study.report import write_report
+
+    store = store_of(folder)
+    if not store.folder.is_dir():
+        raise UserError(f"--folder: there is no folder {store.folder}; clearformer study run makes it")
+    if out is not None and out.exists() and not out.is_dir():
+        raise UserError(f"--out: {out} is no folder")
+    wanted = outcomes_of(chosen_studies(names or [ALL], store), store, scale, seeds)
+    found = wanted if names else [outcome for outcome in wanted if outcome.n_done]
+    if not found:
+        raise UserError(f"{store.folder}: nothing was measured yet; clearformer study run NAME does")
+    typer.echo(write_report(found, store.folder if out is None else out))
+
+
+app.command("compare")(compare)
+
+
+# --- shared with sweep ------------------------------------------------------------------------------------
+
+
+def store_of(folder: Path | None) -> "Store":
+    """The folder of studies that an option names."""
+    from clearformer.errors import UserError
+    from clearformer.files import user_path
+    from clearformer.study.store import Store
+
+    if folder is None:
+        return Store()
+    check_not_empty("--folder", [str(folder)])
+    path = user_path(folder)
+    if path.exists() and not path.is_dir():
+        raise UserError(f"--folder: {path} is no folder")
+    return Store(path)
+
+
+def chosen_studies(names: list[str], store: "Store") -> "list[Study]":
+    """The studies of some names, each once; all of them for `all`."""
+    from clearformer.study.everyday.declared import all_studies, study_of_name
+
+    if ALL in names:
+        return list(all_studies(store).values())
+    return [study_of_name(name, store) for name in dict.fromkeys(names)]
+
+
+def selection_of(
+    chosen: "list[Study]", store: "Store", scale: float, seeds: int | None, device: str | None
+) -> "Selection":
+    """What workers are to run."""
+    from clearformer.registry import imported_files
+    from clearformer.study.workers.pool import Selection
+
+    names = tuple(study.name for study in chosen)
+    return Selection(names, store.folder, scale, seeds, device, tuple(imported_files()))
+
+
+def run_and_tell(
+    chosen: "list[Study]", selection: "Selection", jobs: int, slurm: str | None, as_json: bool
+) -> None:
+    """Run studies and print what came out; ends with status 1 where a run failed."""
+    from clearformer.cli.options import named_as_options
+    from clearformer.cli.views.study import outcome_json, outcome_text
+    from clearformer.study.workers.launch import run_by_workers
+    from clearformer.study.workers.progress import watch_here
+    from clearformer.study.workers.slurm import slurm_options
+
+    with named_as_options(("scale", "seeds", "jobs", "slurm")):
+        options = None if slurm is None else slurm_options(slurm)
+        found = run_by_workers(chosen, selection, jobs, watch=watch_here, slurm=options)
+    if as_json:
+        typer.echo(json.dumps({"studies": [outcome_json(each, selection.folder) for each in found]}))
+    else:
+        typer.echo("\n\n".join(outcome_text(each, selection.folder) for each in found))
+    if any(each.failures for each in found):
+        raise typer.Exit(1)

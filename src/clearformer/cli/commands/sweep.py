@@ -1,0 +1,50 @@
+"""`clearformer sweep`: the product of some settings' values, run as a study of one's own."""
+
+from typing import Annotated
+
+import typer
+
+from clearformer.cli.commands.study import Device, Folder, Jobs, Slurm, run_and_tell, selection_of, store_of
+from clearformer.cli.options import AsJson, named_as_options
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def sweep(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PRESET KEY=A,B...",
+            help="A preset, and the values of settings: model.position=rope,alibi train.lr=1e-3,3e-3 seed=1..3.",
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The study's name.", show_default="made of what varies")
+    ] = None,
+    jobs: Jobs = 1,
+    device: Device = None,
+    slurm: Slurm = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run every combination of values: each with each seed, in worker processes, as a study.
+
+    Its runs are kept and go on as those of any study (clearformer study run NAME); study report NAME writes its report.
+    """
+    from dataclasses import replace
+
+    from clearformer.study.everyday import sweep as sweeps
+    from clearformer.study.everyday.declared import declare
+    from clearformer.study.trials import trials
+
+    preset, values, seeds = sweeps.parse_sweep(arguments)
+    store = store_of(folder)
+    with named_as_options(("name",)):
+        study = sweeps.sweep(preset, values, seeds, name)
+    trials(study)  # what is wrong with a setting is said before anything is written
+    if name is None:
+        study = replace(study, name=sweeps.free_name(study, store))
+    declare(study, store)
+    typer.echo(f"study {study.name}: {sweeps.described(study)}", err=True)
+    run_and_tell([study], selection_of([study], store, 1.0, None, device), jobs, slurm, as_json)

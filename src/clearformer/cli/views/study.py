@@ -1,0 +1,204 @@
+"""Studies as text and as JSON: what they will run, and what came out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from clearformer.cli.tables import definitions, paragraph, table
+from clearformer.cli.units import readable_seconds
+from clearformer.cost.rates import Rate, measured_rate
+from clearformer.device import resolve_device, resolve_dtype
+from clearformer.errors import count
+from clearformer.study.outcomes import ClaimVerdict, Estimate, Outcome, PublishedVerdict, outcome
+from clearformer.study.store import Store
+from clearformer.study.study import Study
+from clearformer.study.trials import Trial, trials
+from clearformer.study.workers.progress import estimated_seconds
+from clearformer.training.planning.run_plan import plan_run
+
+# --- before it is run -------------------------------------------------------------------------------------
+
+
+def described(
+    study: Study, store: Store, scale: float, seeds: int | None, device: str | None
+) -> dict[str, Any]:
+    """A study with its runs, as JSON has it."""
+    wanted = trials(study, scale, seeds, device)
+    times = Times()
+    done = {id(trial): store.is_done(trial) for trial in wanted}
+    arms = [
+        _arm(arm.label, [trial for trial in wanted if trial.arm is arm], done, times) for arm in study.arms
+    ]
+    left = [times.of(trial) for trial in wanted if not done[id(trial)] and trial.config is not None]
+    return {
+        "name": study.name,
+        "question": study.question,
+        "lecture": study.lecture,
+        "fairness": study.fairness,
+        "refuted_if": study.refuted_if,
+        "scale": scale,
+        "runs": len(wanted),
+        "done": sum(done.values()),
+        "seconds_left": None if None in left else sum(each for each in left if each is not None),
+        "arms": arms,
+        "published": [
+            {
+                "arm": each.arm,
+                "name": each.value,
+                "value": each.published,
+                "tolerance": each.tolerance,
+                "section": each.section,
+                "slip": each.slip,
+            }
+            for each in study.published
+        ],
+        "claims": [each.text for each in study.claims],
+    }
+
+
+def _arm(label: str, mine: list[Trial], done: dict[int, bool], times: "Times") -> dict[str, Any]:
+    first = mine[0]
+    if first.config is None:
+        about: dict[str, Any] = {"probe": first.call, "parameters": None, "steps": None, "seconds": None}
+    else:
+        planned = plan_run(first.config.replace(train=first.config.train.replace(dtype="float32")), "a100")
+        about = {
+            "probe": None,
+            "parameters": planned.parameters.total,
+            "steps": first.config.train.max_steps,
+            "seconds": times.of(first),
+        }
+    return {
+        "label": label,
+        "seeds": [trial.seed for trial in mine],
+        "done": sum(done[id(trial)] for trial in mine),
+        **about,
+    }
+
+
+class Times:
+    """How long trainings take on this machine, whose rate is measured once for each type of numbers."""
+
+    def __init__(self) -> None:
+        self._rates: dict[tuple[str, str], Rate] = {}
+
+    def of(self, trial: Trial) -> float | None:
+        """The seconds of one training, an estimate; None of a probe."""
+        if trial.config is None:
+            return None
+        train = trial.config.train
+        wanted = (train.device, train.dtype)
+        if wanted not in self._rates:
+            device = resolve_device(train.device)
+            self._rates[wanted] = measured_rate(resolve_dtype(train.dtype, device), device)
+        return estimated_seconds(trial, self._rates[wanted])
+
+
+def as_text(shown: dict[str, Any]) -> str:
+    """A study for a person to read."""
+    about = [
+        ("lecture", shown["lecture"]),
+        ("fairness", shown["fairness"]),
+        ("refuted if", shown["refuted_if"]),
+        ("runs", f"{shown['runs']}, of which {shown['done']} are done"),
+        ("time left", _time_left(shown)),
+    ]
+    parts = [
+        paragraph(f"{shown['name']}: {shown['question']}"),
+        definitions([(name, text) for name, text in about if text]),
+        table(("arm", "seeds", "done", "parameters", "steps", "each"), map(_arm_row, shown["arms"])),
+    ]
+    if shown["published"]:
+        rows = [
+            (each["arm"], each["name"], each["section"], f"{each['value']:g}", f"± {each['tolerance']:g}")
+            for each in shown["published"]
+        ]
+        parts.append(table(("arm", "published", "section", "value", "tolerance"), rows, n_left=3))
+    if shown["claims"]:
+        parts.append("Claims:\n" + "\n".join(f"  {text}" for text in shown["claims"]))
+    return "\n\n".join(parts)
+
+
+def _time_left(shown: dict[str, Any]) -> str:
+    if shown["seconds_left"] is None:
+        return ""
+    return f"about {readable_seconds(shown['seconds_left'])} of training on this machine, one run at a time"
+
+
+def _arm_row(arm: dict[str, Any]) -> tuple[str, ...]:
+    seconds = arm["seconds"]
+    return (
+        arm["label"],
+        f"{len(arm['seeds'])}",
+        f"{arm['done']}",
+        "" if arm["parameters"] is None else f"{arm['parameters']:,}",
+        "computed" if arm["probe"] else "" if arm["steps"] is None else f"{arm['steps']:,}",
+        "" if seconds is None else readable_seconds(seconds),
+    )
+
+
+# --- what came out ----------------------------------------------------------------------------------------
+
+
+def outcomes_of(chosen: Sequence[Study], store: Store, scale: float, seeds: int | None) -> list[Outcome]:
+    """What came out of some studies until now."""
+    return [outcome(study, store, scale, seeds) for study in chosen]
+
+
+def outcome_json(found: Outcome, folder: Path) -> dict[str, Any]:
+    """What came out of a study, and where it is written."""
+    place = folder / found.study.name
+    return {
+        "name": found.study.name,
+        "scale": found.scale,
+        "runs": found.n_trials,
+        "done": found.n_done,
+        "failed": found.failures,
+        "published": [each.to_dict() for each in found.published()],
+        "claims": [each.to_dict() for each in found.claims()],
+        "result": str(place / "result.json"),
+        "report": str(place / "report.html"),
+    }
+
+
+def outcome_text(found: Outcome, folder: Path) -> str:
+    """What came out of a study, for a person to read."""
+    scaled = "" if found.scale == 1 else f" at scale {found.scale:g}, which judges no published number"
+    head = f"{found.study.name}: {found.n_done} of {count(found.n_trials, 'run')} done{scaled}"
+    parts = [paragraph(head), numbers(found)]
+    if published := found.published():
+        heads = ("arm", "published", "", "measured", "seeds", "verdict")
+        parts.append(table(heads, map(_published_row, published), n_left=2))
+    if claims := found.claims():
+        parts.append("\n".join(map(_claim_line, claims)))
+    parts += [f"failed: {name}: {problem}" for name, problem in found.failures.items()]
+    parts.append(f"report: {folder / found.study.name / 'report.html'}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def numbers(found: Outcome) -> str:
+    """The table of all arms of which something was measured."""
+    names = found.numbers()
+    rows = [(label, *(interval(found.estimate(label, name)) for name in names)) for label in found.labels]
+    return table(("arm", *names), rows) if rows else ""
+
+
+def interval(estimate: Estimate | None) -> str:
+    """A mean and half the width of its 95% interval."""
+    if estimate is None:
+        return "-"
+    mean = f"{estimate.mean:,.0f}" if abs(estimate.mean) >= 10_000 else f"{estimate.mean:.4g}"
+    return mean if not estimate.half_width else f"{mean} ± {estimate.half_width:.2g}"
+
+
+def _published_row(each: PublishedVerdict) -> tuple[str, ...]:
+    seeds = "" if each.measured is None else str(each.measured.n)
+    verdict = f"{each.verdict}: {each.reason}" if each.reason else each.verdict
+    return each.arm, each.value, f"{each.published:g}", interval(each.measured), seeds, verdict
+
+
+def _claim_line(each: ClaimVerdict) -> str:
+    difference = (
+        "" if each.difference is None else f" ({each.lower} - {each.higher}: {interval(each.difference)})"
+    )
+    return paragraph(f"{each.text} {each.verdict}{difference}")

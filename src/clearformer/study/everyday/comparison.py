@@ -1,0 +1,220 @@
+"""Runs beside each other: which settings differ, and the losses, with intervals where runs differ in the seed alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from clearformer.config import NONE, Spec, whole
+from clearformer.cost import measured_parameters
+from clearformer.errors import RunError, UserError
+from clearformer.model.build import build_on_meta
+from clearformer.results import Result
+from clearformer.runs.folders import find_run, name_of
+from clearformer.study.measures.losses import last_training_loss
+from clearformer.study.outcomes import Estimate, estimated
+from clearformer.study.trials import deciding, digest
+from clearformer.training.config import RunConfig
+from clearformer.training.store.folder import RunFolder, read_metrics
+
+VALUES = ("train_loss", "val_loss")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ComparedRun(Result):
+    """One run of a comparison.
+
+    Attributes:
+        run: Its name.
+        seed: Its seed.
+        step: How far it is.
+        seconds: How long it was trained.
+        train_loss: The mean over its last twentieth, in nats a token.
+        val_loss: The last held-out loss, of the whole split once it has ended; None where it was not evaluated.
+        is_whole: Whether that is of the whole split.
+    """
+
+    run: str
+    seed: int
+    step: int
+    seconds: float
+    train_loss: float
+    val_loss: float | None
+    is_whole: bool
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Group(Result):
+    """Runs that differ in the seed alone.
+
+    Attributes:
+        name: Of the first of them.
+        settings: Those that differ between groups, by their keys.
+        parameters: Of the model.
+        runs: The runs.
+        train_loss: The mean over the runs.
+        val_loss: Likewise; None where none was evaluated.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    parameters: int
+    runs: list[ComparedRun]
+    train_loss: Estimate | None
+    val_loss: Estimate | None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Difference(Result):
+    """The difference of two groups, seed by seed.
+
+    Attributes:
+        group: The name of the one.
+        less: The name of the other, which is subtracted.
+        value: Of which number.
+        difference: The mean over the seeds that both have, with its 95% interval from two seeds on.
+    """
+
+    group: str
+    less: str
+    value: str
+    difference: Estimate
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Comparison(Result):
+    """Runs beside each other; what `compare` returns.
+
+    Attributes:
+        differ: The keys of the settings that differ between groups.
+        groups: Runs that differ in the seed alone, together.
+        differences: Of each further group and the first one, seed by seed.
+    """
+
+    differ: list[str]
+    groups: list[Group]
+    differences: list[Difference]
+
+
+def compare(*runs: str | PathLike[str]) -> Comparison:
+    """Compare runs: settings that differ, parameters, losses, paired differences.
+
+        cf.compare("rope-1", "rope-2", "alibi-1", "alibi-2")
+
+    Runs that differ in the seed alone are taken together, and their losses have a 95% interval (Student's, of the
+    mean). Differences are taken seed by seed, for the same seed gives both the same data in the same order.
+
+    Args:
+        *runs: Names of runs, or paths of their folders.
+
+    Raises:
+        RunError: there is no such run, or it has no metrics yet.
+        UserError: one is given twice, or none.
+    """
+    if not runs:
+        raise UserError("compare: name the runs to compare")
+    folders = [find_run(run) for run in runs]
+    names = [name_of(folder) for folder in folders]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"compare: the run {twice} is given twice")
+    configs = [folder.read_config() for folder in folders]
+    members: dict[str, list[int]] = {}
+    for i, config in enumerate(configs):
+        members.setdefault(without_seed(config), []).append(i)
+    settings = [flat(whole(configs[i[0]])) for i in members.values()]
+    differ = differing(settings)
+    groups = [
+        _group([(folders[i], configs[i]) for i in chosen], {key: own.get(key) for key in differ})
+        for chosen, own in zip(members.values(), settings, strict=True)
+    ]
+    return Comparison(differ, groups, differences(groups))
+
+
+def without_seed(config: RunConfig) -> str:
+    """A hash of all that decides a run's result but the seed."""
+    settings = deciding(config, whole(config))
+    paths = {key: value for key, value in whole(config.data).items() if key in ("path", "source", "target")}
+    return digest({**settings, "seed": None, "paths": paths})
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by their whole keys."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = whole(value) if isinstance(value, Spec) else value
+    return found
+
+
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys of which not all settings have the same value."""
+    keys = dict.fromkeys(key for each in settings for key in each)
+    return [
+        key for key in keys if key != "seed" and len({repr(each.get(key, NONE)) for each in settings}) > 1
+    ]
+
+
+def _group(runs: Sequence[tuple[RunFolder, RunConfig]], settings: dict[str, Any]) -> Group:
+    compared = [_compared(folder, config) for folder, config in runs]
+    return Group(
+        name=compared[0].run,
+        settings=settings,
+        parameters=sum(measured_parameters(build_on_meta(runs[0][1].model)).values()),
+        runs=compared,
+        train_loss=estimated([each.train_loss for each in compared]),
+        val_loss=estimated([each.val_loss for each in compared if each.val_loss is not None]),
+    )
+
+
+def _compared(folder: RunFolder, config: RunConfig) -> ComparedRun:
+    lines = lines_of(folder)
+    evaluated = next((line for line in reversed(lines) if line.get("val_loss") is not None), {})
+    return ComparedRun(
+        run=name_of(folder),
+        seed=config.seed,
+        step=lines[-1]["step"],
+        seconds=lines[-1]["seconds"],
+        train_loss=last_training_loss(lines, lines[-1]["step"]),
+        val_loss=evaluated.get("val_loss"),
+        is_whole=evaluated.get("val_share", 1) >= 1,
+    )
+
+
+def lines_of(folder: RunFolder) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.
+
+    Raises:
+        RunError: there are none yet, or one of them is damaged.
+    """
+    lines = read_metrics(folder.metrics_file)
+    numbers = ("step", "seconds", "tokens", "loss")
+    if not lines:
+        raise RunError(f"{folder.path} has no metrics yet: it was not trained, or has only begun")
+    for line in lines:
+        for name in numbers:
+            if isinstance(line.get(name), bool) or not isinstance(line.get(name), int | float):
+                raise RunError(
+                    f"{folder.metrics_file}: {name} of step {line['step']} is no number: {line.get(name)!r}"
+                )
+    return lines
+
+
+def differences(groups: Sequence[Group]) -> list[Difference]:
+    """Each further group less the first, of both losses, over the seeds that both have."""
+    found = []
+    for group in groups[1:]:
+        for value in VALUES:
+            ours, theirs = by_seed(group, value), by_seed(groups[0], value)
+            both = sorted(ours.keys() & theirs.keys())
+            difference = estimated([ours[seed] - theirs[seed] for seed in both])
+            if difference is not None:
+                found.append(Difference(group.name, groups[0].name, value, difference))
+    return found
+
+
+def by_seed(group: Group, value: str) -> dict[int, float]:
+    """A number of a group's runs by their seeds."""
+    values = {run.seed: getattr(run, value) for run in group.runs}
+    return {seed: number for seed, number in values.items() if number is not None}

@@ -1,0 +1,155 @@
+"""Curves of runs, training and held-out, over steps, tokens or seconds: as values, as a figure, as text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from clearformer.errors import UserError, did_you_mean, shown
+from clearformer.evaluation.figures import saved_figure
+from clearformer.files import user_path
+from clearformer.results import Result
+from clearformer.runs.folders import find_run, name_of
+from clearformer.study.everyday.comparison import lines_of
+from clearformer.study.everyday.text_plot import Line, text_plot
+from clearformer.study.measures.losses import curve
+
+Over = Literal["steps", "tokens", "seconds"]
+COLUMNS: dict[str, int] = {"steps": 0, "tokens": 1, "seconds": 2}  # of `losses.curve`
+TRAINING, HELD_OUT = 3, 4
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+"""Okabe and Ito's, which the colour-blind can tell apart."""
+INK = "#444444"
+WIDTH, HEIGHT = 8.0, 4.5  # inches
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class RunCurve(Result):
+    """The curves of one run.
+
+    Attributes:
+        run: Its name.
+        training: Rows of x and the mean training loss since the row before, in nats a token.
+        held_out: Rows of x and the held-out loss.
+    """
+
+    run: str
+    training: list[list[float]]
+    held_out: list[list[float]]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Curves(Result):
+    """The curves of some runs; what `curves` returns.
+
+    Attributes:
+        x: What they are drawn over: steps, tokens, or seconds of training.
+        runs: The runs.
+    """
+
+    x: str
+    runs: list[RunCurve]
+
+    def text(self, width: int, height: int = 18, *, colours: bool = False) -> str:
+        """Both kinds of curves in so many columns, each with its name at its end."""
+        panels = [
+            text_plot(lines, width, height, title, self.x, colours=colours)
+            for title, lines in self._panels()
+            if lines
+        ]
+        return "\n\n".join(panels)
+
+    def _panels(self) -> list[tuple[str, list[Line]]]:
+        if len(self.runs) == 1:
+            run = self.runs[0]
+            both = [Line("training", run.training), Line("held-out", run.held_out)]
+            return [(f"{run.run}: loss in nats a token", [line for line in both if line.points])]
+        return [
+            ("training loss in nats a token", [Line(run.run, run.training) for run in self.runs]),
+            (
+                "held-out loss in nats a token",
+                [Line(run.run, run.held_out) for run in self.runs if run.held_out],
+            ),
+        ]
+
+    def figure(self, path: str | PathLike[str]) -> Path:
+        """Draw them: training thin, held-out thick with its points, one colour a run, named at the end.
+
+        Raises:
+            MissingPackageError: matplotlib is not installed.
+            UserError: the path has another ending than .png, .svg or .pdf.
+            DiskError: it cannot be written.
+        """
+        file = user_path(path)
+        with saved_figure(file, WIDTH, HEIGHT) as figure:
+            draw(self, figure.subplots())
+        return file
+
+
+def curves(*runs: str | PathLike[str], over: Over = "steps") -> Curves:
+    """The curves of runs.
+
+    Args:
+        *runs: Names of runs, or paths of their folders.
+        over: `steps`, `tokens`, or `seconds` of training.
+
+    Raises:
+        RunError: there is no such run, or it has no metrics yet.
+        UserError: `over` is none of these, or no run is named.
+    """
+    if over not in COLUMNS:
+        raise UserError(
+            f"x: one of {', '.join(get_args(Over))}; got {shown(over)}{did_you_mean(str(over), COLUMNS)}"
+        )
+    if not runs:
+        raise UserError("plot: name the runs to draw")
+    return Curves(over, [_of_run(run, COLUMNS[over]) for run in runs])
+
+
+def _of_run(run: str | PathLike[str], column: int) -> RunCurve:
+    folder = find_run(Path(run) if isinstance(run, PathLike) else run)
+    rows: list[list[Any]] = curve(lines_of(folder))
+    return RunCurve(
+        name_of(folder),
+        [[row[column], row[TRAINING]] for row in rows],
+        [[row[column], row[HELD_OUT]] for row in rows if row[HELD_OUT] is not None],
+    )
+
+
+def draw(curves: Curves, axes: Any) -> None:
+    """Draw curves on axes of matplotlib."""
+    ends = []
+    for i, run in enumerate(curves.runs):
+        colour = COLOURS[i % len(COLOURS)]
+        axes.plot(*zip(*run.training, strict=True), color=colour, linewidth=0.9, alpha=0.75)
+        ends.append(
+            (run.training[-1], "training" if len(curves.runs) == 1 else f"{run.run}, training", colour)
+        )
+        if run.held_out:
+            axes.plot(*zip(*run.held_out, strict=True), color=colour, linewidth=2, marker="o", markersize=3)
+            name = "held-out" if len(curves.runs) == 1 else f"{run.run}, held-out"
+            ends.append((run.held_out[-1], name, colour))
+    axes.set_xlabel("seconds of training" if curves.x == "seconds" else curves.x, color=INK)
+    axes.set_ylabel("loss, nats a token", color=INK)
+    axes.set_title(curves.runs[0].run if len(curves.runs) == 1 else "", loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=INK, labelsize=8)
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}" if abs(x) >= 1 or x == 0 else f"{x:g}")
+    name_at_ends(axes, ends)
+
+
+def name_at_ends(axes: Any, ends: Sequence[tuple[list[float], str, str]]) -> None:
+    """Write each curve's name beside its end, moved apart where two would overlap."""
+    low, high = axes.get_ylim()
+    apart, right = (high - low) * 0.045, max(x for (x, _), _, _ in ends)
+    lowest = -float("inf")
+    for (_, y), name, colour in sorted(ends, key=lambda end: end[0][1]):
+        lowest = max(y, lowest + apart)
+        axes.annotate(
+            name, (right, lowest), (6, 0), textcoords="offset points", va="center", fontsize=8, color=colour,
+            annotation_clip=False,
+        )  # fmt: skip

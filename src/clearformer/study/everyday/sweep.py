@@ -1,0 +1,217 @@
+"""Sweeps: the product of some settings' values as a study of one's own."""
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clearformer.config import parse_override
+from clearformer.errors import ConfigError, UserError, count, shortened
+from clearformer.presets import preset as preset_of_name
+from clearformer.study.everyday.declared import FILE, read_declaration
+from clearformer.study.lectures import studies
+from clearformer.study.measures.losses import LOSSES
+from clearformer.study.store import Store
+from clearformer.study.study import Study, Training
+
+RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+MOST_RUNS = 10_000
+SHOWN = ("train_loss", "val_loss", "perplexity", "parameters")
+
+Values = Mapping[str, Sequence[Any]]
+
+
+def sweep(preset: str, values: Values, seeds: range = range(1, 2), name: str | None = None) -> Study:
+    """The product of settings' values as a study: each value of one setting meets each of the others.
+
+    Args:
+        preset: What every run begins with.
+        values: The values of each setting, such as `{"model.position": ["rope", "alibi"], "train.lr": [1e-3]}`; a
+            setting of one value is the same for all.
+        seeds: Each run's, one after another.
+        name: The study's; where not given, one made of the preset and of what varies.
+
+    Raises:
+        ConfigError: there is no such preset, or the name is none.
+        UserError: there is nothing to run, or too much.
+    """
+    preset_of_name(preset)
+    for key, each in values.items():
+        if not each:
+            raise UserError(f"{shortened(key)}: no value is given, and the product is empty")
+        if len(set(map(repr, each))) < len(each):
+            raise UserError(f"{shortened(key)}: a value is given twice")
+    if not seeds:
+        raise UserError("seed: no seed is given, and the product is empty")
+    n_runs = math.prod(map(len, values.values())) * len(seeds)
+    if n_runs > MOST_RUNS:
+        raise UserError(f"a sweep of {count(n_runs, 'run')}: at most {MOST_RUNS:,}; leave out some values")
+    varied = {key: each for key, each in values.items() if len(each) > 1}
+    short = short_names(varied)
+    return Study(
+        name=name or default_name(preset, list(short.values())),
+        question=question(preset, list(varied)),
+        lecture="",
+        arms=tuple(
+            Training(label(preset, short, chosen), preset, dict(zip(varied, chosen, strict=True)))
+            for chosen in itertools.product(*varied.values())
+        ),
+        settings={key: each[0] for key, each in values.items() if len(each) == 1},
+        measures=(LOSSES,),
+        shown=SHOWN,
+        fairness="Every value of one setting meets every value of the others; a seed gives all the same data in the "
+        "same order.",
+        refuted_if="",
+        seeds=len(seeds),
+        first_seed=seeds.start,
+    )
+
+
+def question(preset: str, varied: Sequence[str]) -> str:
+    """The question that a sweep asks."""
+    if not varied:
+        return f"To which loss does the preset {preset} come, seed by seed?"
+    *others, last = varied
+    settings = f"{', '.join(others)} and {last}" if others else last
+    return f"How do the losses of the preset {preset} depend on {settings}?"
+
+
+def short_names(keys: Mapping[str, Any]) -> dict[str, str]:
+    """Each key by its last part, or by its last two where that is not enough to tell it."""
+    last = {key: _last(key, 1) for key in keys}
+    return {
+        key: _last(key, 2) if name == "kind" or list(last.values()).count(name) > 1 else name
+        for key, name in last.items()
+    }
+
+
+def _last(key: str, n: int) -> str:
+    return ".".join(key.split(".")[-n:])
+
+
+def label(preset: str, short: Mapping[str, str], chosen: Sequence[Any]) -> str:
+    """The label of one choice of values."""
+    if not short:
+        return preset
+    return ", ".join(f"{name}={written(value)}" for name, value in zip(short.values(), chosen, strict=True))
+
+
+def written(value: Any) -> str:
+    """A value as one types it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def default_name(preset: str, varied: Sequence[str]) -> str:
+    """A name made of the preset and of what varies."""
+    words = [preset, *(varied or ["seeds"])]
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", "-".join(words))[:80].strip("-")
+
+
+def free_name(study: Study, store: Store) -> str:
+    """A sweep's own name, or with a number behind it where another study is called so."""
+    for number in itertools.count(1):
+        name = study.name if number == 1 else f"{study.name}-{number}"
+        file = store.folder / name / FILE
+        if name in studies():
+            continue
+        if not file.exists() or _is_same(read_declaration(file), study):
+            return name
+    raise AssertionError
+
+
+def _is_same(kept: Study, study: Study) -> bool:
+    """Whether two sweeps run the same."""
+    return (kept.arms, kept.settings, kept.seeds, kept.first_seed) == (
+        study.arms,
+        study.settings,
+        study.seeds,
+        study.first_seed,
+    )
+
+
+# --- as typed ---------------------------------------------------------------------------------------------
+
+
+def parse_sweep(arguments: Sequence[str]) -> tuple[str, dict[str, list[Any]], range]:
+    """The preset, the values of each setting and the seeds of `PRESET key=a,b seed=1..3`.
+
+    Raises:
+        ConfigError, UserError: one line for the first thing wrong.
+    """
+    names = [argument for argument in arguments if "=" not in argument]
+    if len(names) != 1:
+        got = f"got {' and '.join(map(shortened, names))}" if names else "none is named"
+        raise ConfigError(f"a sweep begins with one preset, and {got}; settings are written key=a,b")
+    values: dict[str, list[Any]] = {}
+    for argument in arguments:
+        key, equals, text = argument.partition("=")
+        if equals:
+            if key in values:
+                raise ConfigError(
+                    f"{shortened(key)} is given twice; write its values as {shortened(key)}=a,b"
+                )
+            values[key] = parse_values(key, text)
+    seeds = values.pop("seed", [1])
+    return names[0], values, as_range(seeds)
+
+
+def parse_values(key: str, text: str) -> list[Any]:
+    """The values in `rope,alibi`, `1e-3,3e-3`, `1..3`; commas in brackets and quotes separate nothing.
+
+    Raises:
+        UserError: a value is missing.
+    """
+    found: list[Any] = []
+    for part in split_at_commas(text):
+        part = part.strip()
+        if not part:
+            raise UserError(f"{shortened(key)}: a value is missing in {shortened(text)!r}")
+        if bounds := RANGE.fullmatch(part):
+            first, last = map(int, bounds.groups())
+            if last - first >= MOST_RUNS:
+                raise UserError(f"{shortened(key)}: {part} are too many values")
+            found += range(first, last + 1)
+        else:
+            found.append(parse_override(f"value={part}")["value"])
+    return found
+
+
+def split_at_commas(text: str) -> list[str]:
+    """The parts of a text between commas that stand in no brackets or quotes."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        else:
+            depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def as_range(seeds: Sequence[Any]) -> range:
+    """Seeds as a range.
+
+    Raises:
+        UserError: they are no numbers, or not one after another.
+    """
+    if any(isinstance(seed, bool) or not isinstance(seed, int) or seed < 0 for seed in seeds):
+        raise UserError("seed: whole numbers of 0 or more, such as seed=1..3")
+    if not seeds:
+        return range(0)
+    found = range(seeds[0], seeds[0] + len(seeds))
+    if list(seeds) != list(found):
+        raise UserError("seed: a sweep takes seeds one after another, such as seed=1..3")
+    return found
+
+
+def described(study: Study) -> str:
+    """`4 combinations of values, 3 seeds each`."""
+    return f"{count(len(study.arms), 'combination')} of values, {count(study.seeds, 'seed')} each"

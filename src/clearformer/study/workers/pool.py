@@ -1,0 +1,259 @@
+"""Worker processes on this machine: begun, replaced when they die, ended with the command that began them."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import torch
+
+import clearformer
+from clearformer.errors import ClearformerError, Interrupted, UserError
+from clearformer.study.store import Store
+from clearformer.study.workers.claims import claims
+from clearformer.study.workers.progress import Standing, Watch
+from clearformer.training.processes.interrupts import Interrupts
+
+LOOK_SECONDS = 0.5
+MOST_DEATHS = 5  # of workers with one trial, or in a row before any has begun one
+ENDING_SECONDS = 120.0  # for a step of training and its checkpoint
+
+
+class WorkersError(ClearformerError):
+    """The workers cannot go on."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The studies that workers run, as their command line says it.
+
+    Attributes:
+        names: Of the studies.
+        folder: Of the studies.
+        scale: Of their steps.
+        seeds: How many, in place of their own number.
+        device: Where they train, in place of what their settings say.
+        imports: Python files that are run first.
+    """
+
+    names: tuple[str, ...]
+    folder: Path
+    scale: float = 1.0
+    seeds: int | None = None
+    device: str | None = None
+    imports: tuple[Path, ...] = ()
+
+    def command(self, *options: str) -> list[str]:
+        """The command line of a worker."""
+        words = [sys.executable, "-m", "clearformer", "study", "work", *self.names]
+        words += ["--folder", str(self.folder.absolute()), "--scale", repr(self.scale)]
+        words += [] if self.seeds is None else ["--seeds", str(self.seeds)]
+        words += [] if self.device is None else ["--device", self.device]
+        for file in self.imports:
+            words += ["--import", str(file)]
+        return [*words, *options]
+
+
+class Process(Protocol):
+    """The part of `subprocess.Popen` that is used."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self, timeout: float, /) -> Any: ...
+
+
+class Workers(ABC):
+    """Those who compute, wherever they do."""
+
+    @abstractmethod
+    def look_after(self, standings: Sequence[Standing]) -> None:
+        """Begin those that are needed; raise WorkersError where they cannot go on."""
+
+    @abstractmethod
+    def end(self, number: int) -> None:
+        """End them by a signal, with everything kept."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Leave none of them."""
+
+
+def supervise(workers: Workers, watch: Watch) -> None:
+    """Look after workers and show how far they are until every job is done or has failed.
+
+    Raises:
+        Interrupted: SIGINT, SIGTERM or SIGHUP came; the workers have ended, and everything is kept.
+        WorkersError: they cannot go on.
+    """
+    try:
+        with Interrupts() as interrupts, watch:
+            while not is_over(standings := watch.update()):
+                if interrupts.received:
+                    workers.end(interrupts.received)
+                    raise Interrupted("interrupted; everything so far is kept", interrupts.received)
+                workers.look_after(standings)
+                time.sleep(LOOK_SECONDS)
+    finally:
+        workers.kill()
+
+
+def is_over(standings: Sequence[Standing]) -> bool:
+    """Whether every job is done or has failed."""
+    return all(each.state in ("done", "failed") for each in standings)
+
+
+@dataclass
+class LocalWorkers(Workers):
+    """Processes of this machine.
+
+    One that is killed is replaced, and its trial goes on; the trial of which workers died again and again has failed.
+
+    Attributes:
+        start: Begins the worker of a place, 0 and on.
+        jobs: How many at once.
+        store: Where they claim trials.
+    """
+
+    start: Callable[[int], Process]
+    jobs: int
+    store: Store
+    processes: dict[int, Process] = field(default_factory=dict)
+    deaths: Counter[str] = field(default_factory=Counter)
+    deaths_in_a_row: int = 0
+    n_settled: int = 0
+
+    def look_after(self, standings: Sequence[Standing]) -> None:
+        left = [each for each in standings if each.state in ("running", "waiting")]
+        if len(standings) - len(left) > self.n_settled:
+            self.n_settled, self.deaths_in_a_row = len(standings) - len(left), 0
+        for place, process in list(self.processes.items()):
+            status = process.poll()
+            if status is not None:
+                del self.processes[place]
+                self._account(process, status, left)
+        for place in range(min(self.jobs, len(left))):
+            if place not in self.processes:
+                self.processes[place] = self.start(place)
+
+    def _account(self, process: Process, status: int, left: Sequence[Standing]) -> None:
+        """Note the end of a worker."""
+        if status == 0:
+            return
+        if status > 0:
+            raise WorkersError(f"a worker ended with status {status}: {told_by(process)}")
+        held = {key for key, holder in claims(self.store).items() if holder.pid == process.pid}
+        mine = [
+            each.job.trial
+            for each in left
+            if any(key.startswith(each.job.trial.settings_key) for key in held)
+        ]
+        self.deaths_in_a_row += not mine
+        if self.deaths_in_a_row >= MOST_DEATHS:
+            raise WorkersError(f"workers end as soon as they begin, by signal {-status}: {told_by(process)}")
+        for trial in mine:
+            self.deaths[trial.settings_key] += 1
+            if self.deaths[trial.settings_key] >= MOST_DEATHS:
+                self.store.write_failure(
+                    trial, f"its worker was ended {MOST_DEATHS} times by signal {-status} (is memory short?)"
+                )
+
+    def end(self, number: int) -> None:
+        self._each(lambda process: process.send_signal(signal.SIGTERM))
+        deadline = time.monotonic() + ENDING_SECONDS
+        for process in self.processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+
+    def kill(self) -> None:
+        deadline = time.monotonic() + 5.0  # those that have nothing left to do end by themselves
+        for process in self.processes.values():
+            while process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+        self._each(lambda process: process.kill())
+        for process in self.processes.values():
+            process.wait(ENDING_SECONDS)
+        self.processes.clear()
+
+    def _each(self, do: Callable[[Process], None]) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    do(process)
+
+
+class Worker(subprocess.Popen[bytes]):
+    """A worker, with what it says in a file."""
+
+    messages: IO[bytes]
+
+
+def told_by(process: Process) -> str:
+    """The last line that a worker said."""
+    if not isinstance(process, Worker):
+        return "it said nothing"
+    process.messages.seek(0)
+    lines = process.messages.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+def local_start(selection: Selection, jobs: int) -> Callable[[int], Process]:
+    """Begins workers by their command line, each with its share of the cores and, where there are several, its GPU."""
+
+    def start(place: int) -> Process:
+        messages = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the worker)
+        worker = Worker(
+            selection.command("--parent", str(os.getpid())),
+            env=os.environ | surroundings(place, jobs, selection.device),
+            stdin=subprocess.DEVNULL,
+            stdout=messages,
+            stderr=messages,
+            start_new_session=True,  # Ctrl-C is for the command that began it, which passes it on once
+        )
+        worker.messages = messages
+        return worker
+
+    return start
+
+
+def surroundings(place: int, jobs: int, device: str | None) -> dict[str, str]:
+    """What a worker's environment has besides: where the package is, its threads, its GPU."""
+    package = str(Path(clearformer.__file__).parents[1])
+    paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    found = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    if "OMP_NUM_THREADS" not in os.environ:
+        found["OMP_NUM_THREADS"] = str(max(1, n_cores() // jobs))
+    if device in (None, "auto", "cuda") and (gpus := visible_gpus()):
+        found["CUDA_VISIBLE_DEVICES"] = gpus[place % len(gpus)]
+    return found
+
+
+def n_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def visible_gpus() -> list[str]:
+    """The names of NVIDIA's GPUs where there are several."""
+    n_gpus = torch.cuda.device_count()
+    if n_gpus < 2:
+        return []
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return named if len(named) == n_gpus else [str(i) for i in range(n_gpus)]
+
+
+def check_jobs(jobs: int) -> None:
+    """Raise UserError where a number of workers is none."""
+    if jobs < 1:
+        raise UserError(f"jobs: 1 or more; got {jobs}")

@@ -1,0 +1,150 @@
+"""Workers on a Slurm cluster: one job array, each of whose tasks is a worker's command line.
+
+The script is handed to `sbatch` as text, and nothing is pickled. (`submitit`, which others use for this, hands every
+function on as a pickle.) The folder of studies, and what the settings name, must be on a disk that the nodes share.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from clearformer.errors import UserError, shown
+from clearformer.files import disk_errors, make_folders
+from clearformer.study.workers.pool import Selection, Workers, WorkersError, surroundings
+from clearformer.study.workers.progress import Standing
+from clearformer.training.processes.interrupts import HANGUP
+
+WARNING_SECONDS = 120  # before its time is over, in which a training's step is finished and saved
+LOOK_SECONDS = 15.0  # between questions to the scheduler
+OWN = ("array", "output", "error", "signal", "job-name", "wrap", "parsable")
+NAME = re.compile(r"[a-z][a-z-]*")
+
+
+def slurm_options(text: str) -> dict[str, str]:
+    """`partition=gpu,time=60` by name and value, as sbatch's long options have them; a bare name is a switch.
+
+    Raises:
+        UserError: it is none, or one that is set here.
+    """
+    options = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        name = name.strip().removeprefix("--").replace("_", "-")
+        if not NAME.fullmatch(name) or name in OWN:
+            why = "is set by clearformer" if name in OWN else "is no option of sbatch"
+            raise UserError(
+                f"slurm: {shown(name)} {why}; write NAME=VALUE,..., such as partition=gpu,time=60"
+            )
+        if any(letter in value for letter in "\n\r\0"):
+            raise UserError(f"slurm: {name}: a value is one line; got {shown(value)}")
+        options[name] = value
+    return options
+
+
+def script(selection: Selection, options: Mapping[str, str], jobs: int) -> str:
+    """The text for sbatch: an array of workers."""
+    logs = selection.folder.absolute() / "logs"
+    own = {
+        "job-name": "clearformer-study",
+        "array": f"0-{jobs - 1}",
+        "output": f"{logs}/slurm-%A-%a.log",
+        "signal": f"B:TERM@{WARNING_SECONDS}",
+    }
+    lines = [
+        f"#SBATCH --{name}" + (f"={value}" if value else "") for name, value in (own | dict(options)).items()
+    ]
+    package = surroundings(0, 1, "cpu")["PYTHONPATH"]
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            *lines,
+            f"cd {shlex.quote(str(Path.cwd()))}",
+            f"export PYTHONPATH={shlex.quote(package)}",
+            'export OMP_NUM_THREADS="${SLURM_CPUS_PER_TASK:-1}"',
+            f"exec {shlex.join(selection.command())}",  # so that the signal reaches it
+            "",
+        ]
+    )
+
+
+@dataclass
+class SlurmWorkers(Workers):
+    """Workers of one job array.
+
+    Attributes:
+        selection: What they run.
+        options: Of sbatch.
+        jobs: How many.
+        job: The array's number, once it was handed over.
+    """
+
+    selection: Selection
+    options: Mapping[str, str]
+    jobs: int
+    job: str | None = None
+    looked: float = field(default_factory=time.monotonic)
+
+    def look_after(self, standings: Sequence[Standing]) -> None:
+        if self.job is None:
+            with disk_errors(self.selection.folder):
+                make_folders(self.selection.folder / "logs")
+            n_left = sum(each.state in ("running", "waiting") for each in standings)
+            self.job = submitted(script(self.selection, self.options, min(self.jobs, n_left)))
+        elif time.monotonic() - self.looked > LOOK_SECONDS:
+            self.looked = time.monotonic()
+            if not is_queued(self.job):
+                raise WorkersError(
+                    f"the cluster's job {self.job} has ended, and not all runs are done (its messages are in "
+                    f"{self.selection.folder / 'logs'}); the same command goes on"
+                )
+
+    def end(self, number: int) -> None:
+        """Cancel the array; of a closed terminal it goes on."""
+        if self.job is not None and number != HANGUP:
+            run("scancel", self.job)
+
+    def kill(self) -> None:
+        """Nothing: a worker that finds nothing left ends by itself."""
+
+
+def submitted(text: str) -> str:
+    """Hand a script to sbatch; returns the job's number.
+
+    Raises:
+        WorkersError: it is not taken.
+    """
+    answer = run("sbatch", "--parsable", input_text=text)
+    number = answer.strip().splitlines()[-1].partition(";")[0] if answer.strip() else ""
+    if not number.isdecimal():
+        raise WorkersError(f"sbatch told no number of a job: {shown(answer)}")
+    return number
+
+
+def is_queued(job: str) -> bool:
+    """Whether some of a job is still to run or runs; also where the scheduler does not answer."""
+    try:
+        return bool(run("squeue", "--noheader", "--jobs", job).strip())
+    except WorkersError as error:
+        return "invalid job id" not in str(error).lower()  # which it says of one that ended a while ago
+
+
+def run(*command: str, input_text: str = "") -> str:
+    """What one of Slurm's commands answers.
+
+    Raises:
+        WorkersError: it is not there, or fails.
+    """
+    try:
+        done = subprocess.run(command, input=input_text, capture_output=True, text=True, env=os.environ)
+    except OSError as error:
+        raise WorkersError(
+            f"{command[0]} cannot be run ({error.strerror}): is this a Slurm cluster?"
+        ) from None
+    if done.returncode:
+        raise WorkersError(f"{command[0]}: {shown(done.stderr.strip() or done.stdout.strip())}")
+    return done.stdout

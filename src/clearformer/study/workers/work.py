@@ -1,0 +1,130 @@
+"""One worker: it computes trials that nobody else computes until all are done or have failed."""
+
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from clearformer.errors import ClearformerError, Interrupted, RunInUseError, shortened
+from clearformer.study.running import compute
+from clearformer.study.store import Store
+from clearformer.study.trials import Trial
+from clearformer.study.workers.claims import TakenError, claimed
+from clearformer.training.reporting.report import Reporter
+from clearformer.training.store.checkpoint import Progress
+from clearformer.training.store.lock import Claim
+
+POLL_SECONDS = 1.0  # between looks at what others compute
+
+
+def work(wanted: Sequence[Trial], store: Store, on_settled: Callable[[Trial], None] = lambda _: None) -> None:
+    """Compute trials until each is done or has failed, be it here or by another process.
+
+    Args:
+        wanted: The trials, those to begin with first.
+        store: Where they are kept.
+        on_settled: Called after each that was computed here.
+
+    Raises:
+        Interrupted: a signal came; a training goes on the next time.
+        DiskError: claims or results cannot be written.
+    """
+    left = list(wanted)
+    while left := [trial for trial in left if not is_settled(trial, store)]:
+        took = False
+        for trial in left:
+            if take(trial, store):
+                took = True
+                on_settled(trial)
+        if not took:
+            time.sleep(POLL_SECONDS)
+
+
+def is_settled(trial: Trial, store: Store) -> bool:
+    """Whether a trial is done, or has failed since it was last asked for."""
+    return store.failure(trial) is not None or store.is_done(trial)
+
+
+def take(trial: Trial, store: Store) -> bool:
+    """Compute a trial where nobody else does; returns whether it was settled here.
+
+    Raises:
+        Interrupted: a signal came.
+    """
+    if is_settled(trial, store):
+        return False
+    try:
+        key = trial.key
+    except ClearformerError as error:
+        store.write_failure(trial, str(error))
+        return True
+    with claimed(store, key) as claim:
+        if claim is None:
+            return False
+        # Whoever held the claim until now may have settled it after the look above.
+        return is_settled(trial, store) or attempt(trial, store, claim)
+
+
+def attempt(trial: Trial, store: Store, claim: Claim) -> bool:
+    """Compute a trial that is claimed, and keep what came out or why nothing did; returns whether it is settled."""
+    try:
+        compute(trial, store, WhileHeld(claim))
+    except Interrupted:
+        raise
+    except (RunInUseError, TakenError):  # a process that was thought dead goes on with it
+        return False
+    except ClearformerError as error:
+        store.write_failure(trial, str(error))
+    except Exception as error:  # one run's defect, in a measure of the user's say, does not end the others
+        told = shortened(f"{type(error).__name__}: {error}", 300)
+        store.write_failure(trial, told, traceback.format_exc())
+    return True
+
+
+class WhileHeld(Reporter):
+    """Ends a training whose claim another process has taken over."""
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+
+    def stepped(self, progress: Progress, metrics: Mapping[str, Any]) -> None:
+        self._claim.check()
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the block with claims given up.
+
+    Raises:
+        Interrupted: one came, outside of a training, which keeps its state by itself.
+    """
+    received = signal.SIGINT
+
+    def end(number: int, _: FrameType | None) -> None:
+        nonlocal received
+        received = signal.Signals(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("ended; everything so far is kept", received) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def end_with_parent(parent: int) -> None:
+    """Let this process end as by SIGTERM once the process that started it, by its number, has gone."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(POLL_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
