@@ -87,7 +87,9 @@ class Distributions(Drawn):
         return WIDTH, TITLE_INCHES + rows * self._panel_inches(outcome)
 
     def note(self, outcome: Outcome) -> str:
-        return f"The {self.top} most probable tokens; ␣ is a space, ⏎ the end of a line."
+        first = next((list(arms) for arms in self.panels(outcome).values()), [])
+        whose = f" of {first[0]}" if len(first) > 1 else ""
+        return f"The {self.top} most probable tokens{whose}; ␣ is a space, ⏎ the end of a line."
 
     def summary(self, outcome: Outcome) -> str:
         return " ".join(

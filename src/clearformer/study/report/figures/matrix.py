@@ -10,7 +10,6 @@ from clearformer.study.report.figures.base import Drawn
 from clearformer.study.report.figures.drawing import (
     AXIS_INCHES,
     EDGE,
-    GRID,
     MUTED,
     TICK_POINTS,
     TITLE_INCHES,
@@ -24,7 +23,7 @@ from clearformer.study.report.figures.drawing import (
 )
 from clearformer.study.report.words import number
 
-ON_DARK, ON_LIGHT = "#fefefe", "#10161d"  # of their own: cells keep their colours on a dark page
+ON_DARK, ON_LIGHT, BETWEEN = "#fefefe", "#10161d", "#e4e8ee"  # of their own: cells keep their colours on a dark page
 MOST_CELLS_WRITTEN = 14
 MOST_CELLS_DRAWN = 40  # to a side, one shape each; of more, one picture
 
@@ -133,7 +132,7 @@ def _draw_cells(axes: Any, cells: list[list[float]], side: float) -> Any:
         cmap=shades,
         vmin=least,
         vmax=size,
-        edgecolors=GRID,
+        edgecolors=BETWEEN,
         linewidth=0.5,
     )
     axes.invert_yaxis()

@@ -1,0 +1,349 @@
+"""What a report says: the summary of several studies, the failures first, and each study's section."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from clearformer.study.outcomes import (
+    HOLDS,
+    NOT_JUDGED,
+    NOT_REPRODUCED,
+    NOT_RUN,
+    REFUTED,
+    REPRODUCED,
+    SLIP,
+    UNDECIDED,
+    ClaimVerdict,
+    Outcome,
+    PublishedVerdict,
+)
+from clearformer.study.report.figures.texts import Texts
+from clearformer.study.report.nodes import (
+    Bullets,
+    Cell,
+    Command,
+    Heading,
+    Judged,
+    Link,
+    Node,
+    Paragraph,
+    Picture,
+    Samples,
+    Table,
+)
+from clearformer.study.report.pictures import is_there, svg_of
+from clearformer.study.report.words import (
+    MINUS,
+    as_written,
+    counted,
+    estimate_text,
+    interval_text,
+    mean_text,
+    name_of,
+    named,
+    signed_text,
+)
+
+TITLE = "Studies: published and measured"
+PUBLISHED_HEADS = ("arm", "value", "published", "tolerance", "measured", "95% interval", "seeds", "verdict")
+CLAIM_HEADS = ("claim", "value", "difference", "95% interval", "seeds", "verdict")
+PLACE = re.compile(r"(?<![\w.~])(?:~|[A-Za-z]:)?(?:[/\\][\w.+~-]+){2,}")
+
+
+def summary(outcomes: Sequence[Outcome]) -> Iterator[Node]:
+    """The sentences and tables on top of a report of several studies."""
+    published = [(outcome, each) for outcome in outcomes for each in outcome.published()]
+    claims = [(outcome, each) for outcome in outcomes for each in outcome.claims()]
+    yield Paragraph(published_sentence([each for _, each in published]))
+    if claims:
+        yield Paragraph(claims_sentence([each for _, each in claims]))
+    yield Paragraph(runs_sentence(outcomes))
+    if shortened := shortened_sentence(outcomes):
+        yield Paragraph(shortened, "Shortened", "warning")
+    yield from failed_tables(published, claims)
+    yield studies_table(outcomes)
+
+
+def published_sentence(found: Sequence[PublishedVerdict]) -> str:
+    """How many published numbers have which verdict, the failures first."""
+    if not found:
+        return "No published number is compared."
+    counts = Counter(each.verdict for each in found)
+    words = {
+        NOT_REPRODUCED: ("is not reproduced", "are not reproduced"),
+        SLIP: ("is a slip of the lecture", "are slips of the lecture"),
+        REPRODUCED: ("is reproduced", "are reproduced"),
+        NOT_JUDGED: ("is not judged, being of a shortened run", "are not judged, being of shortened runs"),
+        NOT_RUN: ("is not run yet", "are not run yet"),
+    }
+    told = [number_of(counts[verdict], *words[verdict]) for verdict in words if counts[verdict]]
+    return f"Of {counted(len(found), 'published number')}, {listed(told)}."
+
+
+def claims_sentence(found: Sequence[ClaimVerdict]) -> str:
+    """How many claims hold, the others first."""
+    counts = Counter(each.verdict.split(":")[0] for each in found)
+    words = {
+        REFUTED: ("is refuted", "are refuted"),
+        UNDECIDED.split(":")[0]: ("is undecided", "are undecided"),
+        HOLDS: ("holds", "hold"),
+        NOT_RUN: ("is not run yet", "are not run yet"),
+    }
+    told = [number_of(counts[verdict], *words[verdict]) for verdict in words if counts[verdict]]
+    return f"Of {counted(len(found), 'claim')} about a difference, {listed(told)}."
+
+
+def runs_sentence(outcomes: Sequence[Outcome]) -> str:
+    """How many runs are done, and of which studies some are missing."""
+    done, wanted = sum(each.n_done for each in outcomes), sum(each.n_trials for each in outcomes)
+    studies = counted(len(outcomes), "study", "studies")
+    told = f"{done:,} of {counted(wanted, 'run')} {'is' if done == 1 else 'are'} done, in {studies}."
+    partial = [
+        f"{each.study.name} ({each.n_done} of {each.n_trials})" for each in outcomes if not each.is_whole
+    ]
+    if partial:
+        told += f" Partial: {', '.join(partial)}."
+    return told
+
+
+def shortened_sentence(outcomes: Sequence[Outcome]) -> str:
+    """Which studies were made with shortened trainings; empty where none was."""
+    shortened = [f"{each.study.name} ({each.scale:g} of its steps)" for each in outcomes if each.scale < 1]
+    if not shortened:
+        return ""
+    return f"{', '.join(shortened)}. No published number of these trainings is judged."
+
+
+def number_of(n: int, one: str, many: str) -> str:
+    """`1 is reproduced`, `2 are reproduced`."""
+    return f"{n:,} {one if n == 1 else many}"
+
+
+def listed(texts: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(part for part in (", ".join(texts[:-1]), texts[-1]) if part)
+
+
+def failed_tables(
+    published: Sequence[tuple[Outcome, PublishedVerdict]], claims: Sequence[tuple[Outcome, ClaimVerdict]]
+) -> Iterator[Node]:
+    """Tables of what was not reproduced, of slips, and of claims that do not hold."""
+    for verdict, caption in (
+        (NOT_REPRODUCED, "Not reproduced"),
+        (SLIP, "Slips of the lectures: both numbers"),
+    ):
+        rows = [
+            (Link(outcome.study.name), *published_row(each))
+            for outcome, each in published
+            if each.verdict == verdict
+        ]
+        if rows:
+            yield Table(caption, ("study", *PUBLISHED_HEADS), tuple(rows), n_left=3)
+    rows = [
+        (Link(outcome.study.name), *claim_row(each))
+        for outcome, each in claims
+        if each.verdict not in (HOLDS, NOT_RUN)
+    ]
+    if rows:
+        yield Table("Claims that are refuted or undecided", ("study", *CLAIM_HEADS), tuple(rows), n_left=3)
+
+
+def studies_table(outcomes: Sequence[Outcome]) -> Table:
+    """All studies, with how much of each is done and reproduced."""
+    return Table(
+        "All studies",
+        ("study", "question", "lecture", "runs", "published numbers reproduced"),
+        tuple(
+            (
+                Link(outcome.study.name),
+                outcome.study.question,
+                outcome.study.lecture or "own",
+                f"{outcome.n_done} of {outcome.n_trials}",
+                reproduced_text(outcome.published()),
+            )
+            for outcome in outcomes
+        ),
+        n_left=3,
+    )
+
+
+def reproduced_text(found: Sequence[PublishedVerdict]) -> str:
+    """`2 of 3`; a dash where nothing was published."""
+    n_reproduced = sum(each.verdict == REPRODUCED for each in found)
+    return f"{n_reproduced} of {len(found)}" if found else mean_text(None)
+
+
+def section(outcome: Outcome, level: int = 2) -> Iterator[Node]:
+    """All that is said of one study."""
+    study = outcome.study
+    yield Heading(study.question, level, study.name)
+    where = f"lecture {study.lecture}" if study.lecture else "a study of one's own"
+    yield Paragraph(f"Study {study.name}, {where}.", kind="small")
+    yield from state(outcome)
+    if outcome.study.published:
+        yield Paragraph(published_sentence(outcome.published()))
+    yield Paragraph(study.refuted_if, "What would refute it")
+    if study.meaning and outcome.scale == 1 and outcome.is_whole:
+        yield Paragraph(study.meaning, "What it means")
+    yield from figures(outcome)
+    yield from tables(outcome)
+    if study.fairness:
+        yield Paragraph(study.fairness, "What the arms share")
+    yield from how(outcome, level + 1)
+
+
+def state(outcome: Outcome) -> Iterator[Node]:
+    """What a reader must know first: shortened trainings, and runs that are missing."""
+    if outcome.scale < 1:
+        yield Paragraph(
+            f"Its trainings were shortened to {outcome.scale:g} of their steps. No published number is judged, "
+            "and no conclusion is drawn.",
+            "Shortened",
+            "warning",
+        )
+    if outcome.is_whole:
+        return
+    missing = outcome.missing
+    yield Paragraph(f"{len(missing)} of {counted(outcome.n_trials, 'run')} {'is' if len(missing) == 1 else 'are'} missing:", "Partial", "warning")
+    yield Bullets(tuple(missing_line(outcome, name) for name in missing))
+
+
+def missing_line(outcome: Outcome, name: str) -> str:
+    """A run that is missing, and why, where it was tried."""
+    problem = outcome.failures.get(name)
+    return f"{name}: not run yet" if problem is None else f"{name}: failed: {without_places(problem)}"
+
+
+def without_places(text: str) -> str:
+    """A message with the paths of a machine shortened to their last names."""
+    return PLACE.sub(lambda found: re.split(r"[/\\]", found[0])[-1], text)
+
+
+def figures(outcome: Outcome) -> Iterator[Node]:
+    """The figures of which something was measured; texts as text."""
+    shown = [figure for figure in outcome.study.figures if is_there(figure, outcome)]
+    for i, figure in enumerate(shown, 1):
+        if isinstance(figure, Texts):
+            yield Samples(figure.title, figure.note(outcome), tuple(figure.blocks(outcome)))
+            continue
+        note, told = (
+            getattr(figure, method)(outcome) if hasattr(figure, method) else ""
+            for method in ("note", "summary")
+        )
+        svg = svg_of(figure, outcome, f"{outcome.study.name}-{i}")
+        yield Picture(figure.title, note, told, svg, f"figure-{i}.svg")
+
+
+def tables(outcome: Outcome) -> Iterator[Node]:
+    """Published and measured, the claims, and the values of all arms."""
+    if published := outcome.published():
+        rows = tuple(published_row(each) for each in published)
+        yield Table("Published and measured", PUBLISHED_HEADS, rows, n_left=2)
+    if claims := outcome.claims():
+        yield Table(
+            "Claims, by differences seed by seed", CLAIM_HEADS, tuple(map(claim_row, claims)), n_left=2
+        )
+    names = outcome.numbers()
+    if names and outcome.labels:
+        rows = tuple(arm_row(outcome, label, names) for label in outcome.labels)
+        yield Table(
+            "All arms: mean over seeds ± half of its 95% interval",
+            ("arm", *(named(name) for name in names), "seeds"),
+            rows,
+        )
+
+
+def published_row(each: PublishedVerdict) -> tuple[Cell, ...]:
+    """A row of the table of published numbers."""
+    return (
+        each.arm,
+        name_of(each.value),
+        as_written(each.published) + section_text(each.section),
+        f"± {as_written(each.tolerance)}",
+        mean_text(each.measured),
+        interval_text(each.measured),
+        str(each.measured.n if each.measured else 0),
+        Judged(each.verdict, each.reason),
+    )
+
+
+def section_text(section: str) -> str:
+    """Where a number stands: ` (§ 5.4)`."""
+    if not section:
+        return ""
+    return f" (§ {section})" if section[0].isdigit() else f" ({section})"
+
+
+def claim_row(each: ClaimVerdict) -> tuple[Cell, ...]:
+    """A row of the table of claims."""
+    return (
+        each.text,
+        f"{name_of(each.value)}: {each.lower} {MINUS} {each.higher}",
+        signed_text(each.difference),
+        interval_text(each.difference),
+        str(each.difference.n if each.difference else 0),
+        Judged(each.verdict),
+    )
+
+
+def arm_row(outcome: Outcome, label: str, names: Sequence[str]) -> tuple[Cell, ...]:
+    """A row of the table of all arms."""
+    values = (estimate_text(outcome.estimate(label, name)) for name in names)
+    return (label, *values, str(len(outcome.records[label])))
+
+
+def how(outcome: Outcome, level: int) -> Iterator[Node]:
+    """How to do it again, and where and when it was done."""
+    yield Heading("To do it again", level)
+    yield Command(command(outcome))
+    records = [record for by_seed in outcome.records.values() for record in by_seed.values()]
+    if not records:
+        return
+    about = [record.about for record in records]
+    machines = unique(machine_text(each) for each in about)
+    versions = unique(versions_text(each) for each in about)
+    days = sorted({str(each.get("created", ""))[:10] for each in about} - {""})
+    hours = sum(record.seconds for record in records)
+    yield Paragraph("; ".join(machines), "Machine", "small")
+    yield Paragraph("; ".join(versions), "Versions", "small")
+    if days:
+        yield Paragraph(days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}", "Date", "small")
+    yield Paragraph(f"{time_text(hours)} for {counted(len(records), 'run')}", "Time", "small")
+
+
+def command(outcome: Outcome) -> str:
+    """The command that runs a study as it was run."""
+    seeds = outcome.seeds or outcome.study.seeds
+    scale = f" --scale {outcome.scale:g}" if outcome.scale < 1 else ""
+    return f"clearformer study run {outcome.study.name} --seeds {seeds}{scale}"
+
+
+def machine_text(about: Mapping[str, Any]) -> str:
+    """A machine in a few words: its GPUs, its processor."""
+    gpus = ", ".join(map(str, about.get("gpus") or ()))
+    processor = str(about.get("processor") or "").strip()
+    cpus, threads = about.get("cpus"), about.get("threads")
+    cores = f"{counted(cpus, 'CPU')}, {counted(threads, 'thread')}" if cpus and threads else ""
+    return ", ".join(part for part in (gpus, processor, cores) if part) or "not recorded"
+
+
+def versions_text(about: Mapping[str, Any]) -> str:
+    """The versions of packages in a line."""
+    versions: Mapping[str, Any] = about.get("versions") or {}
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+
+
+def unique(texts: Iterable[str]) -> list[str]:
+    """Texts without repetitions, in their order."""
+    return [text for text in dict.fromkeys(texts) if text]
+
+
+def time_text(seconds: float) -> str:
+    """Some seconds in a fitting unit."""
+    if seconds < 1:
+        return "less than a second"
+    for size, unit in ((3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:,.0f} seconds"
