@@ -179,6 +179,12 @@ class Outcome:
             return label
         return next((tuning.best for tuning in self.tuning() if tuning.side == label), label)
 
+    @property
+    def compared(self) -> list[str]:
+        """The arms of which something was measured, and in place of those of a side the side itself."""
+        sides = {arm: side for side, arms in self.study.sides.items() for arm in arms}
+        return list(dict.fromkeys(sides.get(label, label) for label in self.labels))
+
     def value(self, arm: str, name: str) -> list[Any]:
         """A value of an arm or a side, seed by seed; seeds that lack it are left out."""
         by_seed = self.records.get(self.best(arm), {})
@@ -268,7 +274,17 @@ class Outcome:
     def _claim(self, claim: Claim) -> ClaimVerdict:
         difference = self.difference(claim.lower, claim.higher, claim.value, claim.against)
         lower, higher = self.best(claim.lower), self.best(claim.higher)
-        return ClaimVerdict(claim.text, claim.value, lower, higher, difference, claim_verdict(difference))
+        diverged = [label for label in (claim.lower, claim.higher) if self.n_diverged(label)]
+        if difference is None and diverged:
+            verdict = f"undecided: {' and '.join(diverged)} diverged"
+        else:
+            verdict = claim_verdict(difference)
+        return ClaimVerdict(claim.text, claim.value, lower, higher, difference, verdict)
+
+    def n_diverged(self, label: str) -> int:
+        """How many runs of an arm, or of all arms of a side, diverged."""
+        arms = self.study.sides.get(label, (label,))
+        return sum(len(self.value(arm, "diverged_at")) for arm in arms)
 
 
 def claim_verdict(difference: Estimate | None) -> str:

@@ -12,6 +12,7 @@ from clearformer.study.measures.losses import LOSSES
 from clearformer.study.measures.sizes import BITS_PER_BYTE, SIZES
 from clearformer.study.measures.speed import generation_speed
 from clearformer.study.measures.stability import GAIN_OVER_UNIGRAMS, gradients_at_start
+from clearformer.study.report.figures import Bars, Curves, Lines, Trend
 from clearformer.study.study import Arm, Claim, Probe, Published, Study, tuned
 
 PRESET = "nanogpt-cpu"
@@ -130,6 +131,27 @@ NORMS = Study(
         ),
     ),
     fairness=fairness(NORM_RATES, "No gradient is clipped, so that what diverges is seen to."),
+    figures=(
+        Trend(
+            "Held-out loss by depth",
+            "val_loss",
+            {side: int(side.split(", ")[1].split()[0]) for side in norm_sides()},
+            "layers",
+            {side: side.replace(f", {side.split(', ')[1]}", "") for side in norm_sides()},
+            log_x=True,
+        ),
+        Lines(
+            "Gradients by layer before the first step, 24 layers",
+            "gradient_by_layer",
+            x_label="layer",
+            log_y=True,
+            arms=tuple(f"{placement}, 24 layers, at the start" for placement in PLACEMENTS),
+        ),
+        Curves(
+            "24 layers without warm-up",
+            arms=tuple(f"{placement}, 24 layers, no warm-up" for placement in PLACEMENTS),
+        ),
+    ),
     refuted_if="Post-norm of 12 or 24 layers trains as well without warm-up as pre-norm does, or its gradients at the "
     "start are as even from layer to layer.",
 )
@@ -161,6 +183,7 @@ FEED_FORWARD = Study(
         for better, worse in (("GELU", "ReLU"), ("SwiGLU", "ReLU"), ("SwiGLU", "GELU"), ("ReLU²", "ReLU"))
     ),
     fairness=fairness(RATES, "All have the same number of parameters: two matrices to 384, or three to 256."),
+    figures=(Bars("Held-out loss", "val_loss"), Curves("Each at its best rate")),
     refuted_if="SwiGLU's held-out loss is not below ReLU's at the same number of parameters.",
 )
 
@@ -204,6 +227,10 @@ POSITION_STUDY = Study(
     fairness=fairness(
         RATES,
         "All read the same long windows; learned positions have no vector beyond 128, and no value there.",
+    ),
+    figures=(
+        Bars("Held-out loss", "val_loss"),
+        Lines("Held-out loss beyond the training length of 128", "loss_by_position", x_label="position"),
     ),
     refuted_if="A model without positions is as good, or ALiBi's loss at four times the length is above its loss "
     "within it.",
@@ -263,6 +290,7 @@ HEAD_STUDY = Study(
         "Parameters saved in attention are given to the feed-forward network. Speed: models of width 256, in turn on "
         "one machine, 16 texts at once.",
     ),
+    figures=(Bars("Held-out loss", "val_loss"), Bars("Cache of one text", "cache_bytes")),
     refuted_if="MQA's held-out loss is below MHA's at equal parameters, or it generates no faster.",
 )
 
@@ -328,6 +356,11 @@ TOKENIZERS = Study(
     "steps: equal text, not equal compute, which is shown. The same learning rates are tried: "
     f"{', '.join(f'{rate:g}' for rate in TOKENIZER_RATES)}; {BEST_RATE} WordPiece does not bring white space back: "
     "its bits are a lower bound.",
+    figures=(
+        Bars("Bits per byte, of WordPiece at least", "bits_per_byte_at_least"),
+        Bars("Training compute for a megabyte", "gigaflops_per_megabyte"),
+        Bars("Parameters", "parameters"),
+    ),
     refuted_if="No subword vocabulary needs fewer bits per byte than characters after the same text.",
 )
 
@@ -359,6 +392,7 @@ SCHEDULE_STUDY = Study(
         )
     ),
     fairness=fairness(RATES, "All begin with the same 50 steps of warm-up."),
+    figures=(Bars("Held-out loss", "val_loss"), Curves("Each at its best rate")),
     refuted_if="A constant rate, tuned like the others, reaches a held-out loss no higher than cosine's.",
 )
 

@@ -6,6 +6,7 @@ from typing import Any
 from clearformer.study.measures.alignments import DATE_ALIGNMENT
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.measures.translations import BLEU
+from clearformer.study.report.figures import Lines, Matrix
 from clearformer.study.study import Claim, Study, Training
 
 SMALL: Mapping[str, Any] = {
@@ -60,6 +61,16 @@ STUDIES = (
             for arm in ("dates", "captions")
         ),
         fairness="Each text has one model; three seeds. All translations are greedy.",
+        figures=(
+            Lines("BLEU by seconds of training", "bleu_by_second", x_label="seconds", y_label="BLEU"),
+            Lines("BLEU by steps of training", "bleu_by_step", x_label="training step", y_label="BLEU"),
+            Lines(
+                "BLEU by length of the source",
+                "bleu_by_length",
+                x_label="words, mean of a quarter",
+                y_label="BLEU",
+            ),
+        ),
         refuted_if="The longest quarter of the captions has a BLEU as high as the shortest.",
     ),
     Study(
@@ -88,6 +99,15 @@ STUDIES = (
             ),
         ),
         fairness="The head is chosen on one half of the held-out dates and measured on the other.",
+        figures=(
+            Matrix(
+                "Tokens read in their own part, by head",
+                "aligned_by_head",
+                "dates",
+                row_label="layer",
+                column_label="head",
+            ),
+        ),
         refuted_if="No head reads the true part of a date more often than a token taken at random is in it.",
     ),
 )

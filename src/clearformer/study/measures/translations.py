@@ -1,5 +1,7 @@
 """BLEU of a translating run: on the way through its training, and by the length of what it translates."""
 
+import math
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +14,7 @@ from clearformer.training.store.folder import read_metrics
 
 ON_THE_WAY = 200  # held-out sentences that every checkpoint translates
 N_BUCKETS = 4
+GRID_SECONDS = 5
 
 
 def bleu(run: Run, sentences: int = 600) -> Values:
@@ -23,23 +26,33 @@ def bleu(run: Run, sentences: int = 600) -> Values:
 
     Returns:
         bleu, exact_match: Of the trained model.
-        bleu_on_the_way: Rows of step, seconds of training, and BLEU of the same fewer sentences, one for each
-            checkpoint that is kept.
-        bleu_by_length: Rows of the shortest and the longest source, in words, and BLEU, for quarters of the sentences
-            by their length.
+        bleu_by_step: Rows of step and BLEU of the same fewer sentences, for each checkpoint that is kept.
+        bleu_by_second: Rows of seconds of training and BLEU, on a grid, as a line between the checkpoints has it.
+        bleu_by_length: Rows of the mean words of the source and BLEU, for quarters of the sentences by their length.
         bleu_of_shortest, bleu_of_longest: Of the first and the last quarter.
     """
     sources, references = held_out(run, sentences)
     scores = translated(run, sources, references)
+    on_the_way = bleu_on_the_way(run, min(ON_THE_WAY, sentences))
     by_length = bleu_by_length(scores, [len(source.split()) for source in sources])
     return {
         "bleu": scores.bleu.score,
         "exact_match": scores.exact_match,
-        "bleu_on_the_way": bleu_on_the_way(run, min(ON_THE_WAY, sentences)),
+        "bleu_by_step": [[step, score] for step, _, score in on_the_way],
+        "bleu_by_second": on_a_grid(
+            [seconds for _, seconds, _ in on_the_way], [row[2] for row in on_the_way]
+        ),
         "bleu_by_length": by_length,
-        "bleu_of_shortest": by_length[0][2],
-        "bleu_of_longest": by_length[-1][2],
+        "bleu_of_shortest": by_length[0][1],
+        "bleu_of_longest": by_length[-1][1],
     }
+
+
+def on_a_grid(seconds: Sequence[float], scores: Sequence[float]) -> list[list[float]]:
+    """Scores at every so many seconds, from the first checkpoint's on, so that runs of other speeds have the same x."""
+    first, last = math.ceil(seconds[0] / GRID_SECONDS), math.floor(seconds[-1] / GRID_SECONDS)
+    places = [GRID_SECONDS * n for n in range(first, last + 1)]
+    return [[float(at), float(np.interp(at, seconds, scores))] for at in places]
 
 
 def held_out(run: Run, n: int) -> tuple[list[str], list[str]]:
@@ -68,11 +81,12 @@ def bleu_on_the_way(run: Run, n: int) -> list[list[float]]:
 
 
 def bleu_by_length(scores: TranslationScores, lengths: Sequence[int]) -> list[list[float]]:
-    """The shortest and the longest source and BLEU, for quarters of the sentences by their length."""
+    """The mean length of the sources and BLEU, for quarters of the sentences by their length."""
     rows = []
     for part in np.array_split(np.argsort(lengths, kind="stable"), min(N_BUCKETS, len(lengths))):
         of_part = [scores.hypotheses[i] for i in part], [scores.references[i] for i in part]
-        rows.append([lengths[part[0]], lengths[part[-1]], score_translations(*of_part).bleu.score])
+        mean_length = statistics.fmean(lengths[i] for i in part)
+        rows.append([mean_length, score_translations(*of_part).bleu.score])
     return rows
 
 

@@ -17,9 +17,11 @@ class Drawn:
     arms: tuple[str, ...] | None = None
 
     def shown_arms(self, outcome: Outcome) -> list[str]:
-        """The measured arms that are shown: the study's, or those that the figure names."""
-        there = outcome.labels
-        return there if self.arms is None else [label for label in self.arms if label in there]
+        """The measured arms that are shown, of a side its best: the study's, or those that the figure names."""
+        if self.arms is None:
+            return outcome.compared
+        there = {*outcome.labels, *outcome.compared}
+        return [label for label in self.arms if label in there]
 
     def is_there(self, outcome: Outcome) -> bool:
         """Whether something of it was measured."""

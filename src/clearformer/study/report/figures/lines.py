@@ -181,7 +181,7 @@ class Trend(Drawn):
     def lines(self, outcome: Outcome) -> dict[str, list[tuple[float, Estimate]]]:
         """The points of every group, by x."""
         found: dict[str, list[tuple[float, Estimate]]] = {}
-        for label in outcome.labels:
+        for label in outcome.compared:
             estimate = outcome.estimate(label, self.value)
             if label in self.at and estimate is not None:
                 found.setdefault(self.groups.get(label, ""), []).append((self.at[label], estimate))
