@@ -274,7 +274,10 @@ class Outcome:
     def _claim(self, claim: Claim) -> ClaimVerdict:
         difference = self.difference(claim.lower, claim.higher, claim.value, claim.against)
         lower, higher = self.best(claim.lower), self.best(claim.higher)
-        diverged = [label for label in (claim.lower, claim.higher) if self.n_diverged(label)]
+        both = ((claim.lower, claim.value), (claim.higher, claim.against or claim.value))
+        diverged = [
+            label for label, name in both if self.n_diverged(label) and self.estimate(label, name) is None
+        ]
         if difference is None and diverged:
             verdict = f"undecided: {' and '.join(diverged)} diverged"
         else:

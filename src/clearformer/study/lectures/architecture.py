@@ -226,7 +226,8 @@ POSITION_STUDY = Study(
     ),
     fairness=fairness(
         RATES,
-        "All read the same long windows; learned positions have no vector beyond 128, and no value there.",
+        "Sinusoidal positions come with embeddings times sqrt(d), as in the paper. All read the same long windows; "
+        "learned positions have no vector beyond 128, and no value there.",
     ),
     figures=(
         Bars("Held-out loss", "val_loss"),

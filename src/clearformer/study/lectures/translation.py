@@ -26,7 +26,7 @@ DATES = Training(
     "dates",
     "translate",
     {
-        "data": {"kind": "pairs", "name": "dates", "size": 20_000},
+        "data": {"kind": "pairs", "name": "dates", "size": 20_000, "val_fraction": 0.1},
         "tokenizer": {"kind": "bpe", "vocab_size": 1000, "digits": "single"},
         "train.max_steps": 1200,
     },
