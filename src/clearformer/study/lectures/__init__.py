@@ -1,10 +1,10 @@
 """The studies of the lectures, by their names."""
 
 from clearformer.errors import UserError, did_you_mean
-from clearformer.study.lectures import embedding
+from clearformer.study.lectures import embedding, information, inside
 from clearformer.study.study import Study
 
-MODULES = (embedding,)
+MODULES = (embedding, information, inside)
 """Files of this folder, in the order in which studies are listed; each has a tuple `STUDIES`."""
 
 _OWN: dict[str, Study] = {}

@@ -131,8 +131,8 @@ def attention_costs(
 
     Returns:
         seconds, bytes: By form, at each length.
-        time_exponent_FORM, memory_exponent_FORM: b of the line log(cost) = a + b log(T), fitted from 1,024 positions on.
-        longest: The largest T; seconds_FORM and megabytes_FORM are those at that T.
+        time_exponent_FORM, memory_exponent_FORM: b of log(cost) = a + b log(T), fitted from 1,024 positions on.
+        seconds_FORM, megabytes_FORM: At the largest T.
     """
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -150,9 +150,7 @@ def _costs(
     n_bytes: dict[str, list[int]] = {name: [] for name in compared}
     for length in lengths:
         shape = (1, n_heads, length, d_head)
-        contenders = [
-            Contender(name, partial(seconds_of, form, shape)) for name, form in compared.items()
-        ]
+        contenders = [Contender(name, partial(seconds_of, form, shape)) for name, form in compared.items()]
         for figures in interleave(contenders, rounds):
             seconds[figures.name].append(figures.median)
         for name, form in compared.items():

@@ -27,7 +27,9 @@ def worked_values(seed: int) -> Values:
     """
     together = entropy(LANGUAGE) + kl_divergence(LANGUAGE, MODEL)
     errors = [abs(cross_entropy(LANGUAGE, MODEL) - together)]
-    errors += [abs(2 ** cross_entropy(RIGHT, q) - math.exp(cross_entropy(RIGHT, q, "nats"))) for q in (GOOD, BAD)]
+    errors += [
+        abs(2 ** cross_entropy(RIGHT, q) - math.exp(cross_entropy(RIGHT, q, "nats"))) for q in (GOOD, BAD)
+    ]
     return {
         "fair_coin": entropy((0.5, 0.5)),
         "loaded_coin": entropy((0.9, 0.1)),

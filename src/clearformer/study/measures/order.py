@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clearformer.data import Batches, Split, TextData, prepare_data
+from clearformer.data import Batches, TextData, prepare_data
 from clearformer.decoding import Sampling, evaluating, random_stream
 from clearformer.decoding.samplers import draw
 from clearformer.model import ModelConfig, build
@@ -27,7 +27,9 @@ N_GENERATED = 256  # held-out beginnings whose next token is predicted
 SAMPLE_TOKENS = 120
 
 
-def pooled_distance(seed: int, position: str, causal: bool = False, n_layers: int = 2, d_model: int = 64) -> Values:
+def pooled_distance(
+    seed: int, position: str, causal: bool = False, n_layers: int = 2, d_model: int = 64
+) -> Values:
     """How far the pooled outputs of "dog bites man" and "man bites dog" are apart (004, 4.10).
 
     The mean of an untrained model's final vectors; in float64, so that what should be equal is equal.
@@ -62,7 +64,13 @@ def pooled_distance(seed: int, position: str, causal: bool = False, n_layers: in
 
 
 def trained_with_mask(
-    seed: int, masked: bool, data: Mapping[str, str], steps: int, model: Mapping[str, Any], batch_size: int, lr: float
+    seed: int,
+    masked: bool,
+    data: Mapping[str, str],
+    steps: int,
+    model: Mapping[str, Any],
+    batch_size: int,
+    lr: float,
 ) -> Values:
     """What becomes of a language model whose causal mask is there, or was forgotten (004, 4.10).
 
@@ -88,9 +96,7 @@ def trained_with_mask(
     """
     prepared = prepare_data(TextData(**data), CharTokenizerSpec())
     tokenizer, length = prepared.tokenizer, int(model["max_seq_len"])
-    config = ModelConfig(
-        **model, family="decoder" if masked else "encoder", vocab_size=tokenizer.vocab_size
-    )
+    config = ModelConfig(**model, family="decoder" if masked else "encoder", vocab_size=tokenizer.vocab_size)
     torch.manual_seed(seed)
     net = build(config)
     batches = Batches(prepared.splits["train"], "random", batch_size, length, seed)
