@@ -8,7 +8,7 @@ import platform
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +26,7 @@ from clearformer.data.reading import (
 )
 from clearformer.data.text.config import DEFAULT_TEXT, TextData
 from clearformer.data.text.generated import GeneratedSource
+from clearformer.data.text.markov import MarkovChain
 from clearformer.data.text.source import Source
 from clearformer.errors import DataError, did_you_mean
 from clearformer.files import data_folder, whole_path, write_file
@@ -37,6 +38,12 @@ SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/da
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 SHAKESPEARE_BYTES = 1_115_394
 DOWNLOAD_TIMEOUT_SECONDS = 20
+
+MARKOV = "markov-"  # names of texts, before the order
+MARKOV_ORDERS = range(4)
+MARKOV_SYMBOLS = 8
+MARKOV_CHARACTERS = 1_000_000
+MARKOV_SEED = 1
 
 # A topic of which this share of the characters stands in one other topic is a section of that topic.
 SECTION_SHARE = 0.95
@@ -258,6 +265,28 @@ def download_shakespeare(place: Path) -> Path:
     return place
 
 
+@cache
+def markov_chain(order: int) -> MarkovChain:
+    """The chain of an order that is counted in Tiny Shakespeare, of its most frequent characters.
+
+    Raises:
+        DataError: Tiny Shakespeare is not on this machine, and not to be fetched.
+    """
+    text = "".join(chunk.text for chunk in _open_shakespeare("text").documents())
+    return MarkovChain.of(text, order, MARKOV_SYMBOLS)
+
+
+@cache
+def markov_text(order: int) -> tuple[str]:
+    """The documents of a built-in text: one, which that chain writes."""
+    return (markov_chain(order).sample(MARKOV_CHARACTERS, MARKOV_SEED),)
+
+
+def _open_markov(order: int, _field: str) -> Source:
+    name = f"{MARKOV}{order}"
+    return GeneratedSource(name, BUILT_IN[name].about, partial(markov_text, order))
+
+
 @dataclass(frozen=True)
 class BuiltIn:
     """A text that is known by name."""
@@ -274,6 +303,11 @@ def _pydoc_place() -> str | None:
     return "Python's standard library" if importlib.util.find_spec("pydoc_data.topics") else None
 
 
+def _shakespeare_place() -> str | None:
+    place = find_shakespeare()
+    return str(place) if place else None
+
+
 BUILT_IN = {
     "pydoc": BuiltIn(
         about="Python's language reference, from the standard library; the default",
@@ -284,9 +318,17 @@ BUILT_IN = {
     "shakespeare": BuiltIn(
         about="Tiny Shakespeare: 40,000 lines of the plays",
         size="1.1 MB",
-        where=lambda: str(place) if (place := find_shakespeare()) else None,
+        where=_shakespeare_place,
         open=_open_shakespeare,
     ),
+} | {
+    f"{MARKOV}{order}": BuiltIn(
+        about=f"a Markov chain of order {order}, counted in Tiny Shakespeare: its entropy is known",
+        size="1.0 MB",
+        where=_shakespeare_place,
+        open=partial(_open_markov, order),
+    )
+    for order in MARKOV_ORDERS
 }
 
 

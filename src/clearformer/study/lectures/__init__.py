@@ -1,10 +1,10 @@
 """The studies of the lectures, by their names."""
 
 from clearformer.errors import UserError, did_you_mean
-from clearformer.study.lectures import architecture, embedding, translation
+from clearformer.study.lectures import architecture, embedding, information, inside, translation
 from clearformer.study.study import Study
 
-MODULES = (embedding, architecture, translation)
+MODULES = (embedding, information, inside, architecture, translation)
 """Files of this folder, in the order in which studies are listed; each has a tuple `STUDIES`."""
 
 _OWN: dict[str, Study] = {}

@@ -1,0 +1,164 @@
+"""The studies of lecture 002, and of the counts of 000: information, and the scale of what is computed."""
+
+from clearformer.study.measures.attention import drawn_scores, self_term
+from clearformer.study.measures.information import (
+    against_the_source,
+    parameters_of_gpt,
+    parameters_of_the_lecture,
+    tokens_of_the_lecture,
+    uniform_baseline,
+    worked_values,
+)
+from clearformer.study.measures.losses import LOSSES
+from clearformer.study.measures.stream import stream_variance
+from clearformer.study.study import Claim, Measure, Probe, Published, Study, Training
+
+FOUR_DIGITS = 0.00005  # what rounding to four digits may take away
+WORKED, COUNTED = "worked values", "the text of 000, 7"
+SMALL, WIDE, BPE = "lecture, d = 256", "lecture, d = 768", "lecture, GPT-2's vocabulary"
+GPT, GPT3 = "12 layers, d = 768", "GPT-3"
+BIASES = "The formula leaves out the biases of the ReLU networks, which the lecture's code has: 5Ld more."
+PUBLISHED = {
+    WORKED: (
+        ("fair_coin", 1.0, FOUR_DIGITS, "002, 2.1"),
+        ("loaded_coin", 0.4690, FOUR_DIGITS, "002, 2.6"),
+        ("cross_entropy_good", 0.1520, FOUR_DIGITS, "002, 2.6"),
+        ("cross_entropy_bad", 1.3219, FOUR_DIGITS, "002, 2.6"),
+        ("cross_entropy_of_0.01", 6.64, 0.005, "002, 2.2"),
+        ("perplexity_good", 1.11, 0.005, "002, 2.6"),
+        ("perplexity_bad", 2.50, 0.005, "002, 2.6"),
+        ("kl_divergence", 0.1228, FOUR_DIGITS, "002, 2.6"),
+        ("cross_entropy", 1.2796, FOUR_DIGITS, "002, 2.6"),
+        ("entropy", 1.1568, FOUR_DIGITS, "002, 2.6"),
+        ("identity_error", 0.0, 1e-12, "002, 2.4"),
+    ),
+    "uniform over 65": (("loss", 4.17, 0.005, "000, 3.3"), ("perplexity", 65.0, 0.05, "000, 8")),
+    SMALL: (
+        ("matrices", 2_916_864, 0, "000, 5.4"),
+        ("parameters", 2_916_864, 0, "000, 5.4", BIASES),
+        ("embeddings", 16_640, 0, "000, 7"),
+    ),
+    WIDE: (("matrices", 26_052_096, 0, "000, 5.4"), ("parameters", 26_052_096, 0, "000, 5.5", BIASES)),
+    BPE: (("parameters", 28.6e6, 0.05e6, "000, 7"), ("embeddings", 12_865_792, 0, "000, 7")),
+    GPT: (("blocks", 84.9e6, 0.05e6, "002, 13"), ("network_share", 2 / 3, 0.005, "002, 6")),
+    GPT3: (("total", 175.2e9, 0.05e9, "002, 13"),),
+    COUNTED: (
+        ("characters", 62, 0, "000, 7", "The line is 61 characters long."),
+        ("tokens", 16, 0, "000, 7", "GPT-2's vocabulary makes 15 tokens of the line."),
+        ("compression", 3.9, 0.05, "000, 7", "61 characters in 15 tokens are 4.1 a token."),
+        ("training_tokens", 304_000, 500, "000, 7", "90% of the text are 301,966 of GPT-2's tokens."),
+    ),
+}
+"""The lectures' numbers by arm: the value's name, the number, its tolerance, its section, and why it is wrong."""
+
+HEAD_SIZES = (16, 32, 64, 128, 256)
+UNSCALED = (
+    ("entropy", 64, "Unscaled, the softmax is less even."),
+    ("gradient", 64, "Unscaled, its gradient is smaller on average."),
+    ("gradient_median", 256, "Unscaled, the middle query's gradient is smaller with d_k = 256."),
+)
+MARKOV = {
+    "train.max_seconds": None,
+    "train.max_steps": 1000,
+    "train.eval_every": 100,
+    "model.d_model": 64,
+    "model.n_layers": 2,
+    "model.attention.n_heads": 2,
+    "model.max_seq_len": 64,
+}
+SHAKESPEARE = {"name": "shakespeare"}
+INITS = {
+    "Gaussian, N(0, 1/d)": "gaussian",
+    "Xavier": "xavier",
+    "GPT-2": "gpt2",
+    "GPT-2 with 1/sqrt(2N)": "gpt2 scaled",
+    "zero outputs": "zero outputs",
+}
+
+STUDIES = (
+    Study(
+        name="information",
+        question="Are the lectures' worked values, parameter counts and token counts right?",
+        lecture="002, 2 and 13; 000, 3.3, 5.4, 7 and 8",
+        arms=(
+            Probe(WORKED, worked_values, seeds=1),
+            Probe("uniform over 65", uniform_baseline, {"vocab_size": 65}, seeds=1),
+            Probe(SMALL, parameters_of_the_lecture, {"d_model": 256, "vocab_size": 65}, seeds=1),
+            Probe(WIDE, parameters_of_the_lecture, {"d_model": 768, "vocab_size": 65}, seeds=1),
+            Probe(BPE, parameters_of_the_lecture, {"d_model": 256, "vocab_size": 50_257}, seeds=1),
+            Probe(GPT, parameters_of_gpt, {"n_layers": 12, "d_model": 768, "vocab_size": 50_257}, seeds=1),
+            Probe(
+                GPT3, parameters_of_gpt, {"n_layers": 96, "d_model": 12_288, "vocab_size": 50_257}, seeds=1
+            ),
+            Probe(COUNTED, tokens_of_the_lecture, seeds=1),
+        ),
+        published=tuple(Published(arm, *each) for arm, values in PUBLISHED.items() for each in values),
+        refuted_if="A value differs from the lecture's by more than its rounding, or an identity is not met.",
+        seeds=1,
+    ),
+    Study(
+        name="markov-sources",
+        question="Does a model's loss fall to the entropy rate of its source, and not below?",
+        lecture="002, 2.2",
+        arms=tuple(
+            Training(f"order {k}", preset="quick", settings={"data.name": f"markov-{k}"}) for k in range(4)
+        ),
+        settings=MARKOV,
+        measures=(LOSSES, Measure(against_the_source)),
+        shown=("entropy_rate", "source_loss", "val_loss", "excess"),
+        published=tuple(Published(f"order {k}", "excess", 0.0, 0.02, "2.2") for k in range(4)),
+        claims=tuple(
+            Claim(
+                f"The loss of order {k + 1} is below that of order {k}.",
+                "val_loss",
+                f"order {k + 1}",
+                f"order {k}",
+            )
+            for k in range(3)
+        ),
+        fairness="One model and recipe; each source writes a million symbols of eight, counted in Tiny Shakespeare.",
+        refuted_if="A held-out loss is more than 0.02 nats from what the source's own probabilities give, or below it.",
+    ),
+    Study(
+        name="score-scale",
+        question="What does dividing scores by sqrt(d_k) change, and how large is a token's score with itself?",
+        lecture="002, 5; 000, 4.3",
+        arms=(
+            *(
+                Probe(f"d_k = {d}, {name}", drawn_scores, {"d_k": d, "scaled": name == "scaled"})
+                for d in HEAD_SIZES
+                for name in ("scaled", "unscaled")
+            ),
+            Probe("self-term, all tokens differ", self_term, {"d_model": 256, "n_tokens": 128}),
+            Probe("self-term, 65 tokens", self_term, {"d_model": 256, "n_tokens": 128, "vocab_size": 65}),
+        ),
+        published=(
+            Published("d_k = 64, unscaled", "score_std", 8.0, 0.1, "002, 5"),
+            Published("d_k = 64, scaled", "score_std", 1.0, 0.02, "002, 5"),
+            Published("d_k = 256, unscaled", "score_std", 16.0, 0.2, "000, 4.3"),
+            Published("self-term, all tokens differ", "self_score", 16.0, 0.2, "000, 4.3"),
+            Published("self-term, all tokens differ", "cross_std", 1.0, 0.02, "000, 4.3"),
+            Published("self-term, all tokens differ", "own_weight", 1.0, 0.01, "000, 4.3"),
+        ),
+        claims=tuple(
+            Claim(text, value, f"d_k = {d}, unscaled", f"d_k = {d}, scaled") for value, d, text in UNSCALED
+        ),
+        refuted_if="Unscaled scores of d_k = 64 leave the softmax as even, or its gradient as large, as scaled ones.",
+    ),
+    Study(
+        name="initialisation",
+        question="How does the variance of the residual stream grow with depth, by initialisation?",
+        lecture="002, 9",
+        arms=tuple(
+            Probe(label, stream_variance, {"init": init, "n_layers": 12, "d_model": 128, "data": SHAKESPEARE})
+            for label, init in INITS.items()
+        ),
+        shown=("first", "last", "growth", "written"),
+        claims=(
+            Claim("1/sqrt(2N) keeps the variance from growing.", "growth", "GPT-2 with 1/sqrt(2N)", "GPT-2"),
+            Claim("What a block adds is smaller with it.", "written", "GPT-2 with 1/sqrt(2N)", "GPT-2"),
+        ),
+        fairness="One untrained pre-norm GPT of 12 layers, the same text; only the first weights differ.",
+        refuted_if="With 1/sqrt(2N) the variance behind the last block is as many times the first as without.",
+    ),
+)

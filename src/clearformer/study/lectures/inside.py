@@ -1,0 +1,168 @@
+"""The studies of lectures 002 to 004 that look inside a model: its stream, its order, its costs, its texts."""
+
+from clearformer.study.measures.attention import attention_costs
+from clearformer.study.measures.losses import LOSSES
+from clearformer.study.measures.order import pooled_distance, shift_map, trained_with_mask
+from clearformer.study.measures.stream import deleted_layers, logit_parts
+from clearformer.study.measures.texts import decodings, senses
+from clearformer.study.study import Claim, Measure, Probe, Published, Study, Training
+
+MODEL = Training(
+    "small decoder",
+    preset="quick",
+    settings={
+        "data.name": "shakespeare",
+        "train.max_seconds": None,
+        "train.max_steps": 800,
+        "train.batch_size": 8,
+        "train.eval_every": 100,
+        "model.d_model": 96,
+    },
+)
+"""The model that several studies look into, trained once."""
+
+BANK = Measure(
+    senses,
+    {
+        "word": "bank",
+        "first": [
+            "The river ran along the grassy bank",
+            "We sat to fish upon the water's bank",
+            "The boat was drawn from out the stream to the bank",
+        ],
+        "second": [
+            "He put his gold and silver in the bank",
+            "They owe a thousand ducats to the bank",
+            "The merchant borrowed money from the bank",
+        ],
+    },
+)
+IT = Measure(
+    senses,
+    {
+        "word": "it",
+        "first": [
+            "The chicken was tired, for it",
+            "The dog was hungry, and it",
+            "The horse was weary, for it",
+        ],
+        "second": [
+            "The road was wide, for it",
+            "The bridge was long, and it",
+            "The street was narrow, for it",
+        ],
+    },
+)
+FORGOTTEN = {
+    "data": {"name": "shakespeare"},
+    "steps": 400,
+    "batch_size": 32,
+    "lr": 5e-3,
+    "model": {"n_layers": 2, "d_model": 64, "max_seq_len": 32, "position": "rope"},
+}
+LENGTHS = [256, 512, 1024, 2048, 4096]
+SHIFTS = (1, 10, 100)
+SHIFT = {"kind": "sinusoidal", "d_model": 256, "n_positions": 1024}
+
+STUDIES = (
+    Study(
+        name="residual-stream",
+        question="What does a trained model lose without one of its layers, and which parts write the right logit?",
+        lecture="002, 12",
+        arms=(MODEL,),
+        measures=(LOSSES, Measure(deleted_layers), Measure(logit_parts)),
+        shown=(
+            "loss_whole",
+            *(f"increase_layer_{layer}" for layer in range(4)),
+            "uniform_loss",
+            "logit",
+            "heads",
+            "networks",
+            "embeddings",
+        ),
+        published=(Published("small decoder", "ledger_error", 0.0, 1e-4, "12"),),
+        refuted_if="Without any one of its layers the model is no better than the uniform baseline.",
+    ),
+    Study(
+        name="order",
+        question="What becomes of a model without positions, and of one without its causal mask?",
+        lecture="004, 4.10",
+        arms=(
+            *(
+                Probe(f"two-sided, {kind}", pooled_distance, {"position": kind})
+                for kind in ("none", "sinusoidal", "learned", "rope", "alibi")
+            ),
+            Probe("causal, none", pooled_distance, {"position": "none", "causal": True}),
+            Probe("with the mask", trained_with_mask, {**FORGOTTEN, "masked": True}),
+            Probe("mask forgotten", trained_with_mask, {**FORGOTTEN, "masked": False}),
+        ),
+        published=(Published("two-sided, none", "distance", 0.0, 1e-12, "4.10"),),
+        claims=(
+            Claim(
+                "Positions tell the two sentences apart.",
+                "distance",
+                "two-sided, none",
+                "two-sided, sinusoidal",
+            ),
+            Claim("A causal mask alone does too.", "distance", "two-sided, none", "causal, none"),
+            Claim("Training loss falls without a mask.", "train_loss", "mask forgotten", "with the mask"),
+            Claim("Generation fails without it.", "generation_loss", "with the mask", "mask forgotten"),
+        ),
+        fairness="With and without the mask: the same first weights, batches and steps.",
+        refuted_if="Without positions the two sentences are told apart, or a model without a mask generates as well.",
+    ),
+    Study(
+        name="cost",
+        question="How do time and memory of attention grow with the length of the text?",
+        lecture="004, 4.7",
+        arms=(
+            Probe(
+                "causal attention",
+                attention_costs,
+                {"lengths": LENGTHS, "n_heads": 4, "d_head": 32, "window": 128, "rounds": 5},
+                seeds=1,
+            ),
+        ),
+        published=(
+            Published("causal attention", "time_exponent_explicit", 2.0, 0.25, "4.7"),
+            Published("causal attention", "memory_exponent_explicit", 2.0, 0.1, "4.7"),
+        ),
+        fairness="Forward and backward on one core, the forms in turn; processor time, medians of five rounds.",
+        refuted_if="The explicit form's exponents are not near 2, or those of windows and linear attention not near 1.",
+        seeds=1,
+    ),
+    Study(
+        name="decoding",
+        question="How do ways of choosing the next token trade likelihood against repetition and diversity?",
+        lecture="003; 004, 4.8",
+        arms=(MODEL,),
+        measures=(LOSSES, Measure(decodings)),
+        refuted_if="Greedy continuations repeat themselves no more than those drawn at temperature 1.",
+        fairness="One model, eight held-out beginnings of 64 characters, 200 characters after each.",
+    ),
+    Study(
+        name="contexts",
+        question="Do a model's vectors of one word tell its senses apart, and in which layer?",
+        lecture="003",
+        arms=(MODEL,),
+        measures=(LOSSES, BANK, IT),
+        shown=("separation_bank", "similarity_bank", "separation_it", "similarity_it"),
+        refuted_if="Vectors of one sense are no more alike than vectors of different senses.",
+        fairness="The contexts tell the sense before the word, for a decoder reads nothing behind it.",
+    ),
+    Study(
+        name="position-shift",
+        question="Is PE(p + k) a linear function of PE(p)?",
+        lecture="002, 4.3; 004, 4.2",
+        arms=(
+            *(Probe(f"sinusoidal, k = {k}", shift_map, {**SHIFT, "shift": k}, seeds=1) for k in SHIFTS),
+            Probe("random vectors, k = 1", shift_map, {**SHIFT, "kind": "random", "shift": 1}),
+        ),
+        published=tuple(
+            Published(f"sinusoidal, k = {k}", value, 0.0, 1e-6, "002, 4.3")
+            for k in SHIFTS
+            for value in ("residual", "rotation_residual")
+        ),
+        refuted_if="No map takes all of 1,024 encodings to those k positions on within 1e-6.",
+    ),
+)

@@ -1,0 +1,186 @@
+"""Measures of attention itself: the scale of its scores, and what its forms cost as texts grow.
+
+Shapes: N queries, T keys, d their size.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import process_time
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clearformer.bench.rounds import Contender, interleave
+from clearformer.cost import LiveBytes, tensors_without_memory
+from clearformer.model.attention import MultiHead, MultiHeadModule
+from clearformer.model.fast.attention_forms import attention, fused_attention
+from clearformer.model.init import generator_of
+from clearformer.model.linear_attention import causal_linear_attention, positive
+from clearformer.model.masks import Mask
+from clearformer.study.study import Values
+
+N_QUERIES, N_KEYS = 1024, 128  # of the scores that are drawn
+SATURATED = 0.99  # of a query's weight on one key
+SHORTEST_FITTED = 1024  # positions; below, what does not depend on their number takes a good part of the time
+
+
+def drawn_scores(seed: int, d_k: int, scaled: bool) -> Values:
+    """Scores q . k of q, k from N(0, 1)^d_k, over sqrt(d_k) where scaled (002, 5; 000, 4.3).
+
+    Returns:
+        score_std: Their standard deviation.
+        entropy: The mean entropy of the softmax over 128 keys, in nats; ln 128 = 4.85 where all weigh alike.
+        gradient: The mean Frobenius norm of the softmax's Jacobian diag(p) - p p^T, over queries.
+        gradient_median: Its median over queries.
+        saturated: The share of queries that give one key 99% of their weight.
+    """
+    numbers = generator_of(seed, f"scores {d_k}")
+    q, k = torch.randn(N_QUERIES, d_k, generator=numbers), torch.randn(N_KEYS, d_k, generator=numbers)
+    scores = q @ k.T * (d_k**-0.5 if scaled else 1.0)
+    p = scores.double().softmax(-1)
+    squares = p.square().sum(-1)
+    jacobian = (squares - 2 * p.pow(3).sum(-1) + squares.square()).clamp_min(0).sqrt()
+    return {
+        "score_std": scores.std().item(),
+        "entropy": torch.special.entr(p).sum(-1).mean().item(),
+        "gradient": jacobian.mean().item(),
+        "gradient_median": jacobian.median().item(),
+        "saturated": (p.amax(-1) > SATURATED).double().mean().item(),
+    }
+
+
+def self_term(seed: int, d_model: int, n_tokens: int, vocab_size: int | None = None) -> Values:
+    """Scores e_i . e_t / sqrt(d) of embeddings from N(0, 1)^d, and the weight at the last position t (000, 4.3).
+
+    Args:
+        seed: Of the draws, 256 texts.
+        d_model: d.
+        n_tokens: Of a text.
+        vocab_size: Of the vocabulary, tokens of which are drawn uniformly; None: all tokens of a text differ.
+
+    Returns:
+        self_score: The mean score of t with itself, about sqrt(d).
+        cross_std: The standard deviation of scores between different tokens.
+        own_weight: The mean weight of position t.
+        token_weight: The mean weight of all positions that hold the same token as t.
+    """
+    numbers = generator_of(seed, f"self-term {d_model}")
+    n_texts = 256
+    if vocab_size is None:
+        ids = torch.arange(n_tokens).expand(n_texts, -1)
+        embeddings = torch.randn(n_texts, n_tokens, d_model, generator=numbers)
+    else:
+        ids = torch.randint(vocab_size, (n_texts, n_tokens), generator=numbers)
+        embeddings = torch.randn(vocab_size, d_model, generator=numbers)[ids]
+    scores = (embeddings @ embeddings[:, -1:].mT).squeeze(-1) * d_model**-0.5  # [texts T]
+    weights, is_same = scores.softmax(-1), ids == ids[:, -1:]
+    return {
+        "self_score": scores[:, -1].mean().item(),
+        "cross_std": scores[~is_same].std().item(),
+        "own_weight": weights[:, -1].mean().item(),
+        "token_weight": (weights * is_same).sum(-1).mean().item(),
+    }
+
+
+# --- cost ---------------------------------------------------------------------------------------------------
+
+Form = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""One form of causal attention: q, k, v [B H T Dh] to [B H T Dh]."""
+
+
+def forms(d_head: int, window: int) -> dict[str, Form]:
+    """The forms of attention that are compared, by their names."""
+    scale = d_head**-0.5
+    formula = MultiHeadModule(MultiHead(d_head=d_head), d_head, 0.0, scale, None).formula
+
+    def explicit(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return formula(q, k, v, mask_of(q), None)
+
+    def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return fused_attention(q, k, v, mask_of(q), None, scale, None, 0.0)
+
+    def windowed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q, k, v, mask_of(q), None, scale, window, 0.0, formula)
+
+    def linear(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return causal_linear_attention(positive(q), positive(k), v)
+
+    return {"explicit": explicit, "fused": fused, "windowed": windowed, "linear": linear}
+
+
+def mask_of(q: Tensor) -> Mask:
+    """The causal mask of a text's queries."""
+    return Mask.of(torch.zeros(1, q.shape[2], dtype=torch.long), causal=True)
+
+
+def forward_and_backward(form: Form, shape: Sequence[int]) -> None:
+    """Compute attention of drawn q, k, v, and the gradients of its sum."""
+    q, k, v = (torch.randn(*shape, requires_grad=True) for _ in range(3))
+    form(q, k, v).sum().backward()
+
+
+def attention_costs(
+    seed: int, lengths: Sequence[int], n_heads: int, d_head: int, window: int, rounds: int
+) -> Values:
+    """Time and memory of causal attention and its gradients against T, in four forms (004, 4.7), on one core.
+
+    Time is the median of rounds in which the forms take turns, in seconds of the processor; memory the peak of tensors
+    that are alive at once, in bytes.
+
+    Returns:
+        seconds, bytes: By form, at each length.
+        time_exponent_FORM, memory_exponent_FORM: b of log(cost) = a + b log(T), fitted from 1,024 positions on.
+        seconds_FORM, megabytes_FORM: At the largest T.
+    """
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        torch.manual_seed(seed)
+        return _costs(forms(d_head, window), lengths, n_heads, d_head, rounds)
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+def _costs(
+    compared: dict[str, Form], lengths: Sequence[int], n_heads: int, d_head: int, rounds: int
+) -> dict[str, object]:
+    seconds: dict[str, list[float]] = {name: [] for name in compared}
+    n_bytes: dict[str, list[int]] = {name: [] for name in compared}
+    for length in lengths:
+        shape = (1, n_heads, length, d_head)
+        contenders = [Contender(name, partial(seconds_of, form, shape)) for name, form in compared.items()]
+        for figures in interleave(contenders, rounds):
+            seconds[figures.name].append(figures.median)
+        for name, form in compared.items():
+            n_bytes[name].append(peak_bytes(form, shape))
+    found: dict[str, object] = {"lengths": list(lengths), "seconds": seconds, "bytes": n_bytes}
+    for name in compared:
+        found[f"time_exponent_{name}"] = exponent(lengths, seconds[name])
+        found[f"memory_exponent_{name}"] = exponent(lengths, n_bytes[name])
+        found[f"seconds_{name}"] = seconds[name][-1]
+        found[f"megabytes_{name}"] = n_bytes[name][-1] / 2**20
+    return found
+
+
+def seconds_of(form: Form, shape: Sequence[int]) -> float:
+    """Seconds of the processor that one forward and backward pass takes."""
+    start = process_time()
+    forward_and_backward(form, shape)
+    return process_time() - start
+
+
+def peak_bytes(form: Form, shape: Sequence[int]) -> int:
+    """The most bytes of tensors that are alive at once in one forward and backward pass."""
+    with tensors_without_memory(), LiveBytes() as live:
+        forward_and_backward(form, shape)
+    return live.peak
+
+
+def exponent(lengths: Sequence[int], costs: Sequence[float]) -> float:
+    """b of the least-squares line log(cost) = a + b log(T), over lengths of `SHORTEST_FITTED` and more, or all."""
+    pairs = list(zip(lengths, costs, strict=True))
+    fitted = [pair for pair in pairs if pair[0] >= SHORTEST_FITTED] or pairs
+    logs = np.array([[math.log(length), math.log(cost)] for length, cost in fitted])
+    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])

@@ -1,0 +1,121 @@
+"""Measures of information: the lectures' worked values, their counts, and sources whose entropy is known."""
+
+import math
+
+from clearformer.cost import analytic_matrices, analytic_parameters
+from clearformer.data import TextData, prepare_data
+from clearformer.data.text.sources import MARKOV, markov_chain
+from clearformer.evaluation.information import cross_entropy, entropy, kl_divergence, perplexity
+from clearformer.model import ModelConfig
+from clearformer.model.feedforward import GELU
+from clearformer.model.positions import NoPositions
+from clearformer.presets import preset
+from clearformer.run import Run
+from clearformer.study.study import Values
+from clearformer.text import GPT2TokenizerSpec
+
+RIGHT = (0.0, 1.0, 0.0)  # the distribution of a token that is known (002, 2.6)
+GOOD, BAD = (0.05, 0.90, 0.05), (0.30, 0.40, 0.30)
+LANGUAGE, MODEL = (0.7, 0.2, 0.1), (0.5, 0.3, 0.2)
+EXAMPLE = "First Citizen:\nBefore we proceed any further, hear me speak.\n"  # of 000, 7
+
+
+def worked_values(seed: int) -> Values:
+    """The worked values of 002, 2: H(P) = -sum p log p, H(P, Q) = -sum p log q, D(P || Q) = sum p log(p / q), in bits.
+
+    `identity_error` is the largest of |H(P, Q) - H(P) - D(P || Q)| and |2^H in bits - e^H in nats|.
+    """
+    together = entropy(LANGUAGE) + kl_divergence(LANGUAGE, MODEL)
+    errors = [abs(cross_entropy(LANGUAGE, MODEL) - together)]
+    errors += [
+        abs(2 ** cross_entropy(RIGHT, q) - math.exp(cross_entropy(RIGHT, q, "nats"))) for q in (GOOD, BAD)
+    ]
+    return {
+        "fair_coin": entropy((0.5, 0.5)),
+        "loaded_coin": entropy((0.9, 0.1)),
+        "cross_entropy_good": cross_entropy(RIGHT, GOOD),
+        "cross_entropy_bad": cross_entropy(RIGHT, BAD),
+        "cross_entropy_of_0.01": cross_entropy((1, 0), (0.01, 0.99)),
+        "perplexity_good": perplexity(RIGHT, GOOD),
+        "perplexity_bad": perplexity(RIGHT, BAD),
+        "entropy": entropy(LANGUAGE),
+        "kl_divergence": kl_divergence(LANGUAGE, MODEL),
+        "cross_entropy": cross_entropy(LANGUAGE, MODEL),
+        "identity_error": max(errors),
+    }
+
+
+def uniform_baseline(seed: int, vocab_size: int) -> Values:
+    """The loss of a model that has learned nothing, H(P, uniform) = ln V in nats, and its perplexity (000, 3.3)."""
+    uniform = [1 / vocab_size] * vocab_size
+    return {"loss": entropy(uniform, "nats"), "perplexity": perplexity(uniform, uniform)}
+
+
+def parameters_of_the_lecture(seed: int, d_model: int, vocab_size: int) -> Values:
+    """Parameters of the lecture's four layers (000, 5.4): in its matrices, 2Vd + 11Ld², and in all, with the biases."""
+    model = preset("lecture").model.replace(d_model=d_model, vocab_size=vocab_size)
+    return {
+        "matrices": sum(analytic_matrices(model).values()),
+        "parameters": sum(analytic_parameters(model).values()),
+        "embeddings": analytic_matrices(model)["embedding"],
+    }
+
+
+def parameters_of_gpt(seed: int, n_layers: int, d_model: int, vocab_size: int) -> Values:
+    """Parameters in the matrices of an untied GPT (002, 13): 12Nd² in its blocks, 12Nd² + 2Vd in all.
+
+    `network_share` is the feed-forward networks' part of those in the blocks.
+    """
+    model = ModelConfig(
+        n_layers=n_layers,
+        d_model=d_model,
+        vocab_size=vocab_size,
+        position=NoPositions(),
+        ffn=GELU(),
+        tie_embeddings=False,
+    )
+    parts = analytic_matrices(model)
+    blocks = parts["attention"] + parts["ffn"]
+    return {"blocks": blocks, "total": sum(parts.values()), "network_share": parts["ffn"] / blocks}
+
+
+def tokens_of_the_lecture(seed: int) -> Values:
+    """Characters and GPT-2 tokens of the example of 000, 7, and of the training text: the first 90% of Shakespeare."""
+    tokenizer = GPT2TokenizerSpec().train()
+    n_tokens = len(tokenizer.encode(EXAMPLE))
+    training = prepare_data(TextData(name="shakespeare"), tokenizer).splits["train"]
+    return {
+        "characters": len(EXAMPLE),
+        "tokens": n_tokens,
+        "compression": len(EXAMPLE) / n_tokens,
+        "training_tokens": len(training),
+    }
+
+
+def entropy_rate(order: int) -> float:
+    """H = sum over k symbols s of pi(s) H(p(. | s)) of a built-in Markov source, in nats a symbol (Shannon 1948, 7)."""
+    chain = markov_chain(order)
+    rows = zip(chain.stationary.tolist(), chain.probabilities, strict=True)
+    return sum(weight * entropy(row, "nats") for weight, row in rows if weight > 0)
+
+
+def against_the_source(run: Run) -> Values:
+    """How far a model of a Markov source comes (002, 2.2: cross-entropy = entropy + KL divergence), in nats a symbol.
+
+    Returns:
+        entropy_rate: Of the source, which no model's expected loss is below.
+        source_loss: The mean of -log p of the held-out text by the source's own probabilities, which differs from the
+            entropy rate by chance.
+        excess: The model's held-out loss less that: the mean KL divergence of the source from the model, measured.
+    """
+    name = run.config.data.label
+    order = int(name.removeprefix(MARKOV))
+    held_out = prepare_data(run.config.data, run.tokenizer).splits["val"]
+    text = run.tokenizer.decode(held_out.read(0, len(held_out)))
+    source_loss = float(markov_chain(order).surprisals(text).mean())
+    assert run.val_loss is not None
+    return {
+        "entropy_rate": entropy_rate(order),
+        "source_loss": source_loss,
+        "excess": run.val_loss - source_loss,
+    }

@@ -1,0 +1,159 @@
+"""Measures of the residual stream: its variance by depth, what a layer is worth, and who writes the logits.
+
+Shapes: N windows, T positions, D d_model.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from clearformer.data import Split, TextData, prepare_data
+from clearformer.evaluation import evaluate_split
+from clearformer.lens import Edit, hooks_of, ledger, zero
+from clearformer.model import Decoder, ModelConfig, build
+from clearformer.model.init import GPT2, OUTPUTS, Gaussian, InitBase, Xavier
+from clearformer.run import Run
+from clearformer.study.study import Values
+from clearformer.text import CharTokenizerSpec
+
+INITS: dict[str, InitBase] = {
+    "gaussian": Gaussian(),
+    "xavier": Xavier(),
+    "gpt2": GPT2(),
+    "gpt2 scaled": GPT2(),
+    "zero outputs": Gaussian(zero_outputs=True),
+}
+"""Initialisations by name; of `gpt2` the factor 1/sqrt(2N) is taken back from the outputs."""
+
+
+def stream_variance(
+    seed: int, init: str, n_layers: int, d_model: int, data: Mapping[str, str], n_windows: int = 8
+) -> Values:
+    """The variance of the residual stream behind every block of an untrained pre-norm GPT, on text (002, 9).
+
+    Args:
+        seed: Of the weights.
+        init: One of `INITS`.
+        n_layers: N.
+        d_model: D.
+        data: The text's section of settings, such as {"name": "shakespeare"}.
+        n_windows: Of the text's beginning, each of the model's length.
+
+    Returns:
+        variance: Before the first block and behind each, over all positions and dimensions.
+        first, last: The first and the last of them.
+        growth: last / first.
+        written: (last - first) / N, what a block adds on average.
+    """
+    prepared = prepare_data(TextData(**data), CharTokenizerSpec())
+    config = ModelConfig(
+        n_layers=n_layers,
+        d_model=d_model,
+        vocab_size=prepared.tokenizer.vocab_size,
+        init=INITS[init],
+        tie_embeddings=False,
+    )
+    torch.manual_seed(seed)
+    model: Decoder = build(config)
+    if init == "gpt2":
+        scale_outputs(model, (2 * n_layers) ** 0.5)
+    tokens = windows_of(prepared.splits["train"], n_windows, config.max_seq_len)
+    names = ["blocks.0.hook_resid_pre", "blocks.*.hook_resid_post"]
+    _, cache = model.run_with_cache(tokens, names=names)
+    variance = [activation.var().item() for activation in cache.values()]
+    return {
+        "variance": variance,
+        "first": variance[0],
+        "last": variance[-1],
+        "growth": variance[-1] / variance[0],
+        "written": (variance[-1] - variance[0]) / n_layers,
+    }
+
+
+@torch.no_grad()
+def scale_outputs(model: nn.Module, factor: float) -> None:
+    """Multiply the matrices that write to the residual stream."""
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Linear) and path.rpartition(".")[2] in OUTPUTS:
+            module.weight.mul_(factor)
+
+
+def windows_of(split: Split, n: int, length: int) -> torch.Tensor:
+    """n windows, evenly spaced over a split, [N T]; fewer where it is shorter."""
+    starts = np.unique(np.linspace(0, len(split) - length, n).astype(np.int64))
+    return torch.from_numpy(split.windows(starts, length).astype(np.int64))
+
+
+# --- of a trained run -----------------------------------------------------------------------------------------
+
+
+def held_out(run: Run) -> Split:
+    """The held-out split of a run's own data."""
+    return prepare_data(run.config.data, run.tokenizer).splits["val"]
+
+
+def without_layer(layer: int) -> list[Edit]:
+    """Edits by which a block adds nothing to the residual stream (002, 12)."""
+    return [zero(f"blocks.{layer}.hook_attn_out"), zero(f"blocks.{layer}.hook_mlp_out")]
+
+
+def deleted_layers(run: Run, n_windows: int = 64) -> Values:
+    """The held-out loss without each layer, one at a time (002, 12), in nats a token, over evenly spaced windows.
+
+    Returns:
+        loss_whole: Without none.
+        loss_without: Layer by layer.
+        increase_layer_N: What the loss rises by without layer N, from 0.
+        least_increase, largest_increase: Over layers.
+        uniform_loss: ln V, of a model that knows nothing.
+    """
+    split = held_out(run)
+
+    def loss(edits: Sequence[Edit]) -> float:
+        with run.model.hooked(hooks_of(edits)):
+            return evaluate_split(run.model, split, n_windows=n_windows, dtype=run.dtype).loss
+
+    whole = loss([])
+    without = [loss(without_layer(layer)) for layer in range(run.config.model.n_layers)]
+    increases = [each - whole for each in without]
+    return {
+        "loss_whole": whole,
+        "loss_without": without,
+        **{f"increase_layer_{layer}": increase for layer, increase in enumerate(increases)},
+        "least_increase": min(increases),
+        "largest_increase": max(increases),
+        "uniform_loss": float(np.log(run.model.embed.num_embeddings)),
+    }
+
+
+def logit_parts(run: Run, n_texts: int = 48) -> Values:
+    """Each head's and network's mean part of the right token's logit, by `lens.ledger` (002, 12).
+
+    Of the last prediction in evenly spaced held-out windows, before a soft cap.
+
+    Returns:
+        parts: By their places in the model, the mean over texts.
+        logit: The mean logit of the right token, which is their sum.
+        heads, networks, embeddings: The sums over all heads, all feed-forward networks, and the rest.
+        ledger_error: The largest difference of a ledger's sum from the model's own logit.
+    """
+    windows = windows_of(held_out(run), n_texts, run.config.model.max_seq_len + 1)
+    ledgers = [ledger(run, window[:-1], target=int(window[-1])) for window in windows]
+    parts = {
+        part.label: statistics.fmean(found.parts[i].value for found in ledgers)
+        for i, part in enumerate(ledgers[0].parts)
+    }
+    heads = sum(value for label, value in parts.items() if "attn" in label)
+    networks = sum(value for label, value in parts.items() if "mlp" in label)
+    logit = statistics.fmean(found.logit for found in ledgers)
+    return {
+        "parts": parts,
+        "logit": logit,
+        "heads": heads,
+        "networks": networks,
+        "embeddings": sum(parts.values()) - heads - networks,
+        "ledger_error": max(found.error for found in ledgers),
+    }

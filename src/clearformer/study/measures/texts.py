@@ -1,0 +1,127 @@
+"""Measures of what a trained model writes, and of what one word is to it in several places.
+
+Shapes: L layers, N contexts.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from clearformer.decoding import generate, search
+from clearformer.lens import word_similarity
+from clearformer.run import Run
+from clearformer.study.measures.stream import held_out, windows_of
+from clearformer.study.study import Values
+
+BEAMS = "beams"
+METHODS: dict[str, Mapping[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "beam search": {BEAMS: 5},
+    "temperature 0.5": {"temperature": 0.5},
+    "temperature 0.8": {"temperature": 0.8},
+    "temperature 1": {"temperature": 1.0},
+    "temperature 1.5": {"temperature": 1.5},
+    "top-k 10": {"top_k": 10},
+    "top-p 0.9": {"top_p": 0.9},
+}
+"""Ways of choosing the next token, each with its settings (003; 004, 4.8)."""
+REPEATED = 16  # tokens of a passage that is looked for in the text before it
+DISTINCT = 4  # tokens of the n-grams of which the different ones are counted
+
+
+def decodings(run: Run, n_prompts: int = 8, prompt_tokens: int = 64, max_new_tokens: int = 200) -> Values:
+    """What a model writes after held-out beginnings, by how the next token is chosen (003; 004, 4.8).
+
+    Returns:
+        repetition: By method, the share of passages of 16 tokens that stand earlier in the same continuation.
+        distinct: By method, different 4-grams of tokens over all 4-grams of all continuations.
+        logprob: By method, the mean log-probability of a token by the model itself, in nats.
+        samples: By method, the continuation of the first beginning.
+        repetition_METHOD, distinct_METHOD, logprob_METHOD: The same numbers one by one.
+        greedy_repetition: The repetition of greedy less that of sampling at temperature 1.
+        greedy_logprob: The same of the log-probability.
+    """
+    prompts = windows_of(held_out(run), n_prompts, prompt_tokens)
+    by_method = {
+        name: [
+            continuation(run, prompt.tolist(), settings, max_new_tokens, i)
+            for i, prompt in enumerate(prompts)
+        ]
+        for name, settings in METHODS.items()
+    }
+    measured: dict[str, dict[str, float]] = {"repetition": {}, "distinct": {}, "logprob": {}}
+    for name, found in by_method.items():
+        tokens = [each for each, _ in found]
+        measured["repetition"][name] = statistics.fmean(repetition(each, REPEATED) for each in tokens)
+        measured["distinct"][name] = distinct(tokens, DISTINCT)
+        measured["logprob"][name] = sum(logprob for _, logprob in found) / sum(map(len, tokens))
+    return {
+        **measured,
+        "samples": {name: run.tokenizer.decode(found[0][0]) for name, found in by_method.items()},
+        **{f"{what}_{name}": value for what, values in measured.items() for name, value in values.items()},
+        **{
+            f"greedy_{what}": measured[what]["greedy"] - measured[what]["temperature 1"]
+            for what in ("repetition", "logprob")
+        },
+    }
+
+
+def continuation(
+    run: Run, prompt: list[int], settings: Mapping[str, Any], max_new_tokens: int, seed: int
+) -> tuple[list[int], float]:
+    """The new tokens, and their log-probability by the model."""
+    if BEAMS in settings:
+        [found] = search(run, prompt, beams=settings[BEAMS], max_new_tokens=max_new_tokens)
+    else:
+        [found] = generate(run, prompt, max_new_tokens=max_new_tokens, seed=seed, **settings)
+    return found.tokens, found.logprob
+
+
+def n_grams(tokens: Sequence[int], n: int) -> list[tuple[int, ...]]:
+    """All stretches of n tokens, in order."""
+    return [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+
+
+def repetition(tokens: Sequence[int], n: int) -> float:
+    """The share of n-grams that stood in the text before; 0 of a text without any."""
+    found = n_grams(tokens, n)
+    return 1 - len(set(found)) / len(found) if found else 0.0
+
+
+def distinct(texts: Sequence[Sequence[int]], n: int) -> float:
+    """Different n-grams over all n-grams of some texts together (Li et al. 2016); 0 where there are none."""
+    found = [each for text in texts for each in n_grams(text, n)]
+    return len(set(found)) / len(found) if found else 0.0
+
+
+def senses(run: Run, word: str, first: Sequence[str], second: Sequence[str]) -> Values:
+    """The cosine of a word's vectors within one of its senses and between the two, by layer (003).
+
+    A decoder reads what stands before a word alone: the contexts tell the sense before it comes.
+
+    Args:
+        run: A model and its tokeniser.
+        word: What stands in all the texts.
+        first: Texts with the one sense.
+        second: Texts with the other.
+
+    Returns:
+        within_WORD, between_WORD: The mean cosine of two contexts, before the first block and behind each.
+        separation_WORD: within - between behind the last block.
+        similarity_WORD: The mean cosine of any two contexts behind the last block.
+    """
+    cosines = word_similarity(run, word, [*first, *second]).cosines
+    pairs = list(combinations(range(len(first) + len(second)), 2))
+    same = [(i, j) for i, j in pairs if (i < len(first)) == (j < len(first))]
+    others = [pair for pair in pairs if pair not in same]
+    within, between = (
+        [statistics.fmean(float(layer[i, j]) for i, j in chosen) for layer in cosines]
+        for chosen in (same, others)
+    )
+    return {
+        f"within_{word}": within,
+        f"between_{word}": between,
+        f"separation_{word}": within[-1] - between[-1],
+        f"similarity_{word}": statistics.fmean(float(cosines[-1][i, j]) for i, j in pairs),
+    }
