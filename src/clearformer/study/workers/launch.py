@@ -159,7 +159,7 @@ def outcomes(chosen: Sequence[Study], selection: Selection, store: Store) -> lis
     """All that was measured of some studies, and written to their folders."""
     found = [outcome(study, store, selection.scale, selection.seeds) for study in chosen]
     for each in found:
-        write_study(each, store.folder / each.study.name)
+        write_study(each, store.folder)
     return found
 
 
