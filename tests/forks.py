@@ -218,7 +218,10 @@ if __name__ == "__main__":
     import torch.optim  # noqa: F401
 
     import clearformer.cli.commands.generate
+    import clearformer.cli.commands.study
     import clearformer.cli.commands.train
-    import clearformer.cli.views.results  # noqa: F401
+    import clearformer.cli.views.results
+    import clearformer.study.everyday.declared
+    import clearformer.study.workers.launch  # noqa: F401
 
     serve(socket.socket(fileno=int(sys.argv[1])))

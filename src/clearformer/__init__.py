@@ -15,6 +15,8 @@ cf.lens.ledger(run, "To be or not").figure("ledger.png")  # why this token: what
 cf.lens.show(run, "To be or not", "attention")    # a view of the page in a notebook
 cf.look(run)                                      # the whole page in a browser
 cf.export_page(run, "page.html")                  # the same as one file, which needs no server
+cf.compare("rope", "alibi")                       # settings that differ, losses, paired differences
+cf.run_study("depth", scale=0.05)                 # an experiment of the lectures, or a cf.Study of one's own
 run = cf.from_hf("gpt2-folder")                   # and cf.to_hf(run, "folder")
 run = cf.Run(model, tokenizer)                    # of a model from a loop of one's own; run.save("NAME") keeps it
 """
@@ -31,8 +33,10 @@ __all__ = [
     "ModelConfig",
     "Run",
     "RunConfig",
+    "Study",
     "build",
     "classify",
+    "compare",
     "evaluate",
     "export_page",
     "from_hf",
@@ -44,8 +48,10 @@ __all__ = [
     "preset",
     "register",
     "replay",
+    "run_study",
     "search",
     "stream",
+    "sweep",
     "to_hf",
     "tokenize",
     "train",
@@ -56,12 +62,17 @@ __all__ = [
 # nothing.
 _ELSEWHERE = {
     "ClearformerError": "clearformer.errors",
+    "Study": "clearformer.study.study",
+    "compare": "clearformer.study.everyday.comparison",
     "export_page": "clearformer.page",
     "look": "clearformer.page",
     "register": "clearformer.registry",
+    "run_study": "clearformer.study.workers.launch",
+    "sweep": "clearformer.study.everyday.sweep",
 }
 _PACKAGES = ("lens",)
 _say_where("lens.show", lambda: _import_module("clearformer.page").show)
+_say_where("register.study", lambda: _import_module("clearformer.study.lectures").register_study)
 
 if TYPE_CHECKING:
     from clearformer import lens
@@ -88,6 +99,10 @@ if TYPE_CHECKING:
     from clearformer.errors import ClearformerError
     from clearformer.page import export_page, look
     from clearformer.registry import register
+    from clearformer.study.everyday.comparison import compare
+    from clearformer.study.everyday.sweep import sweep
+    from clearformer.study.study import Study
+    from clearformer.study.workers.launch import run_study
 
 
 def __getattr__(name: str) -> Any:

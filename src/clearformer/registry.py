@@ -31,6 +31,7 @@ from clearformer.data.kinds import KINDS, OWN_KINDS
 from clearformer.data.text.generated import GeneratedSource
 from clearformer.data.text.sources import BUILT_IN, BuiltIn
 from clearformer.errors import ConfigError, shown
+from clearformer.late import made_above
 from clearformer.model.attention import AttentionBase
 from clearformer.model.config import ModelConfig
 from clearformer.model.init import InitBase
@@ -97,7 +98,7 @@ IMPORTED_AS = "clearformer_parts_"  # and a file's name: modules of files of the
 
 _OWN_TEXTS: set[str] = set()
 
-PartT = TypeVar("PartT", bound=Callable[..., Any])
+PartT = TypeVar("PartT", bound=Any)
 Slot = Literal[
     "attention",
     "position",
@@ -110,6 +111,7 @@ Slot = Literal[
     "schedule",
     "objective",
     "text",
+    "study",
 ]
 
 
@@ -120,16 +122,19 @@ def register(slot: Slot) -> Callable[[PartT], PartT]:
 
     Args:
         slot: `attention`, `position`, `norm`, `ffn`, `init`, `data`, `tokenizer`, `optimizer` or `schedule`, for a
-            class of settings; `objective`, for a `Task`, whose `objective_type` are the settings; or `text`, for a
-            function that yields documents (`data.name` is its name).
+            class of settings; `objective`, for a `Task`, whose `objective_type` are the settings; `text`, for a
+            function that yields documents (`data.name` is its name); or `study`, for a `Study`, which the command line
+            then finds by its name.
 
     Raises:
         ConfigError: there is no such slot, the class has no kind, or there is another one of that name.
     """
     if slot == "text":
         return _add_text
+    if slot == "study":
+        return made_above("register.study")
     if not isinstance(slot, str) or slot not in SLOTS:
-        raise ConfigError(f"there is no slot {shown(slot)}; there are {', '.join(SLOTS)} and text")
+        raise ConfigError(f"there is no slot {shown(slot)}; there are {', '.join(SLOTS)}, text and study")
 
     def add(part: PartT) -> PartT:
         ADDING.get(slot, partial(_add_kind, slot))(part)
@@ -208,7 +213,7 @@ def _check_makes_texts(documents: Any) -> None:
         raise ConfigError(f"the text {name}: its function is called without arguments: {error}") from None
 
 
-def _add_text(documents: PartT) -> PartT:
+def _add_text(documents: Any) -> Any:
     _check_makes_texts(documents)
     name = documents.__name__
     if name in BUILT_IN and name not in _OWN_TEXTS:

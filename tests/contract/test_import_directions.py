@@ -31,7 +31,7 @@ BUILDS_ON = {
     "auto": {"training"},
     "interop": {"runs"},
     "lens": {"runs", "late"},
-    "registry": {"training"},
+    "registry": {"training", "late"},
     "testing": {"registry"},
     "run": {"interop"},
     "bench": {"run"},

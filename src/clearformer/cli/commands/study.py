@@ -209,7 +209,7 @@ def chosen_studies(names: list[str], store: "Store") -> "list[Study]":
 def selection_of(
     chosen: "list[Study]", store: "Store", scale: float, seeds: int | None, device: str | None
 ) -> "Selection":
-    """What workers are to run."""
+    """The selection that workers are to run."""
     from clearformer.registry import imported_files
     from clearformer.study.workers.pool import Selection
 

@@ -141,12 +141,12 @@ def _arm_row(arm: dict[str, Any]) -> tuple[str, ...]:
 
 
 def outcomes_of(chosen: Sequence[Study], store: Store, scale: float, seeds: int | None) -> list[Outcome]:
-    """What came out of some studies until now."""
+    """All that was measured of some studies until now."""
     return [outcome(study, store, scale, seeds) for study in chosen]
 
 
 def outcome_json(found: Outcome, folder: Path) -> dict[str, Any]:
-    """What came out of a study, and where it is written."""
+    """The outcome of a study, and where it is written."""
     place = folder / found.study.name
     return {
         "name": found.study.name,
@@ -162,7 +162,7 @@ def outcome_json(found: Outcome, folder: Path) -> dict[str, Any]:
 
 
 def outcome_text(found: Outcome, folder: Path) -> str:
-    """What came out of a study, for a person to read."""
+    """The outcome of a study, for a person to read."""
     scaled = "" if found.scale == 1 else f" at scale {found.scale:g}, which judges no published number"
     head = f"{found.study.name}: {found.n_done} of {count(found.n_trials, 'run')} done{scaled}"
     parts = [paragraph(head), numbers(found)]

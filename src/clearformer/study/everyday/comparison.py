@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from clearformer.config import NONE, Spec, whole
@@ -113,7 +114,7 @@ def compare(*runs: str | PathLike[str]) -> Comparison:
     """
     if not runs:
         raise UserError("compare: name the runs to compare")
-    folders = [find_run(run) for run in runs]
+    folders = [find_run(Path(run) if isinstance(run, PathLike) else run) for run in runs]
     names = [name_of(folder) for folder in folders]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"compare: the run {twice} is given twice")

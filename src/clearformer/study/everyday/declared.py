@@ -17,7 +17,7 @@ from clearformer.study.study import Claim, Study, Training
 
 FILE = "study.json"
 MEASURES = {"losses": LOSSES}
-"""What a declared study can measure, by name."""
+"""The measures that a declared study can name."""
 
 
 def declaration(study: Study) -> dict[str, Any]:

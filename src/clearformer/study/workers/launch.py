@@ -1,13 +1,16 @@
 """Running studies: in this process, by worker processes, or on a cluster; then what came out of them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 
-from clearformer.errors import UserError
-from clearformer.files import disk_errors, make_folders
+from clearformer.errors import UserError, shown
+from clearformer.files import disk_errors, make_folders, user_path
+from clearformer.study.everyday.declared import declare, study_of_name
+from clearformer.study.lectures import studies
 from clearformer.study.outcomes import Outcome, outcome
 from clearformer.study.report import write_study
-from clearformer.study.store import Store
+from clearformer.study.store import Store, studies_folder
 from clearformer.study.study import Study
 from clearformer.study.trials import trials
 from clearformer.study.workers.pool import (
@@ -19,7 +22,7 @@ from clearformer.study.workers.pool import (
     local_start,
     supervise,
 )
-from clearformer.study.workers.progress import Job, LinesWatch, Watch
+from clearformer.study.workers.progress import Job, LinesWatch, Watch, watch_here
 from clearformer.study.workers.slurm import SlurmWorkers
 from clearformer.study.workers.work import work
 
@@ -38,6 +41,53 @@ def jobs_of(
         for trial in trials(study, scale, seeds, device):
             found.setdefault((trial.settings_key, trial.values), Job(study.name, trial))
     return sorted(found.values(), key=lambda job: job.trial.seed)
+
+
+def run_study(
+    study: Study | str,
+    *,
+    scale: float = 1.0,
+    seeds: int | None = None,
+    jobs: int = 1,
+    device: str | None = None,
+    folder: str | PathLike[str] | None = None,
+    quiet: bool = False,
+) -> Outcome:
+    """Run a study: `clearformer study run` in Python; what was measured before is kept, what was ended goes on.
+
+        outcome = cf.run_study("depth", scale=0.05)
+        outcome = cf.run_study(cf.sweep("quick", {"model.position": ["rope", "alibi"]}, seeds=range(1, 4)))
+        outcome.estimate("position=rope", "val_loss")
+
+    Args:
+        study: A study, or the name of one.
+        scale: Of the steps of every training, up to 1; below 1 no published number is judged.
+        seeds: How many, in place of the study's own number.
+        jobs: How many processes. One is this process. Several find the study by its name: it is one of the
+            lectures', or has no functions of its own, as a sweep has none.
+        device: Where it trains, in place of what its settings say.
+        folder: Where studies are kept; `studies/` or $CLEARFORMER_STUDIES, where not given.
+        quiet: Whether no progress is printed.
+
+    Returns:
+        Its measurements and verdicts, and why runs failed; result.json and report.html are in FOLDER/NAME.
+
+    Raises:
+        UserError: there is no such study, or a number is out of its range.
+        ConfigError: an arm's settings are none.
+        Interrupted: a signal came; everything so far is kept, and the same call goes on.
+    """
+    check_jobs(jobs)
+    store = Store(studies_folder() if folder is None else user_path(folder))
+    chosen = study_of_name(study, store) if isinstance(study, str) else study
+    if not isinstance(chosen, Study):
+        raise UserError(f"a study is a cf.Study or the name of one; got {shown(study)}")
+    selection = Selection((chosen.name,), store.folder, scale, seeds, device)
+    if jobs == 1:
+        return run_here([chosen], selection, quiet=quiet)[0]
+    if studies().get(chosen.name) != chosen:
+        declare(chosen, store)
+    return run_by_workers([chosen], selection, jobs, watch=Watch if quiet else watch_here)[0]
 
 
 def run_here(chosen: Sequence[Study], selection: Selection, *, quiet: bool = False) -> list[Outcome]:
@@ -109,7 +159,7 @@ def outcomes(chosen: Sequence[Study], selection: Selection, store: Store) -> lis
     """All that was measured of some studies, and written to their folders."""
     found = [outcome(study, store, selection.scale, selection.seeds) for study in chosen]
     for each in found:
-        write_study(each, store.folder / each.study.name)
+        write_study(each, store.folder)
     return found
 
 

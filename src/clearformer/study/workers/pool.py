@@ -16,13 +16,13 @@ from typing import IO, Any, Protocol
 
 import torch
 
-import clearformer
 from clearformer.errors import ClearformerError, Interrupted, UserError
 from clearformer.study.store import Store
 from clearformer.study.workers.claims import claims
 from clearformer.study.workers.progress import Standing, Watch
 from clearformer.training.processes.interrupts import Interrupts
 
+PACKAGE = Path(__file__).parents[2]
 LOOK_SECONDS = 0.5
 MOST_DEATHS = 5  # of workers with one trial, or in a row before any has begun one
 ENDING_SECONDS = 120.0  # for a step of training and its checkpoint
@@ -228,8 +228,8 @@ def local_start(selection: Selection, jobs: int) -> Callable[[int], Process]:
 
 
 def surroundings(place: int, jobs: int, device: str | None) -> dict[str, str]:
-    """What a worker's environment has besides: where the package is, its threads, its GPU."""
-    package = str(Path(clearformer.__file__).parents[1])
+    """The variables that a worker's environment has besides: where the package is, its threads, its GPU."""
+    package = str(PACKAGE.parent)
     paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     found = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
     if "OMP_NUM_THREADS" not in os.environ:

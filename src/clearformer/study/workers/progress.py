@@ -209,7 +209,7 @@ class LinesWatch(Watch):
             self.say(summary(standings))
 
     def line(self, each: Standing, standings: list[Standing]) -> str:
-        """What has become of a job."""
+        """The line of a job whose state has changed."""
         told = f"{each.job.name}: "
         if each.state == "running":
             return f"{told}begun by {each.worker}" if each.worker else f"{told}begun"
@@ -244,7 +244,7 @@ class TableWatch(Watch):
         self.live.update(self.table(standings), refresh=True)
 
     def table(self, standings: list[Standing]) -> Table:
-        """What runs, what failed, what waits, and when it ends."""
+        """The runs under way, those that failed and wait, and when all of it ends."""
         table = Table(box=None, pad_edge=False, caption=self.caption(standings), caption_justify="left")
         for head in ("run", "by", "step", "loss"):
             table.add_column(

@@ -134,7 +134,7 @@ def is_queued(job: str) -> bool:
 
 
 def run(*command: str, input_text: str = "") -> str:
-    """What one of Slurm's commands answers.
+    """The answer of one of Slurm's commands.
 
     Raises:
         WorkersError: it is not there, or fails.

@@ -1,0 +1,427 @@
+"""Many runs at once: each is finished once, whatever happens to the workers."""
+
+import io
+import json
+import os
+import random
+import signal
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearformer.errors import DiskError, Interrupted, UserError
+from clearformer.registry import import_parts
+from clearformer.study import Probe, Store, Study, lectures
+from clearformer.study.lectures import find_study
+from clearformer.study.trials import Trial, trials
+from clearformer.study.workers import pool
+from clearformer.study.workers import work as work_module
+from clearformer.study.workers.claims import claimed, holders
+from clearformer.study.workers.launch import jobs_of, run_by_workers, run_here
+from clearformer.study.workers.pool import LocalWorkers, Selection, WorkersError, check_jobs, surroundings
+from clearformer.study.workers.progress import Job, LinesWatch, Standing, TableWatch, Watch, summary
+from clearformer.study.workers.work import ended_by_signals, work
+
+from ...forks import Fork, ForkServer
+from .parts import TEXT, tiny_study
+
+HUNDRED = """
+    import os, time
+    from pathlib import Path
+    from clearformer.study import LOSSES, Probe, Study, Training
+    from clearformer.study.lectures import register_study
+    from clearformer.study.workers import work
+
+    work.POLL_SECONDS = 0.05
+    HERE = Path({folder!r})
+    TINY = {{
+        "data": {{"path": str(HERE / "text.txt")}}, "model.d_model": 12, "model.n_layers": 1, "model.max_seq_len": 8,
+        "train.batch_size": 2, "train.max_steps": 3, "train.dtype": "float32", "train.compile": False,
+        "train.device": "cpu",
+    }}
+
+    def token(seed):
+        time.sleep(0.02)
+        while seed > 80 and not (HERE / "enough").exists():
+            time.sleep(0.01)
+        drawn = os.urandom(4).hex()
+        with (HERE / "log").open("a") as log:
+            log.write(f"{{seed}} {{drawn}} {{os.getpid()}}\\n")
+        return {{"token": drawn}}
+
+    STUDY = register_study(Study(
+        name="hundred", question="Is each finished once?", lecture="", refuted_if="One is not.",
+        arms=(Probe("probe", token, seeds=92), Training("training", "quick", TINY, seeds=8)), measures=(LOSSES,),
+    ))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(work_module, "POLL_SECONDS", 0.02)
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(lectures, "_OWN", {})
+
+
+class Killing(Watch):
+    """Kills workers on the way: by the time three trials more are done, one worker more."""
+
+    def __init__(self, jobs: Sequence[Job], store: Store, started: list[Fork], folder: Path) -> None:
+        super().__init__(jobs, store)
+        self.started, self.enough = started, folder / "enough"
+        self.killed: set[int] = set()
+        self.draw = random.Random(7)
+
+    def show(self, standings: list[Standing]) -> None:
+        n_done = sum(each.state == "done" for each in standings)
+        living = [fork for fork in self.started if fork.pid not in self.killed and fork.poll() is None]
+        if living and len(self.killed) < min(30, n_done / 2.5):
+            fork = self.draw.choice(living)
+            fork.kill()
+            fork.wait()
+            self.killed.add(fork.pid)
+        if len(self.killed) == 30:
+            self.enough.touch()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="who has ended is known on Linux alone")
+def test_of_a_hundred_trials_each_is_finished_once_though_thirty_workers_are_killed(
+    tmp_path: Path, forks: ForkServer
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    own = tmp_path / "own.py"
+    own.write_text(textwrap.dedent(HUNDRED.format(folder=str(tmp_path))))
+    import_parts(own)
+    selection = Selection(("hundred",), tmp_path / "studies", imports=(own,))
+    store, study, started = Store(selection.folder), find_study("hundred"), []
+
+    def start(place: int) -> Fork:
+        started.append(forks.start(*selection.command()[3:]))
+        return started[-1]
+
+    watches: list[Killing] = []
+
+    def watch(jobs: Sequence[Job], store: Store) -> Killing:
+        watches.append(Killing(jobs, store, started, tmp_path))
+        return watches[-1]
+
+    [outcome] = run_by_workers([study], selection, 4, watch=watch, start=start)
+
+    assert outcome.failures == {}
+    assert outcome.n_done == outcome.n_trials == 100
+    killed = watches[0].killed
+    assert len(killed) == 30
+    assert holders(store) == {}
+    assert all(fork.poll() is not None for fork in started)
+
+    log = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    by_seed: dict[int, list[list[str]]] = {}
+    for line in log:
+        by_seed.setdefault(int(line[0]), []).append(line)
+    for seed in range(1, 93):
+        *earlier, last = by_seed[seed]
+        # What was kept is the last one's, and one before it is of a worker that was killed before it was kept.
+        assert outcome.records["probe"][seed].values == {"token": last[1]}
+        assert all(int(pid) in killed for _, _, pid in earlier)
+    for seed in range(1, 9):
+        record = outcome.records["training"][seed]
+        metrics = (store.runs / record.key / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in metrics] == [3]
+
+
+# --- one worker -------------------------------------------------------------------------------------------
+
+
+CALLS: Counter[int] = Counter()
+
+
+def counted(seed: int, fails: Sequence[int] = (), defect: bool = False) -> dict[str, int]:
+    CALLS[seed] += 1
+    if seed in fails:
+        raise ZeroDivisionError("by\nzero") if defect else UserError(f"seed {seed}: refused")
+    return {"n": seed}
+
+
+@pytest.fixture
+def probes(tmp_path: Path) -> Callable[..., tuple[Study, Store, list[Trial]]]:
+    """A study of three probes, its store and its trials."""
+    CALLS.clear()
+
+    def make(**arguments: Any) -> tuple[Study, Store, list[Trial]]:
+        study = Study("p", "?", "", (Probe("a", counted, arguments),), "", seeds=3)
+        return study, Store(tmp_path / "studies"), trials(study)
+
+    return make
+
+
+def test_what_was_computed_is_not_computed_again(probes: Callable[..., Any]) -> None:
+    study, store, wanted = probes()
+    work(wanted, store)
+    work(trials(study), store)
+    assert CALLS == {1: 1, 2: 1, 3: 1}
+
+
+@pytest.mark.parametrize(
+    ("defect", "told"), [(False, "seed 2: refused"), (True, "ZeroDivisionError: by zero")]
+)
+def test_one_that_fails_is_kept_and_the_others_go_on(
+    probes: Callable[..., Any], defect: bool, told: str
+) -> None:
+    study, store, wanted = probes(fails=[2], defect=defect)
+    work(wanted, store)
+    assert [store.is_done(trial) for trial in wanted] == [True, False, True]
+    assert store.failure(wanted[1]) == told
+    assert ("Traceback" in (store.failed / f"{wanted[1].settings_key}.json").read_text()) is defect
+    work(wanted, store)
+    assert CALLS[2] == 1  # it is tried again by who asks for it again
+
+    with pytest.raises(UserError, match="no folder"):
+        run_here([study], Selection(("p",), store.failed / f"{wanted[1].settings_key}.json"))
+    [outcome] = run_here([study], Selection(("p",), store.folder), quiet=True)
+    assert CALLS == {1: 1, 2: 2, 3: 1}
+    assert outcome.failures == {"a, seed 2": told}
+
+
+def test_a_trial_whose_data_cannot_be_read_fails_with_the_reason(tmp_path: Path) -> None:
+    study, store = tiny_study(tmp_path), Store(tmp_path / "studies")
+    (tmp_path / "text.txt").unlink()
+    work(trials(study)[:1], store)
+    failure = store.failure(trials(study)[0])
+    assert failure is not None
+    assert "text.txt" in failure
+
+
+def test_one_that_another_process_has_is_waited_for(
+    probes: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, store, wanted = probes()
+    with claimed(store, wanted[1].key):
+        waits: list[float] = []
+
+        def done_elsewhere(seconds: float) -> None:
+            waits.append(seconds)
+            store.write_failure(wanted[1], "elsewhere")
+
+        monkeypatch.setattr(work_module.time, "sleep", done_elsewhere)
+        work(wanted, store)
+    assert CALLS == {1: 1, 3: 1}
+    assert len(waits) == 1
+
+
+def test_signals_outside_of_a_training_end_it_with_claims_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(seed: int) -> dict[str, int]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return {}
+
+    study, store = Study("p", "?", "", (Probe("a", killed),), "", seeds=1), Store(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted) as caught, ended_by_signals():
+        work(trials(study), store)
+    assert caught.value.exit_status == 143
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert holders(store) == {}
+    assert store.failure(trials(study)[0]) is None
+
+
+# --- the pool ---------------------------------------------------------------------------------------------
+
+
+class Process:
+    """A worker that ends with a status."""
+
+    def __init__(self, status: int | None) -> None:
+        self.pid, self.status, self.signals = 2**30, status, []
+
+    def poll(self) -> int | None:
+        return self.status
+
+    def send_signal(self, number: int, /) -> None:
+        self.signals.append(number)
+        self.status = 0
+
+    def kill(self) -> None:
+        self.status = -9
+
+    def wait(self, timeout: float, /) -> int | None:
+        return self.status
+
+
+def waiting(probes: Callable[..., Any]) -> tuple[Store, list[Standing]]:
+    study, store, wanted = probes()
+    return store, [Standing(Job(study.name, trial), "waiting") for trial in wanted]
+
+
+def test_no_more_workers_than_there_are_runs_left(probes: Callable[..., Any]) -> None:
+    store, standings = waiting(probes)
+    workers = LocalWorkers(lambda _: Process(None), 8, store)
+    workers.look_after(standings)
+    assert len(workers.processes) == 3
+
+
+def test_a_worker_that_says_what_is_wrong_ends_all(probes: Callable[..., Any]) -> None:
+    store, standings = waiting(probes)
+    workers = LocalWorkers(lambda _: Process(2), 1, store)
+    workers.look_after(standings)
+    with pytest.raises(WorkersError, match="a worker ended with status 2"):
+        workers.look_after(standings)
+
+
+def test_workers_that_die_at_once_are_not_begun_for_ever(probes: Callable[..., Any]) -> None:
+    store, standings = waiting(probes)
+    workers = LocalWorkers(lambda _: Process(-9), 1, store)
+    for _ in range(pool.MOST_DEATHS):
+        workers.look_after(standings)
+    with pytest.raises(WorkersError, match="as soon as they begin, by signal 9"):
+        workers.look_after(standings)
+
+
+def test_a_run_that_kills_its_workers_fails(probes: Callable[..., Any]) -> None:
+    """As one that needs more memory than there is."""
+    store, standings = waiting(probes)
+    trial = standings[0].job.trial
+    store.claims.mkdir(parents=True)
+    (store.claims / f"{trial.key}.1").write_text(json.dumps({"host": "here", "pid": 2**30}))
+    workers = LocalWorkers(lambda _: Process(-9), 1, store)
+    for _ in range(pool.MOST_DEATHS + 1):
+        assert store.failure(trial) is None
+        workers.look_after(standings)
+    assert "was ended 5 times by signal 9" in str(store.failure(trial))
+
+
+def test_a_signal_ends_the_workers_with_sigterm(
+    probes: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, standings = waiting(probes)
+    process = Process(None)
+
+    class Interrupting(Watch):
+        def show(self, standings: list[Standing]) -> None:
+            if process.signals == [] and workers.processes:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    workers = LocalWorkers(lambda _: process, 1, store)
+    with pytest.raises(Interrupted) as caught:
+        pool.supervise(workers, Interrupting([each.job for each in standings], store))
+    assert caught.value.exit_status == 130
+    assert process.signals == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_a_number_of_workers_is_checked(jobs: int) -> None:
+    with pytest.raises(UserError, match="jobs: 1 or more"):
+        check_jobs(jobs)
+
+
+def test_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "n_cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert surroundings(0, 3, "cpu")["OMP_NUM_THREADS"] == "2"
+    assert surroundings(0, 30, "cpu")["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert "OMP_NUM_THREADS" not in surroundings(0, 3, "cpu")
+
+
+def test_workers_share_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool.torch.cuda, "device_count", lambda: 3)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    chosen = [surroundings(place, 4, None).get("CUDA_VISIBLE_DEVICES") for place in range(4)]
+    assert chosen == ["0", "1", "2", "0"]
+    assert "CUDA_VISIBLE_DEVICES" not in surroundings(0, 4, "cuda:1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,7")
+    assert surroundings(1, 4, "cuda").get("CUDA_VISIBLE_DEVICES") == "6"
+
+
+def test_a_worker_s_command_line_says_all(tmp_path: Path) -> None:
+    selection = Selection(("a", "b"), tmp_path, 0.1, 2, "cpu", (Path("/x/own.py"),))
+    assert selection.command()[1:] == [
+        *("-m", "clearformer", "study", "work", "a", "b", "--folder", str(tmp_path), "--scale", "0.1"),
+        *("--seeds", "2", "--device", "cpu", "--import", "/x/own.py"),
+    ]
+
+
+def test_a_run_that_two_studies_share_is_one_job(tmp_path: Path) -> None:
+    one, other = tiny_study(tmp_path), tiny_study(tmp_path, name="other", seeds=3)
+    assert len(jobs_of([one, other])) == 6
+    assert [job.trial.seed for job in jobs_of([one, other])] == [1, 1, 2, 2, 3, 3]
+
+
+# --- how far it is ----------------------------------------------------------------------------------------
+
+
+def test_the_watch_tells_who_computes_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study, store = tiny_study(tmp_path), Store(tmp_path / "studies")
+    jobs = jobs_of([study])
+    trial = jobs[0].trial
+    watch = LinesWatch(jobs, store)
+    with claimed(store, trial.key), watch:
+        watch.update()
+        (store.runs / trial.key).mkdir(parents=True)
+        line = {"step": 2, "tokens": 32, "seconds": 1.0, "loss": 3.25}
+        (store.runs / trial.key / "metrics.jsonl").write_text(json.dumps(line) + '\n{"step": 3')
+        first = watch.update()[0]
+    assert (first.state, first.step, first.steps, first.loss) == ("running", 2, 3, 3.25)
+    assert first.worker.endswith(f" {os.getpid()}")
+    assert first.fraction_done == pytest.approx(2 / 3)
+    left = watch.update()[0]
+    assert (left.state, left.step) == ("waiting", 2)
+    store.write_failure(trial, "no room")
+    failed = watch.update()
+    assert failed[0].state == "failed"
+    assert summary(failed) == "0 of 4 runs done, 3 waiting, 1 failed"
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("tiny: 1 layers, seed 1: begun by ")
+    assert told[1:] == [
+        "0 of 4 runs done, 1 running, 3 waiting",
+        "tiny: 1 layers, seed 1: its worker has gone; it waits for another",
+        "tiny: 1 layers, seed 1: failed: no room",
+    ]
+
+
+def test_the_time_left_follows_from_the_work_that_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = jobs_of([tiny_study(tmp_path, arms=tiny_study(tmp_path).arms[:1], seeds=4)])
+    watch = Watch(jobs, Store(tmp_path / "studies"))
+    monkeypatch.setattr("clearformer.study.workers.progress.time.monotonic", lambda: 100.0)
+    watch.update()
+    standings = [Standing(job, "done" if i == 0 else "waiting") for i, job in enumerate(jobs)]
+    assert watch.seconds_left([Standing(job, "waiting") for job in jobs]) is None
+    monkeypatch.setattr("clearformer.study.workers.progress.time.monotonic", lambda: 110.0)
+    assert watch.seconds_left(standings) == pytest.approx(30.0)
+    standings[1] = Standing(jobs[1], "running", step=3, steps=6)
+    assert watch.seconds_left(standings) == pytest.approx(2.5 * 10 / 1.5)
+
+
+def test_the_table_shows_what_runs_waits_and_failed(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    jobs = jobs_of([tiny_study(tmp_path, seeds=4)])
+    standings = [
+        Standing(jobs[0], "running", "here 7", 1200, 10_000, 2.5),
+        Standing(jobs[1], "failed", problem="no room"),
+        *(Standing(job, "waiting") for job in jobs[2:]),
+    ]
+    watch = TableWatch(jobs, Store(tmp_path / "studies"))
+    watch._began = 0.0, watch.left(standings)
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(watch.table(standings))
+    text = console.export_text()
+    assert "tiny: 1 layers, seed 1 here 7 1,200 of 10,000 2.5000" in " ".join(text.split())
+    assert "no room" in text
+    assert "and 2 more runs" in text
+    assert "0 of 8 runs done, 1 running, 6 waiting, 1 failed" in text
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, probes: Callable[..., Any]) -> None:
+    study, _, _ = probes()
+    (tmp_path / "file").touch()
+    with pytest.raises((DiskError, UserError), match="file"):
+        run_here([study], Selection(("p",), tmp_path / "file" / "below"))
