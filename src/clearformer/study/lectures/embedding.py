@@ -71,10 +71,7 @@ STUDIES = (
             Published("last embedding", "train_perplexity", 11.6, 0.25, "8"),
             Published("last embedding", "largest_error", 0.0, 0.02, "fig. 4.1: closely matches"),
         ),
-        figures=(
-            Distributions("Counted in the training text", "counted"),
-            Distributions("Learned", "learned"),
-        ),
+        figures=(Distributions("The next character after a letter", ("counted", "learned")),),
         refuted_if="A learned probability differs from the counted one by more than 0.02.",
     ),
     Study(

@@ -17,6 +17,7 @@ from clearformer.study.outcomes import (
     ClaimVerdict,
     Outcome,
     PublishedVerdict,
+    Tuning,
 )
 from clearformer.study.report.figures.texts import Texts
 from clearformer.study.report.nodes import (
@@ -42,11 +43,13 @@ from clearformer.study.report.words import (
     mean_text,
     name_of,
     named,
+    number,
     signed_text,
 )
 
 TITLE = "Studies: published and measured"
 PUBLISHED_HEADS = ("arm", "value", "published", "tolerance", "measured", "95% interval", "seeds", "verdict")
+TUNING_HEADS = ("side", "best arm", "mean", "seeds", "arms tried", "at the edge of the grid")
 CLAIM_HEADS = ("claim", "value", "difference", "95% interval", "seeds", "verdict")
 PLACE = re.compile(r"(?<![\w.~])(?:~|[A-Za-z]:)?(?:[/\\][\w.+~-]+){2,}")
 
@@ -205,7 +208,10 @@ def state(outcome: Outcome) -> Iterator[Node]:
     if outcome.is_whole:
         return
     missing = outcome.missing
-    yield Paragraph(f"{len(missing)} of {counted(outcome.n_trials, 'run')} {'is' if len(missing) == 1 else 'are'} missing:", "Partial", "warning")
+    runs = counted(outcome.n_trials, "run")
+    yield Paragraph(
+        number_of(len(missing), f"of {runs} is missing:", f"of {runs} are missing:"), "Partial", "warning"
+    )
     yield Bullets(tuple(missing_line(outcome, name) for name in missing))
 
 
@@ -244,6 +250,10 @@ def tables(outcome: Outcome) -> Iterator[Node]:
         yield Table(
             "Claims, by differences seed by seed", CLAIM_HEADS, tuple(map(claim_row, claims)), n_left=2
         )
+    if tuning := outcome.tuning():
+        yield Table(
+            "Rates tried, and the best of each side", TUNING_HEADS, tuple(map(tuning_row, tuning)), n_left=2
+        )
     names = outcome.numbers()
     if names and outcome.labels:
         rows = tuple(arm_row(outcome, label, names) for label in outcome.labels)
@@ -252,6 +262,24 @@ def tables(outcome: Outcome) -> Iterator[Node]:
             ("arm", *(named(name) for name in names), "seeds"),
             rows,
         )
+    if diverged := diverged_lines(outcome):
+        yield Paragraph("no loss at the end:", "Diverged")
+        yield Bullets(tuple(diverged))
+
+
+def diverged_lines(outcome: Outcome) -> list[str]:
+    """The trainings that diverged, and when."""
+    return [
+        f"{label}, seed {seed}: at step {number(step)}"
+        for label in outcome.labels
+        for seed, step in outcome.by_seed(label, "diverged_at").items()
+    ]
+
+
+def tuning_row(each: Tuning) -> tuple[Cell, ...]:
+    """A row of the table of tuned sides."""
+    edge = "yes: a wider grid might hold a better one" if each.is_at_the_edge else "no"
+    return (each.side, each.best, number(each.mean), str(each.n), str(len(each.arms)), edge)
 
 
 def published_row(each: PublishedVerdict) -> tuple[Cell, ...]:

@@ -126,7 +126,8 @@ def _(node: Picture) -> str:
 @html_of.register
 def _(node: Samples) -> str:
     blocks = "\n".join(
-        f'<div><p class="label">{escape(label)}</p><pre>{escape(text)}</pre></div>' for label, text in node.blocks
+        f'<div><p class="label">{escape(label)}</p><pre>{escape(text)}</pre></div>'
+        for label, text in node.blocks
     )
     note = f"<figcaption>{escape(node.note)}</figcaption>" if node.note else ""
     return (

@@ -96,7 +96,7 @@ def _in_hundredths(found: re.Match[str]) -> str:
 def with_own_ids(body: str, name: str) -> str:
     """Ids that nothing refers to left out, and the others beginning with a name."""
     used = sorted(set(re.findall(r'(?:url\(|href=")#([\w-]+)', body)))
-    body = re.sub(r' id="([\w-]+)"', lambda found: found[0] if found[1] in used else "", body)
+    body = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", body)
     for i, each in enumerate(used):
         body = re.sub(rf'(?<=["#]){re.escape(each)}(?=[")])', f"{name}-{i}", body)
     return re.sub(r"<defs>\s*</defs>", "", body)

@@ -33,6 +33,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
             }
             for each in outcome.claims()
         ],
+        "tuning": [each.to_dict() for each in outcome.tuning()],
         "values": {label: arm_values(outcome, label) for label in outcome.labels},
         "about": [
             {"arm": label, "seed": seed, "seconds": record.seconds, **plain(dict(record.about))}

@@ -49,7 +49,8 @@ a {{ color: var(--link); }}
 .warning {{ background: var(--warn); padding: .6rem .9rem; border-left: 4px solid var(--slip); }}
 .wide {{ overflow-x: auto; margin: 1.5rem 0; }}
 .wide:focus-visible, a:focus-visible {{ outline: 2px solid var(--link); outline-offset: 2px; }}
-table {{ min-width: 42rem; border-collapse: collapse; font-size: .875rem; line-height: 1.4; font-variant-numeric: tabular-nums; }}
+table {{ min-width: 42rem; border-collapse: collapse; font-size: .875rem; line-height: 1.4;
+  font-variant-numeric: tabular-nums; }}
 caption {{ text-align: left; font-weight: 600; font-size: .95rem; padding: 0 0 .5rem; }}
 th, td {{ padding: .4rem .8rem .4rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--grid); }}

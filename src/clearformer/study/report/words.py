@@ -110,7 +110,8 @@ def decimals_of(size: float, significant: int) -> int:
     """How many decimals show so many significant digits."""
     if size == 0:
         return 0
-    return max(0, significant - 1 - math.floor(math.log10(size)))
+    rounded = float(f"{size:.{significant - 1}e}")  # 0.0999 has the decimals of 0.10
+    return max(0, significant - 1 - math.floor(math.log10(rounded)))
 
 
 def power_of_ten(value: float) -> str:

@@ -40,6 +40,7 @@ class Curves(Drawn):
         x: Over steps, tokens or seconds.
         arms: Labels of those that are shown; None for all.
         log_x: Whether the horizontal axis is logarithmic.
+        highest: Of the vertical axis; what lies above leaves the figure. None: all but a first peak is seen.
     """
 
     title: str
@@ -47,6 +48,7 @@ class Curves(Drawn):
     x: Literal["step", "tokens", "seconds"] = "step"
     arms: tuple[str, ...] | None = None
     log_x: bool = False
+    highest: float | None = None
 
     def inches(self, outcome: Outcome) -> tuple[float, float]:
         n = 2 * len(self.shown_arms(outcome))
@@ -90,11 +92,13 @@ class Curves(Drawn):
                 ends.append(EndLabel(texts[label, kind], points[-1].x, points[-1].mean, colour(i)))
         drawn = [points for pairs in lines.values() for _, points in pairs]
         _set_ranges(axes, drawn, self.log_x)
+        if self.highest is not None:
+            axes.set_ylim(top=self.highest)
         end_labels(axes, ends)
 
 
 def _end_text(label: str, kind: str, last: Point) -> str:
-    return f"{label}{'' if kind == 'training' else ', held-out'}  {number(last.mean, 2)}"
+    return f"{label}{'' if kind == 'training' else ', held-out'} {number(last.mean, 2)}"
 
 
 def _draw_curve(axes: Any, points: list[Point], shade: str, is_dashed: bool) -> None:

@@ -24,6 +24,7 @@ from clearformer.study.report.figures.drawing import (
     text_inches,
     widest,
 )
+from clearformer.study.report.words import name_of
 from clearformer.study.running import is_number
 
 Distribution = Mapping[str, float] | Sequence[Sequence[Any]]
@@ -38,7 +39,8 @@ class Distributions(Drawn):
 
     Attributes:
         title: Stands above.
-        value: The name of the measured value, of each arm's first seed.
+        value: The name of the measured value, of each arm's first seed; or the names of several, which are beside each
+            other, such as what was counted and what was learned.
         arms: Labels of those that are shown; None for all.
         top: How many tokens.
         together: Whether the arms are bars of one panel, where the value is one distribution.
@@ -46,7 +48,7 @@ class Distributions(Drawn):
     """
 
     title: str
-    value: str
+    value: str | tuple[str, ...]
     arms: tuple[str, ...] | None = None
     top: int = 10
     together: bool = False
@@ -56,11 +58,18 @@ class Distributions(Drawn):
         """Of every panel, the distributions by their arms."""
         found: dict[str, dict[str, dict[str, float]]] = {}
         for label in self.shown_arms(outcome):
-            value = outcome.first(label, self.value)
-            for name, each in self._by_name(value).items():
-                panel_name = name or ("" if self.together else label)
-                found.setdefault(panel_name, {})[label] = _probabilities(each)
+            for series, value in self._values(outcome, label):
+                for name, each in self._by_name(value).items():
+                    panel_name = name or ("" if self.together else label)
+                    found.setdefault(panel_name, {})[series] = _probabilities(each)
         return found
+
+    def _values(self, outcome: Outcome, label: str) -> list[tuple[str, Any]]:
+        """The values of an arm, each with the name of its colour."""
+        if isinstance(self.value, str):
+            return [(label, outcome.first(label, self.value))]
+        whose = f"{label}, " if len(self.shown_arms(outcome)) > 1 else ""
+        return [(f"{whose}{name_of(name)}", outcome.first(label, name)) for name in self.value]
 
     def _by_name(self, value: Any) -> Mapping[str, Distribution]:
         if not value:
@@ -109,7 +118,9 @@ class Distributions(Drawn):
             _key_of_arms(canvas, arms)
         _, columns = self._grid(outcome)
         width, height = canvas.get_size_inches()
-        most = max((max(each.values(), default=0) for arms in panels.values() for each in arms.values()), default=1)
+        most = max(
+            (max(each.values(), default=0) for arms in panels.values() for each in arms.values()), default=1
+        )
         wide, high = (width - EDGE) / columns, self._panel_inches(outcome)
         for i, (name, each) in enumerate(panels.items()):
             tokens = shown_tokens(each, self.top)

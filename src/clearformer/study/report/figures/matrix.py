@@ -23,7 +23,11 @@ from clearformer.study.report.figures.drawing import (
 )
 from clearformer.study.report.words import number
 
-ON_DARK, ON_LIGHT, BETWEEN = "#fefefe", "#10161d", "#e4e8ee"  # of their own: cells keep their colours on a dark page
+ON_DARK, ON_LIGHT, BETWEEN = (
+    "#fefefe",
+    "#10161d",
+    "#e4e8ee",
+)  # of their own: cells keep their colours on a dark page
 MOST_CELLS_WRITTEN = 14
 MOST_CELLS_DRAWN = 40  # to a side, one shape each; of more, one picture
 
@@ -96,9 +100,7 @@ class Matrix(Drawn):
         width, _ = canvas.get_size_inches()
         left = EDGE + max(widest(row_names, TICK_POINTS), 0.3) + 0.16
         side = self._side(len(cells), len(cells[0]))
-        axes = panel(
-            canvas, left, width - left - side * len(cells[0]), bottom=self._below(outcome, side)
-        )
+        axes = panel(canvas, left, width - left - side * len(cells[0]), bottom=self._below(outcome, side))
         image = _draw_cells(axes, cells, side)
         plain_axes(axes, grid="x")
         axes.grid(visible=False)

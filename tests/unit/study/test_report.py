@@ -1,0 +1,316 @@
+"""The report of studies: what it says first, what it does not say, and that it says it in every form alike."""
+
+import itertools
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearformer.study.outcomes import (
+    NOT_JUDGED,
+    NOT_REPRODUCED,
+    REFUTED,
+    REPRODUCED,
+    SLIP,
+    UNDECIDED,
+    Outcome,
+)
+from clearformer.study.report import write_report, write_study
+from clearformer.study.report.content import section, summary
+from clearformer.study.report.figures import Bars, Curves, Matrix, Texts
+from clearformer.study.report.markdown_pages import escaped, fenced
+from clearformer.study.report.nodes import Judged, Link, Node, Paragraph, Picture, Table
+from clearformer.study.report.result import result_of
+from clearformer.study.study import Claim, Training
+
+from .reported import losses, outcome_of, planted, study
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """What a browser would find: elements with their attributes; raises where they are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict[str, str]]] = []
+        self.words = ""
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+def paragraphs(outcome: Outcome) -> dict[str, str]:
+    """What a study's paragraphs say, by their leads."""
+    return {node.lead: node.text for node in section(outcome) if isinstance(node, Paragraph)}
+
+
+def table(nodes: Any, caption: str) -> Table:
+    return next(node for node in nodes if isinstance(node, Table) and node.caption.startswith(caption))
+
+
+def verdicts(found: Table) -> list[str]:
+    return [cell.verdict for row in found.rows for cell in row if isinstance(cell, Judged)]
+
+
+class TestSummary:
+    def test_counts_the_failures_first(self) -> None:
+        first, second, third, *_ = (node for node in summary([planted()]) if isinstance(node, Paragraph))
+        assert (
+            first.text
+            == "Of 3 published numbers, 1 is not reproduced, 1 is a slip of the lecture and 1 is reproduced."
+        )
+        assert second.text == "Of 2 claims about a difference, 1 is refuted and 1 holds."
+        assert third.text == "6 of 6 runs are done, in 1 study."
+
+    def test_lists_what_is_not_reproduced_with_its_reason_before_all_else(self) -> None:
+        tables = [node for node in summary([planted()]) if isinstance(node, Table)]
+        assert [each.caption for each in tables] == [
+            "Not reproduced",
+            "Slips of the lectures: both numbers",
+            "Claims that are refuted or undecided",
+            "All studies",
+        ]
+        (row,) = tables[0].rows
+        assert row[:5] == (Link("planted"), "high", "loss", "1.63 (§ 5.4)", "± 0.05")
+        assert row[-1] == Judged(NOT_REPRODUCED, "Another text.")
+
+    def test_says_which_studies_are_partial_and_which_shortened(self) -> None:
+        partial = outcome_of(study("a", seeds=2), {"a": losses(1.0)})
+        said = " ".join(
+            node.text for node in summary([partial, planted(True, 0.05)]) if isinstance(node, Paragraph)
+        )
+        assert "Partial: planted (1 of 2)." in said
+        assert "planted (0.05 of its steps). No published number of these trainings is judged." in said
+
+
+class TestSection:
+    def test_has_each_verdict_with_its_reason_and_interval(self) -> None:
+        found = table(section(planted()), "Published")
+        assert verdicts(found) == [REPRODUCED, NOT_REPRODUCED, SLIP]
+        assert found.rows[0][4:7] == ("1.253", "1.215 to 1.291", "3")
+        assert found.rows[2][-1] == Judged(SLIP, "A misprint.")
+
+    def test_judges_claims_by_paired_differences(self) -> None:
+        found = table(section(planted()), "Claims")
+        assert verdicts(found)[1] == REFUTED
+        assert found.rows[0][2] == "\N{MINUS SIGN}0.767"
+
+    def test_names_no_winner_where_the_interval_holds_zero(self) -> None:
+        of = study("a", "b", claims=(Claim("a is lower.", "loss", "a", "b"),), seeds=3)
+        found = table(section(outcome_of(of, {"a": losses(1, 2, 3), "b": losses(2, 1, 3.1)})), "Claims")
+        assert verdicts(found) == [UNDECIDED]
+
+    def test_of_shortened_trainings_judges_nothing_and_says_so(self) -> None:
+        said = paragraphs(planted(trained=True, scale=0.05))
+        assert said["Shortened"].startswith("Its trainings were shortened to 0.05 of their steps.")
+        assert "What it means" not in said
+        assert verdicts(table(section(planted(True, 0.05)), "Published")) == [NOT_JUDGED, NOT_JUDGED, SLIP]
+
+    def test_says_what_it_means_only_when_whole(self) -> None:
+        whole = planted()
+        assert paragraphs(whole)["What it means"] == "It is as it is."
+        whole.records["low"].pop(2)
+        assert "What it means" not in paragraphs(whole)
+
+    def test_of_a_partial_study_says_run_by_run_what_is_missing_and_why_without_places(self) -> None:
+        some = outcome_of(
+            study("a", "b", seeds=2),
+            {"a": losses(1.0)},
+            failures={"b, seed 1": "/home/someone/data/text.txt: damaged; see C:\\Users\\me\\log.txt"},
+        )
+        nodes = list(section(some))
+        (items,) = (node.items for node in nodes if hasattr(node, "items"))  # type: ignore[union-attr]
+        assert items == (
+            "a, seed 2: not run yet",
+            "b, seed 1: failed: text.txt: damaged; see log.txt",
+            "b, seed 2: not run yet",
+        )
+        assert paragraphs(some)["Partial"] == "3 of 4 runs are missing:"
+
+    def test_lists_every_arm_with_its_interval_and_seeds(self) -> None:
+        found = table(section(planted()), "All arms")
+        assert found.heads == ("arm", "loss, nats a token", "seeds")
+        assert found.rows == (("low", "1.253 ± 0.038", "3"), ("high", "2.020 ± 0.066", "3"))
+
+    def test_tells_the_command_the_machine_the_versions_and_the_date(self) -> None:
+        of = planted(trained=True, scale=0.05)
+        said = paragraphs(of)
+        assert (said["Machine"], said["Date"]) == ("A Processor, 2 CPUs, 1 thread", "2026-03-14")
+        assert said["Versions"] == "clearformer 0.1.0, torch 2.13.0"
+        assert said["Time"] == "6.0 minutes for 6 runs"
+        assert [node.text for node in section(of) if type(node).__name__ == "Command"] == [
+            "clearformer study run planted --seeds 3 --scale 0.05"
+        ]
+
+    def test_names_the_trainings_that_diverged_and_the_rates_that_were_tried(self) -> None:
+        of = study("p", seeds=1)
+        arms = tuple(Training(f"s, rate {rate}", side="s") for rate in (1, 2))
+        of = study("p", seeds=1, tuned_by="loss")
+        of = type(of)(**{**vars(of), "arms": arms})
+        got = outcome_of(of, {"s, rate 1": [{"loss": 2.0}], "s, rate 2": [{"diverged_at": 31}]})
+        nodes = list(section(got))
+        assert table(nodes, "Rates").rows[0][:3] == ("s", "s, rate 1", "2")
+        assert ("s, rate 2, seed 1: at step 31",) in [getattr(node, "items", None) for node in nodes]
+
+    def test_shows_figures_of_which_something_was_measured_and_texts_as_text(self) -> None:
+        figures = (Bars("Loss", "loss"), Curves("Way"), Texts("Samples", "sample"), Matrix("M", "m", "low"))
+        of = outcome_of(study("low", figures=figures), {"low": [{"loss": 1.0, "sample": "to be"}]})
+        shown: list[Node] = [node for node in section(of) if type(node).__name__ in ("Picture", "Samples")]
+        assert [node.title for node in shown] == ["Loss", "Samples"]  # type: ignore[union-attr]
+        assert isinstance(shown[0], Picture)
+
+
+NASTY = '<script>alert("1")</script> | `a` *b* [c](d) & ```'
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a report of two studies, one of which has nasty names."""
+    folder = tmp_path_factory.mktemp("studies")
+    nasty = study(
+        NASTY,
+        "plain",
+        name="nasty",
+        question=NASTY,
+        claims=(Claim(NASTY, "loss", NASTY, "plain"),),
+        figures=(Bars(NASTY, "loss"), Texts(NASTY, "sample")),
+        fairness=NASTY,
+        seeds=2,
+    )
+    values = {
+        arm: [{"loss": 1.0, "sample": NASTY}, {"loss": 2.0, "sample": NASTY}] for arm in (NASTY, "plain")
+    }
+    write_report([planted(figures=(Bars("Loss", "loss"),)), outcome_of(nasty, values)], folder)
+    return folder
+
+
+class TestHTML:
+    def test_is_one_file_that_fetches_and_runs_nothing(self, written: Path) -> None:
+        text = (written / "report.html").read_text()
+        page = Page(text)
+        assert not page.all("script")
+        assert not page.all("link")
+        assert not page.all("img")
+        addresses = [
+            each[name] for _, each in page.found for name in ("href", "src", "xlink:href") if name in each
+        ]
+        assert all(address.startswith(("#", "data:image/png")) for address in addresses)
+        assert not re.search(r"@import|url\((?!#)", text)
+        assert page.all("meta")[1]["content"].startswith("default-src 'none'")
+
+    def test_escapes_all_words(self, written: Path) -> None:
+        page = Page((written / "report.html").read_text())
+        assert page.words.count(NASTY) >= 6
+
+    def test_is_accessible(self, written: Path) -> None:
+        page = Page((written / "report.html").read_text())
+        assert page.all("html") == [{"lang": "en"}]
+        levels = [int(tag[1]) for tag, _ in page.found if re.fullmatch(r"h\d", tag)]
+        assert levels.count(1) == 1
+        assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+        assert len(page.all("caption")) == len(page.all("table")) > 0
+        assert all("scope" in each for each in page.all("th"))
+        assert len(page.all("svg")) == len(page.all("desc")) == 2
+        assert all(each["role"] == "img" for each in page.all("svg"))
+        ids = Counter(each["id"] for _, each in page.found if "id" in each)
+        assert max(ids.values()) == 1
+
+    def test_links_lead_to_its_sections(self, written: Path) -> None:
+        page = Page((written / "report.html").read_text())
+        ids = {each["id"] for _, each in page.found if "id" in each}
+        links = [each["href"][1:] for each in page.all("a")]
+        assert {"planted", "nasty"} <= set(links) <= ids
+
+
+class TestMarkdown:
+    def test_every_link_and_picture_is_there(self, written: Path) -> None:
+        for page in (
+            written / "README.md",
+            written / "planted" / "README.md",
+            written / "nasty" / "README.md",
+        ):
+            words = re.sub(r"^(`{3,}).*?^\1$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+            targets = re.findall(r"(?<!\\)\]\(([^)\\]+)\)", words)
+            assert targets
+            for target in targets:
+                assert (page.parent / target).is_file(), target
+
+    def test_a_page_of_a_study_begins_with_its_question(self, written: Path) -> None:
+        lines = (written / "planted" / "README.md").read_text().splitlines()
+        assert lines[0] == "# Is it so?"
+        assert "[All studies](../README.md)" in lines
+
+    def test_rows_of_tables_have_as_many_cells_as_heads(self, written: Path) -> None:
+        for page in written.rglob("README.md"):
+            for block in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
+                counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+                assert len(counts) == 1
+
+    def test_marks_of_markdown_lose_their_meaning(self) -> None:
+        assert escaped("a | b*c_\n<d> & `e`") == r"a \| b\*c\_ \<d\> &amp; \`e\`"
+        assert escaped("1. no list") == r"1\. no list"
+        assert escaped("- no list") == r"\- no list"
+
+    def test_a_text_of_fences_is_fenced(self) -> None:
+        assert fenced("```\nto be\n````") == "`````text\n```\nto be\n````\n`````"
+
+
+class TestResult:
+    def test_has_what_its_contract_names(self, written: Path) -> None:
+        result = json.loads((written / "planted" / "result.json").read_text())
+        assert [each["verdict"] for each in result["published"]] == [REPRODUCED, NOT_REPRODUCED, SLIP]
+        first = result["published"][0]
+        assert (first["value"], first["seeds"]) == (1.25, 3)
+        assert first["measured"] == pytest.approx(1.2533333)
+        assert first["interval"] == pytest.approx([1.2154, 1.2913], abs=1e-4)
+
+    def test_has_every_number_seed_by_seed_and_what_is_missing(self) -> None:
+        some = outcome_of(study("a", "b", seeds=2), {"a": losses(1.0, 3.0)})
+        result = result_of(some)
+        assert result["values"]["a"]["loss"]["mean"] == 2.0
+        assert result["values"]["a"]["loss"]["by_seed"] == {1: 1.0, 2: 3.0}
+        assert result["missing"] == ["b, seed 1", "b, seed 2"]
+        assert (result["scale"], result["is_whole"]) == (1.0, False)
+
+    def test_a_planted_number_is_not_reproduced_in_every_form(self, written: Path) -> None:
+        for file in ("planted/result.json", "planted/README.md", "README.md", "report.html"):
+            assert NOT_REPRODUCED in (written / file).read_text(), file
+
+
+def test_a_study_alone_has_its_report_beside_its_result(tmp_path: Path) -> None:
+    report = write_study(planted(figures=(Bars("Loss", "loss"),)), tmp_path)
+    assert report == tmp_path / "planted" / "report.html"
+    page = Page(report.read_text())
+    assert "Is it so?" in page.words
+    assert len(page.all("svg")) == 1
+    assert json.loads((tmp_path / "planted" / "result.json").read_text())["name"] == "planted"
+
+
+def test_a_report_is_the_same_bytes_from_the_same_values(tmp_path: Path) -> None:
+    figures = (Bars("Loss", "loss"),)
+    one, other = (write_report([planted(figures=figures)], tmp_path / name) for name in ("one", "other"))
+    for file in one.parent.rglob("*.*"):
+        assert file.read_bytes() == (other.parent / file.relative_to(one.parent)).read_bytes()
