@@ -80,7 +80,10 @@ class PublishedVerdict(Result):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ClaimVerdict(Result):
-    """A claim and what the paired differences (lower - higher) say of it; of sides the arms that stand for them."""
+    """A claim and what the paired differences (lower - higher) say of it; of sides the arms that stand for them.
+
+    `against` is the name of the higher one's value, where it is another.
+    """
 
     text: str
     value: str
@@ -88,6 +91,7 @@ class ClaimVerdict(Result):
     higher: str
     difference: Estimate | None
     verdict: str
+    against: str = ""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -282,7 +286,7 @@ class Outcome:
             verdict = f"undecided: {' and '.join(diverged)} diverged"
         else:
             verdict = claim_verdict(difference)
-        return ClaimVerdict(claim.text, claim.value, lower, higher, difference, verdict)
+        return ClaimVerdict(claim.text, claim.value, lower, higher, difference, verdict, claim.against)
 
     def n_diverged(self, label: str) -> int:
         """How many runs of an arm, or of all arms of a side, diverged."""

@@ -11,6 +11,7 @@ import torch
 
 from clearformer.cost import analytic_parameters
 from clearformer.data import TextData, prepare
+from clearformer.model import Decoder
 from clearformer.run import load
 from clearformer.study.lectures import architecture
 from clearformer.study.measures.lengths import extended, losses_at
@@ -156,6 +157,7 @@ def test_positions(tmp_path: Path) -> None:
         next(path for path in store.runs.iterdir() if "rope" in (path / "config.toml").read_text()),
         device="cpu",
     )
+    assert isinstance(run.model, Decoder)
     windows = np.arange(3 * 17).reshape(3, 17) % run.tokenizer.vocab_size
     assert np.allclose(losses_at(extended(run, 64), windows), losses_at(run.model, windows))
 

@@ -176,7 +176,7 @@ def test_the_studies_of_dates_share_their_runs(tmp_path: Path) -> None:
             "train.max_steps": 4,
         },
     )
-    store = Store(tmp_path)
+    store, values = Store(tmp_path), {}
     for study in translation.STUDIES:
         claims = tuple(claim for claim in study.claims if claim.lower == "dates")
         small = replace(study, arms=(dates,), settings=settings, claims=claims, seeds=1)
@@ -186,8 +186,8 @@ def test_the_studies_of_dates_share_their_runs(tmp_path: Path) -> None:
         assert found.is_whole
         assert not found.failures
         assert all(verdict.difference is not None for verdict in found.claims())
+        values |= found.records["dates"][1].values
     assert len(list(store.runs.iterdir())) == 1
-    values = found.records["dates"][1].values
     assert [step for step, _ in values["bleu_by_step"]] == [2, 4]
     assert len(values["bleu_by_length"]) == 4
     assert values["n_dates"] >= 1

@@ -1,11 +1,15 @@
 """Sides of a comparison that are tuned alike, and runs that diverge: both as values, without training."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from clearformer.errors import ConfigError
 from clearformer.study.outcomes import Outcome, outcome
+from clearformer.study.report.content import tables
+from clearformer.study.report.nodes import Table
+from clearformer.study.report.result import result_of
 from clearformer.study.running import compute
 from clearformer.study.store import DIVERGED, Record, Store
 from clearformer.study.study import Claim, Measure, Study, Training, tuned
@@ -28,7 +32,7 @@ def study_of(**changes: object) -> Study:
     return Study(**(settings | changes))  # type: ignore[arg-type]
 
 
-def measured(study: Study, losses: dict[str, list[float | None]]) -> Outcome:
+def measured(study: Study, losses: Mapping[str, Sequence[float | None]]) -> Outcome:
     """An outcome of held-out losses by arm and seed; None is a run that diverged at step 7."""
     records = {
         arm: {
@@ -143,3 +147,15 @@ def test_a_run_that_diverges_is_a_result(tmp_path: Path) -> None:
     assert found.is_whole
     assert not found.failures
     assert found.n_diverged("wild") == 1
+
+
+def test_the_report_says_which_rate_stands_for_a_side() -> None:
+    found = [node for node in tables(measured(study_of(), LOSSES)) if isinstance(node, Table)]
+    [tuning] = [table for table in found if table.caption.startswith("Rates tried")]
+    assert [row[:2] for row in tuning.rows] == [("A", "A, rate 0.01"), ("B", "B, rate 0.001")]
+    assert [str(row[-1])[:3] for row in tuning.rows] == ["no", "yes"]
+    written = result_of(measured(study_of(), LOSSES))["tuning"]
+    assert [(each["side"], each["best"]) for each in written] == [
+        ("A", "A, rate 0.01"),
+        ("B", "B, rate 0.001"),
+    ]

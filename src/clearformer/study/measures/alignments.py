@@ -20,7 +20,7 @@ from clearformer.data.builtin import english, french
 from clearformer.lens.activations import kept
 from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.run import Run
-from clearformer.runs.folders import read_own_data
+from clearformer.study.measures.held_out import pair_split
 from clearformer.study.study import Measure, Values
 from clearformer.text import Tokenizer
 
@@ -238,7 +238,7 @@ def date_alignment(run: Run, dates: int = 300) -> Values:
 
 def held_out_dates(run: Run, n: int) -> list[DatePair]:
     """The first held-out pairs that are dates with a known alignment."""
-    split = read_own_data(run).prepared.splits["val"]
+    split = pair_split(run)
     pairs = map(date_pair, split.source_texts, split.target_texts)
     return [pair for pair in pairs if pair is not None][:n]
 

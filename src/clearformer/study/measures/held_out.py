@@ -1,6 +1,9 @@
-"""Held-out losses in units that do not depend on the tokens."""
+"""Held-out data of a run, and held-out losses in units that do not depend on the tokens."""
 
+from clearformer.data import PairSplit, Split
+from clearformer.errors import UserError
 from clearformer.run import Run
+from clearformer.runs.folders import read_own_data
 from clearformer.study.study import Values
 
 
@@ -19,3 +22,27 @@ def per_character(run: Run) -> Values:
         "loss_per_token": scores["loss"],
         "characters_per_token": scores["n_chars"] / scores["n_tokens"],
     }
+
+
+def text_split(run: Run, name: str = "val") -> Split:
+    """A split of the text that a run learnt from; the held-out one, where not said.
+
+    Raises:
+        UserError: it learnt from something else.
+    """
+    split = read_own_data(run).prepared.splits[name]
+    if not isinstance(split, Split):
+        raise UserError(f"{run.name}: this is measured of runs that learn from a text; data.kind is another")
+    return split
+
+
+def pair_split(run: Run, name: str = "val") -> PairSplit:
+    """A split of the pairs that a run learnt from; the held-out one, where not said.
+
+    Raises:
+        UserError: it learnt from something else.
+    """
+    split = read_own_data(run).prepared.splits[name]
+    if not isinstance(split, PairSplit):
+        raise UserError(f"{run.name}: this is measured of runs that learn from pairs; data.kind is another")
+    return split

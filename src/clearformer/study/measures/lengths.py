@@ -9,7 +9,7 @@ from clearformer.model import Decoder
 from clearformer.model.build import build_undrawn
 from clearformer.model.positions import Learned
 from clearformer.run import Run
-from clearformer.runs.folders import read_own_data
+from clearformer.study.measures.held_out import text_split
 from clearformer.study.study import Measure, Values
 from clearformer.training.store.state import weights_of
 
@@ -43,7 +43,7 @@ def loss_by_position(run: Run, times: int = 4, n_windows: int = 64) -> Values:
 
 def long_windows(run: Run, length: int, n_windows: int) -> np.ndarray:
     """Windows of `length` + 1 tokens of the held-out split, evenly spaced, [N length+1]."""
-    split = read_own_data(run).prepared.splits["val"]
+    split = text_split(run)
     last = len(split) - length - 1
     starts = np.linspace(0, last, min(n_windows, last + 1)).astype(int)
     return split.windows(starts, length + 1)

@@ -5,7 +5,7 @@ import math
 from clearformer.cost import analytic_flops, analytic_parameters
 from clearformer.model import ModelConfig
 from clearformer.run import Run
-from clearformer.runs.folders import read_own_data
+from clearformer.study.measures.held_out import text_split
 from clearformer.study.study import Measure, Values
 from clearformer.training.store.folder import read_metrics
 
@@ -51,7 +51,7 @@ def bits_per_byte(run: Run) -> Values:
         train_seconds: Of all training steps, by this machine's clock.
     """
     scores, config = run.evaluate(), run.model.config
-    n_bytes = read_own_data(run).prepared.splits["val"].n_bytes
+    n_bytes = text_split(run).n_bytes
     bytes_per_token = n_bytes / (scores["n_tokens"] + 1)
     at_least = scores["loss"] / math.log(2) * scores["n_tokens"] / n_bytes
     known = scores["bits_per_byte"]

@@ -11,7 +11,7 @@ from clearformer.config import sections_of
 from clearformer.model.build import build_undrawn, initialise
 from clearformer.presets import resolve_settings
 from clearformer.run import Run
-from clearformer.runs.folders import read_own_data
+from clearformer.study.measures.held_out import text_split
 from clearformer.study.study import Measure, Values
 
 VOCABULARY, BATCH = 65, 16
@@ -54,14 +54,11 @@ def gain_over_unigrams(run: Run) -> Values:
         unigram_loss: Of the held-out split, by the frequencies of the tokens in training, in nats a token.
         gain_over_unigrams: That less the model's own held-out loss.
     """
-    splits = read_own_data(run).prepared.splits
     n = run.tokenizer.vocab_size
-    train, val = (
-        np.bincount(splits[name].read(0, len(splits[name])), minlength=n) for name in ("train", "val")
-    )
-    share = (train + 1) / (
-        train + 1
-    ).sum()  # one more of each: a token that training lacks has a share as well
+    splits = [text_split(run, name) for name in ("train", "val")]
+    train, val = (np.bincount(split.read(0, len(split)), minlength=n) for split in splits)
+    counts = train + 1  # a token that training lacks has a share as well
+    share = counts / counts.sum()
     unigram_loss = float(-(val * np.log(share)).sum() / val.sum())
     return {
         "unigram_loss": unigram_loss,

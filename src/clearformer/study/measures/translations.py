@@ -8,7 +8,7 @@ import numpy as np
 
 from clearformer.evaluation.translation import TranslationScores, evaluate_translation, score_translations
 from clearformer.run import Run, load
-from clearformer.runs.folders import read_own_data
+from clearformer.study.measures.held_out import pair_split
 from clearformer.study.study import Measure, Values
 from clearformer.training.store.folder import read_metrics
 
@@ -57,7 +57,7 @@ def on_a_grid(seconds: Sequence[float], scores: Sequence[float]) -> list[list[fl
 
 def held_out(run: Run, n: int) -> tuple[list[str], list[str]]:
     """Held-out sources and their references, evenly spaced; all, where there are no more."""
-    split = read_own_data(run).prepared.splits["val"]
+    split = pair_split(run)
     sources, references = split.source_texts, split.target_texts
     chosen = np.linspace(0, len(sources) - 1, min(n, len(sources))).astype(int)
     return [sources[i] for i in chosen], [references[i] for i in chosen]

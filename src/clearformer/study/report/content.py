@@ -305,9 +305,12 @@ def section_text(section: str) -> str:
 
 def claim_row(each: ClaimVerdict) -> tuple[Cell, ...]:
     """A row of the table of claims."""
+    lower, higher = each.lower, each.higher
+    if each.against:
+        higher = f"{name_of(each.against)} of {higher}"
     return (
         each.text,
-        f"{name_of(each.value)}: {each.lower} {MINUS} {each.higher}",
+        f"{name_of(each.value)}: {lower} {MINUS} {higher}",
         signed_text(each.difference),
         interval_text(each.difference),
         str(each.difference.n if each.difference else 0),

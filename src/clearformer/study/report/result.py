@@ -30,6 +30,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
                 "higher": each.higher,
                 "difference": estimate_dict(each.difference),
                 "verdict": each.verdict,
+                **({"against": each.against} if each.against else {}),
             }
             for each in outcome.claims()
         ],
