@@ -138,7 +138,6 @@ NORMS = Study(
             {side: int(side.split(", ")[1].split()[0]) for side in norm_sides()},
             "layers",
             {side: side.replace(f", {side.split(', ')[1]}", "") for side in norm_sides()},
-            log_x=True,
         ),
         Lines(
             "Gradients by layer before the first step, 24 layers",
