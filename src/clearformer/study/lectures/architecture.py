@@ -51,7 +51,7 @@ def fairness(rates: tuple[float, ...], also: str = "") -> str:
 NORM_RATES = (1e-3, 3e-3)
 DEPTHS = (2, 6, 12, 24)
 PLACEMENTS = ("pre", "post", "none")
-WARMUPS = {"warm-up": 60, "no warm-up": 0}
+WARMUPS = {"warm-up": 50, "no warm-up": 0}
 NARROW: Mapping[str, Any] = {
     **SMALL,
     "model.d_model": 64,
@@ -59,7 +59,7 @@ NARROW: Mapping[str, Any] = {
     "model.init": "xavier",
     "data.val_fraction": 0.03,
     "train.batch_size": 8,
-    "train.max_steps": 300,
+    "train.max_steps": 250,
     "train.grad_clip_norm": "none",
 }
 
