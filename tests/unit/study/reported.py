@@ -18,7 +18,7 @@ ABOUT = {
 
 
 def nothing(seed: int, arm: str) -> Values:
-    """What a probe would compute; here its values are written by hand."""
+    """Stands for a probe; its values are written by hand."""
     raise AssertionError((seed, arm))
 
 
@@ -44,7 +44,7 @@ def outcome_of(
     seeds: int | None = None,
     failures: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """What came out, of every arm seed by seed."""
+    """An outcome of values of every arm, seed by seed."""
     records = {
         arm: {
             seed: Record(f"{arm}-{seed}", {}, seed, {"losses": each}, 60.0, ABOUT)

@@ -33,7 +33,7 @@ VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
 class Page(HTMLParser):
-    """What a browser would find: elements with their attributes; raises where they are not closed in order."""
+    """Elements with their attributes as a browser finds them; raises where they are not closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Page(HTMLParser):
 
 
 def paragraphs(outcome: Outcome) -> dict[str, str]:
-    """What a study's paragraphs say, by their leads."""
+    """A study's paragraphs by their leads."""
     return {node.lead: node.text for node in section(outcome) if isinstance(node, Paragraph)}
 
 

@@ -1,4 +1,4 @@
-"""What a report says: the summary of several studies, the failures first, and each study's section."""
+"""The content of a report: the summary of several studies, the failures first, and each study's section."""
 
 import re
 from collections import Counter
@@ -197,7 +197,7 @@ def section(outcome: Outcome, level: int = 2) -> Iterator[Node]:
 
 
 def state(outcome: Outcome) -> Iterator[Node]:
-    """What a reader must know first: shortened trainings, and runs that are missing."""
+    """Warnings that a reader must see first: shortened trainings, and runs that are missing."""
     if outcome.scale < 1:
         yield Paragraph(
             f"Its trainings were shortened to {outcome.scale:g} of their steps. No published number is judged, "

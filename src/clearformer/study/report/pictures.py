@@ -62,7 +62,7 @@ def is_there(figure: Figure, outcome: Outcome) -> bool:
 
 
 def description(figure: Figure, outcome: Outcome) -> str:
-    """What a figure shows, in words; empty of one that does not say it."""
+    """A figure in words: how to read it and what it shows; empty of one that does not say it."""
     parts = (getattr(figure, method)(outcome) for method in ("note", "summary") if hasattr(figure, method))
     return " ".join(part for part in parts if part)
 

@@ -8,7 +8,7 @@ from clearformer.study.report.content import command, without_places
 
 
 def result_of(outcome: Outcome) -> dict[str, Any]:
-    """What result.json holds."""
+    """The content of result.json."""
     study = outcome.study
     return {
         "name": study.name,

@@ -32,7 +32,7 @@ class Drawn:
         return ""
 
     def summary(self, outcome: Outcome) -> str:
-        """What it shows, in words."""
+        """The figure in words, for those who cannot see it."""
         return ""
 
 
