@@ -20,7 +20,7 @@ from clearformer.study.outcomes import (
     Outcome,
 )
 from clearformer.study.report import write_report, write_study
-from clearformer.study.report.content import section, summary
+from clearformer.study.report.content import command, section, summary
 from clearformer.study.report.figures import Bars, Curves, Matrix, Texts
 from clearformer.study.report.markdown_pages import escaped, fenced
 from clearformer.study.report.nodes import Judged, Link, Node, Paragraph, Picture, Table
@@ -164,6 +164,9 @@ class TestSection:
         assert [node.text for node in section(of) if type(node).__name__ == "Command"] == [
             "clearformer study run planted --seeds 3 --scale 0.05"
         ]
+
+    def test_its_command_imports_the_file_of_functions_of_ones_own(self) -> None:
+        assert command(planted()) == "clearformer study run planted --import reported.py --seeds 3"
 
     def test_names_the_trainings_that_diverged_and_the_rates_that_were_tried(self) -> None:
         of = study("p", seeds=1)

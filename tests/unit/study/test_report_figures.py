@@ -222,5 +222,11 @@ def test_spread_places_are_a_gap_apart_in_their_order(wished: list[float], gap: 
     assert sum(places) == pytest.approx(sum(wished))
 
 
+def test_spread_keeps_to_its_room_where_it_can() -> None:
+    assert spread([0.0, 0.0, 0.02], 0.1, room=1.0) == pytest.approx([0.0, 0.1, 0.2])
+    assert spread([1.0, 0.99], 0.1, room=1.0) == pytest.approx([1.0, 0.9])
+    assert spread([0.5, 0.5], 2.0, room=1.0) == pytest.approx([-0.5, 1.5])
+
+
 def test_spread_moves_nothing_that_is_apart() -> None:
     assert spread([0.9, 0.1, 0.5], 0.1) == pytest.approx([0.9, 0.1, 0.5])

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from clearformer.study.outcomes import (
@@ -46,6 +47,7 @@ from clearformer.study.report.words import (
     number,
     signed_text,
 )
+from clearformer.study.study import Probe, Study
 
 TITLE = "Studies: published and measured"
 PUBLISHED_HEADS = ("arm", "value", "published", "tolerance", "measured", "95% interval", "seeds", "verdict")
@@ -347,7 +349,17 @@ def command(outcome: Outcome) -> str:
     """The command that runs a study as it was run."""
     seeds = outcome.seeds or outcome.study.seeds
     scale = f" --scale {outcome.scale:g}" if outcome.scale < 1 else ""
-    return f"clearformer study run {outcome.study.name} --seeds {seeds}{scale}"
+    imported = "".join(f" --import {name}" for name in own_files(outcome.study))
+    return f"clearformer study run {outcome.study.name}{imported} --seeds {seeds}{scale}"
+
+
+def own_files(study: Study) -> list[str]:
+    """The names of the files of one's own that a study's measures and probes stand in."""
+    functions = [measure.function for measure in study.measures]
+    functions += [arm.function for arm in study.arms if isinstance(arm, Probe)]
+    own = [each for each in functions if each.__module__.partition(".")[0] != __name__.partition(".")[0]]
+    files = (Path(each.__code__.co_filename) for each in own if hasattr(each, "__code__"))
+    return unique(file.name for file in files if file.suffix == ".py")
 
 
 def machine_text(about: Mapping[str, Any]) -> str:

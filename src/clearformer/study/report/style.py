@@ -41,6 +41,7 @@ h1 {{ font-size: 1.75rem; line-height: 1.2; margin: 1rem 0; text-wrap: balance; 
 h2 {{ font-size: 1.35rem; line-height: 1.3; margin: 4rem 0 .25rem; padding-top: 1.5rem;
   border-top: 1px solid var(--grid); text-wrap: balance; }}
 h3 {{ font-size: 1rem; margin: 2rem 0 .5rem; }}
+h2:not([id]) {{ font-size: 1rem; margin: 2rem 0 .5rem; padding: 0; border: 0; }}
 p, ul {{ max-width: 44rem; margin: .75rem 0; overflow-wrap: anywhere; }}
 ul {{ padding-left: 1.25rem; columns: 20rem; }}
 li {{ break-inside: avoid; }}

@@ -162,7 +162,7 @@ def end_labels(axes: Any, labels: Sequence[EndLabel]) -> None:
     to_axes = axes.transAxes.inverted()
     ends = [to_axes.transform(axes.transData.transform((label.x, label.y))) for label in labels]
     wished = [min(max(float(y), 0.0), 1.0) for _, y in ends]
-    places = spread(wished, LINE_INCHES / inches_high)
+    places = spread(wished, LINE_INCHES / inches_high, room=1.0)
     start = 1 + TEXT_GAP / inches_wide
     for label, (x, _), y, place in zip(labels, ends, wished, places, strict=True):
         near = start - 0.03 / inches_wide
@@ -187,8 +187,11 @@ def end_labels(axes: Any, labels: Sequence[EndLabel]) -> None:
         )
 
 
-def spread(wished: Sequence[float], gap: float) -> list[float]:
-    """Places at least a gap apart, in the order of the wished ones and near them (least squares)."""
+def spread(wished: Sequence[float], gap: float, room: float = math.inf) -> list[float]:
+    """Places at least a gap apart, in the order of the wished ones and near them (least squares).
+
+    They lie between 0 and `room`, where that is wide enough and given.
+    """
     order = sorted(range(len(wished)), key=lambda i: wished[i])
     groups: list[tuple[float, int]] = []  # the sum of wished places, less the gaps, and how many
     for rank, i in enumerate(order):
@@ -196,7 +199,10 @@ def spread(wished: Sequence[float], gap: float) -> list[float]:
         while len(groups) > 1 and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]:
             (sum_above, n_above), (sum_below, n_below) = groups.pop(), groups.pop()
             groups.append((sum_above + sum_below, n_above + n_below))
+    highest = room - gap * (len(wished) - 1)
     level = [total / n for total, n in groups for _ in range(n)]
+    if 0 <= highest < math.inf:
+        level = [min(max(place, 0.0), highest) for place in level]
     places = [0.0] * len(wished)
     for rank, i in enumerate(order):
         places[i] = level[rank] + rank * gap
