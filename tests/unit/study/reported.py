@@ -1,6 +1,6 @@
 """Outcomes made by hand, for the tests of the report."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clearformer.study.outcomes import Outcome
@@ -39,7 +39,7 @@ def study(*arms: str, trained: bool = False, **fields: Any) -> Study:
 
 def outcome_of(
     of: Study,
-    values: Mapping[str, list[Values]],
+    values: Mapping[str, Sequence[Values]],
     scale: float = 1.0,
     seeds: int | None = None,
     failures: Mapping[str, str] | None = None,

@@ -23,7 +23,7 @@ from clearformer.study.report import write_report, write_study
 from clearformer.study.report.content import command, section, summary
 from clearformer.study.report.figures import Bars, Curves, Matrix, Texts
 from clearformer.study.report.markdown_pages import escaped, fenced
-from clearformer.study.report.nodes import Judged, Link, Node, Paragraph, Picture, Table
+from clearformer.study.report.nodes import Command, Judged, Link, Node, Paragraph, Picture, Table
 from clearformer.study.report.result import result_of
 from clearformer.study.study import Claim, Training
 
@@ -137,18 +137,18 @@ class TestSection:
 
     def test_of_a_partial_study_says_run_by_run_what_is_missing_and_why_without_places(self) -> None:
         some = outcome_of(
-            study("a", "b", seeds=2),
+            study("a", "b", seeds=3),
             {"a": losses(1.0)},
             failures={"b, seed 1": "/home/someone/data/text.txt: damaged; see C:\\Users\\me\\log.txt"},
         )
         nodes = list(section(some))
         (items,) = (node.items for node in nodes if hasattr(node, "items"))  # type: ignore[union-attr]
         assert items == (
-            "a, seed 2: not run yet",
+            "a, seeds 2 and 3: not run yet",
             "b, seed 1: failed: text.txt: damaged; see log.txt",
-            "b, seed 2: not run yet",
+            "b, seeds 2 and 3: not run yet",
         )
-        assert paragraphs(some)["Partial"] == "3 of 4 runs are missing:"
+        assert paragraphs(some)["Partial"] == "5 of 6 runs are missing:"
 
     def test_lists_every_arm_with_its_interval_and_seeds(self) -> None:
         found = table(section(planted()), "All arms")
@@ -161,7 +161,7 @@ class TestSection:
         assert (said["Machine"], said["Date"]) == ("A Processor, 2 CPUs, 1 thread", "2026-03-14")
         assert said["Versions"] == "clearformer 0.1.0, torch 2.13.0"
         assert said["Time"] == "6.0 minutes for 6 runs"
-        assert [node.text for node in section(of) if type(node).__name__ == "Command"] == [
+        assert [node.text for node in section(of) if isinstance(node, Command)] == [
             "clearformer study run planted --seeds 3 --scale 0.05"
         ]
 

@@ -48,6 +48,7 @@ from clearformer.study.report.words import (
     signed_text,
 )
 from clearformer.study.study import Probe, Study
+from clearformer.study.trials import trial_name
 
 TITLE = "Studies: published and measured"
 PUBLISHED_HEADS = ("arm", "value", "published", "tolerance", "measured", "95% interval", "seeds", "verdict")
@@ -209,18 +210,23 @@ def state(outcome: Outcome) -> Iterator[Node]:
         )
     if outcome.is_whole:
         return
-    missing = outcome.missing
-    runs = counted(outcome.n_trials, "run")
-    yield Paragraph(
-        number_of(len(missing), f"of {runs} is missing:", f"of {runs} are missing:"), "Partial", "warning"
-    )
-    yield Bullets(tuple(missing_line(outcome, name) for name in missing))
+    n, runs = len(outcome.missing), counted(outcome.n_trials, "run")
+    yield Paragraph(number_of(n, f"of {runs} is missing:", f"of {runs} are missing:"), "Partial", "warning")
+    yield Bullets(tuple(missing_lines(outcome)))
 
 
-def missing_line(outcome: Outcome, name: str) -> str:
-    """A run that is missing, and why, where it was tried."""
-    problem = outcome.failures.get(name)
-    return f"{name}: not run yet" if problem is None else f"{name}: failed: {without_places(problem)}"
+def missing_lines(outcome: Outcome) -> Iterator[str]:
+    """The runs that are missing, arm by arm, and why, where they were tried."""
+    for arm in outcome.study.arms:
+        waiting = []
+        for seed in outcome.study.seeds_of(arm, outcome.seeds):
+            name = trial_name(arm.label, seed)
+            if name in outcome.failures:
+                yield f"{name}: failed: {without_places(outcome.failures[name])}"
+            elif name in outcome.missing:
+                waiting.append(str(seed))
+        if waiting:
+            yield f"{arm.label}, {'seed' if len(waiting) == 1 else 'seeds'} {listed(waiting)}: not run yet"
 
 
 def without_places(text: str) -> str:
