@@ -99,10 +99,10 @@ class TestSummary:
 
     def test_says_which_studies_are_partial_and_which_shortened(self) -> None:
         partial = outcome_of(study("a", seeds=2), {"a": losses(1.0)})
-        said = " ".join(
-            node.text for node in summary([partial, planted(True, 0.05)]) if isinstance(node, Paragraph)
-        )
-        assert "Partial: planted (1 of 2)." in said
+        waiting = outcome_of(study("a"), {})
+        nodes = summary([partial, planted(True, 0.05), waiting])
+        said = " ".join(node.text for node in nodes if isinstance(node, Paragraph))
+        assert "7 of 11 runs are done, in 3 studies. Partial: planted (1 of 2). Not begun: 1 study." in said
         assert "planted (0.05 of its steps). No published number of these trainings is judged." in said
 
 

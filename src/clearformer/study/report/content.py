@@ -106,10 +106,14 @@ def runs_sentence(outcomes: Sequence[Outcome]) -> str:
     studies = counted(len(outcomes), "study", "studies")
     told = f"{done:,} of {counted(wanted, 'run')} {'is' if done == 1 else 'are'} done, in {studies}."
     partial = [
-        f"{each.study.name} ({each.n_done} of {each.n_trials})" for each in outcomes if not each.is_whole
+        f"{each.study.name} ({each.n_done} of {each.n_trials})"
+        for each in outcomes
+        if 0 < each.n_done < each.n_trials
     ]
     if partial:
         told += f" Partial: {', '.join(partial)}."
+    if n_waiting := sum(not each.n_done for each in outcomes):
+        told += f" Not begun: {counted(n_waiting, 'study', 'studies')}."
     return told
 
 
