@@ -42,7 +42,7 @@ def sides_of(sides: Mapping[str, Mapping[str, Any]], rates: tuple[float, ...] = 
 
 
 def fairness(rates: tuple[float, ...], also: str = "") -> str:
-    """What the sides of a study have in common, as a sentence."""
+    """The fairness of a study in a sentence: data, rates, parameters."""
     return f"{ALIKE}{', '.join(f'{rate:g}' for rate in rates)}; {BEST_RATE}{' ' + also if also else ''}"
 
 

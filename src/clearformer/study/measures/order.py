@@ -72,7 +72,7 @@ def trained_with_mask(
     batch_size: int,
     lr: float,
 ) -> Values:
-    """What becomes of a language model whose causal mask is there, or was forgotten (004, 4.10).
+    """Loss and samples of a language model whose causal mask is there, or was forgotten (004, 4.10).
 
     An encoder's stack without a mask, trained to predict the next token, is a decoder whose mask was forgotten: each
     position reads the token that it is to predict. Both sides begin with the same weights and read the same batches.
@@ -130,7 +130,7 @@ def train(net: nn.Module, batches: Batches, steps: int, lr: float) -> list[float
 
 
 def written(net: nn.Module, tokenizer: Tokenizer, prompt: list[int], length: int, seed: int) -> str:
-    """What a model writes after a prompt, read anew for every token: without a mask there is nothing to cache."""
+    """A continuation of a prompt, read anew for every token: without a mask there is nothing to cache."""
     tokens, sampling, stream = list(prompt), Sampling(temperature=0.8), random_stream(seed, 0)
     for _ in range(SAMPLE_TOKENS):
         logits = net(torch.tensor([tokens[-length:]]))[:, -1]

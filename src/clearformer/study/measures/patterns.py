@@ -57,7 +57,7 @@ def patterns(run: Run, tokens: list[int]) -> np.ndarray:
 
 
 def diagonal(weights: np.ndarray) -> np.ndarray:
-    """What each position gives to itself, [N T]."""
+    """The weight that each position gives to itself, [N T]."""
     return np.diagonal(weights, axis1=1, axis2=2)
 
 

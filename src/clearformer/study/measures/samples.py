@@ -15,7 +15,7 @@ def sample(run: Run, prompt: str = "\n", tokens: int = 300, temperature: float =
 def temperatures(
     run: Run, prompt: str, temperatures: Sequence[float], tokens: int = 200, top: int = 15
 ) -> Values:
-    """What a temperature does to the next token and to a sample (lecture 000, figure 5.3).
+    """The effect of a temperature on the next token and to a sample (lecture 000, figure 5.3).
 
     Returns:
         next_tokens: By temperature, the likeliest `top` tokens after the prompt: rows of token and probability.

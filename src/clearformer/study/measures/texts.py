@@ -31,7 +31,7 @@ DISTINCT = 4  # tokens of the n-grams of which the different ones are counted
 
 
 def decodings(run: Run, n_prompts: int = 8, prompt_tokens: int = 64, max_new_tokens: int = 200) -> Values:
-    """What a model writes after held-out beginnings, by how the next token is chosen (003; 004, 4.8).
+    """Continuations of held-out beginnings, by how the next token is chosen (003; 004, 4.8).
 
     Returns:
         repetition: By method, the share of passages of 16 tokens that stand earlier in the same continuation.
