@@ -4,7 +4,7 @@ from clearformer.study.measures.attention import attention_costs
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.measures.order import pooled_distance, shift_map, trained_with_mask
 from clearformer.study.measures.stream import deleted_layers, logit_parts
-from clearformer.study.measures.texts import decodings, senses
+from clearformer.study.measures.texts import METHODS, decodings, senses
 from clearformer.study.study import Claim, Measure, Probe, Published, Study, Training
 
 MODEL = Training(
@@ -20,6 +20,13 @@ MODEL = Training(
     },
 )
 """The model that several studies look into, trained once."""
+
+WORDS = Training(
+    "small decoder, BPE",
+    preset=MODEL.preset,
+    settings={**MODEL.settings, "tokenizer.kind": "bpe", "tokenizer.vocab_size": 1000},
+)
+"""The same with subwords, of which a word has few."""
 
 BANK = Measure(
     senses,
@@ -137,6 +144,11 @@ STUDIES = (
         lecture="003; 004, 4.8",
         arms=(MODEL,),
         measures=(LOSSES, Measure(decodings)),
+        shown=(
+            *(f"{what}_{name}" for what in ("repetition", "distinct", "logprob") for name in METHODS),
+            "greedy_repetition",
+            "greedy_logprob",
+        ),
         refuted_if="Greedy continuations repeat themselves no more than those drawn at temperature 1.",
         fairness="One model, eight held-out beginnings of 64 characters, 200 characters after each.",
     ),
@@ -144,7 +156,7 @@ STUDIES = (
         name="contexts",
         question="Do a model's vectors of one word tell its senses apart, and in which layer?",
         lecture="003",
-        arms=(MODEL,),
+        arms=(MODEL, WORDS),
         measures=(LOSSES, BANK, IT),
         shown=("separation_bank", "similarity_bank", "separation_it", "similarity_it"),
         refuted_if="Vectors of one sense are no more alike than vectors of different senses.",

@@ -42,13 +42,9 @@ def decodings(run: Run, n_prompts: int = 8, prompt_tokens: int = 64, max_new_tok
         greedy_repetition: The repetition of greedy less that of sampling at temperature 1.
         greedy_logprob: The same of the log-probability.
     """
-    prompts = windows_of(held_out(run), n_prompts, prompt_tokens)
+    prompts = windows_of(held_out(run), n_prompts, prompt_tokens).tolist()
     by_method = {
-        name: [
-            continuation(run, prompt.tolist(), settings, max_new_tokens, i)
-            for i, prompt in enumerate(prompts)
-        ]
-        for name, settings in METHODS.items()
+        name: continuations(run, prompts, settings, max_new_tokens) for name, settings in METHODS.items()
     }
     measured: dict[str, dict[str, float]] = {"repetition": {}, "distinct": {}, "logprob": {}}
     for name, found in by_method.items():
@@ -67,15 +63,16 @@ def decodings(run: Run, n_prompts: int = 8, prompt_tokens: int = 64, max_new_tok
     }
 
 
-def continuation(
-    run: Run, prompt: list[int], settings: Mapping[str, Any], max_new_tokens: int, seed: int
-) -> tuple[list[int], float]:
-    """The new tokens, and their log-probability by the model."""
+def continuations(
+    run: Run, prompts: list[list[int]], settings: Mapping[str, Any], max_new_tokens: int
+) -> list[tuple[list[int], float]]:
+    """The new tokens after each prompt, and their log-probability by the model."""
     if BEAMS in settings:
-        [found] = search(run, prompt, beams=settings[BEAMS], max_new_tokens=max_new_tokens)
+        beams = settings[BEAMS]
+        found = [search(run, prompt, beams=beams, max_new_tokens=max_new_tokens)[0] for prompt in prompts]
     else:
-        [found] = generate(run, prompt, max_new_tokens=max_new_tokens, seed=seed, **settings)
-    return found.tokens, found.logprob
+        found = generate(run, prompts, max_new_tokens=max_new_tokens, **settings)
+    return [(each.tokens, each.logprob) for each in found]
 
 
 def n_grams(tokens: Sequence[int], n: int) -> list[tuple[int, ...]]:
