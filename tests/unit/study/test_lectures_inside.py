@@ -1,18 +1,20 @@
 """The studies that look inside a model, at a tiny size, and the identities that their measures rest on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from clearformer.study.lectures import find_study
+from clearformer.study.measures import order
 from clearformer.study.measures.order import pooled_distance, shift_map, turned
 from clearformer.study.measures.stream import deleted_layers, without_layer
 from clearformer.study.measures.texts import METHODS, decodings, distinct, repetition, senses
 from clearformer.study.outcomes import REPRODUCED
-from clearformer.study.study import Measure, Study
+from clearformer.study.study import Arm, Measure, Study, Training
 
 from .tiny import computed, text_folder, tiny
 
@@ -31,8 +33,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def small(name: str) -> Study:
     """A study of the small decoder, with fewer texts measured."""
     study = find_study(name)
-    measures = tuple(Measure(m.function, {**m.arguments, **SHORT.get(m.function, {})}) for m in study.measures)
+    measures = tuple(
+        Measure(m.function, {**m.arguments, **SHORT.get(m.function, {})}) for m in study.measures
+    )
     return tiny(replace(study, measures=measures), {"data.name": None, "data.path": "text.txt"})
+
+
+def with_settings(arm: Arm, settings: Mapping[str, Any]) -> Training:
+    """A training with other settings."""
+    assert isinstance(arm, Training)
+    return replace(arm, settings={**arm.settings, **settings})
 
 
 def test_layers_are_deleted_one_by_one(folder: Path) -> None:
@@ -76,7 +86,9 @@ def test_studies_of_one_model_share_its_run(folder: Path) -> None:
         assert 0 <= found.first("small decoder", f"repetition_{name}") <= 1
         assert 0 < found.first("small decoder", f"distinct_{name}") <= 1
         assert found.first("small decoder", f"logprob_{name}") < 0
-    assert found.first("small decoder", "logprob_greedy") > found.first("small decoder", "logprob_temperature 1.5")
+    assert found.first("small decoder", "logprob_greedy") > found.first(
+        "small decoder", "logprob_temperature 1.5"
+    )
 
 
 def test_repeated_and_distinct_n_grams_are_counted() -> None:
@@ -90,8 +102,8 @@ def test_repeated_and_distinct_n_grams_are_counted() -> None:
 def test_senses_are_compared_by_layer(folder: Path) -> None:
     study = small("contexts")
     [*words] = (measure for measure in study.measures if measure.function is senses)
-    tokenizer = {"tokenizer.vocab_size": 60}
-    arms = (study.arms[0], replace(study.arms[1], settings={**study.arms[1].settings, **tokenizer}))  # type: ignore[call-arg]
+    longer, subwords = {"model.max_seq_len": 32}, {"tokenizer.vocab_size": 270}  # the bytes and a few merges
+    arms = (with_settings(study.arms[0], longer), with_settings(study.arms[1], {**longer, **subwords}))
     known = [Measure(senses, {"word": w, "first": FIRST[w], "second": SECOND[w]}) for w in FIRST]
     assert len(words) == len(known)
     found = computed(replace(study, arms=arms, measures=tuple(known)), folder)
@@ -106,16 +118,17 @@ FIRST = {"bank": ["The river ran by the bank", "wide river bank"], "it": ["The r
 SECOND = {"bank": ["They put gold in the bank", "gold in the bank"], "it": ["The gold, it", "gold, and it"]}
 
 
-def test_positions_and_masks_tell_order(folder: Path) -> None:
+def test_positions_and_masks_tell_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "SAMPLE_TOKENS", 10)
     sizes = {"n_layers": 1, "d_model": 8, "max_seq_len": 8, "attention": {"n_heads": 2}, "position": "rope"}
     changes = {"data": {"path": "text.txt"}, "steps": 12, "model": sizes, "batch_size": 4}
-    found = computed(tiny(find_study("order"), probe=changes), folder, seeds=2)
+    found = computed(tiny(find_study("order"), probe=changes), folder)
     assert [each.verdict for each in found.published()] == [REPRODUCED]
     for kind in ("sinusoidal", "learned", "rope"):
         assert found.first(f"two-sided, {kind}", "distance") > 0.01
     assert found.first("causal, none", "distance") > 0.01
     for label in ("with the mask", "mask forgotten"):
-        assert len(found.first(label, "sample")) == 120
+        assert len(found.first(label, "sample")) == 10
         assert found.first(label, "curve")[0][0] == 10
     assert found.first("with the mask", "train_loss") != found.first("mask forgotten", "train_loss")
 
@@ -145,13 +158,13 @@ def test_the_study_of_shifts_reproduces_all(folder: Path) -> None:
 
 
 def test_memory_of_the_explicit_form_grows_with_the_square(folder: Path) -> None:
-    changes = {"lengths": [256, 512], "rounds": 1, "window": 32, "n_heads": 1, "d_head": 8}
+    changes = {"lengths": [128, 256], "rounds": 1, "window": 32, "n_heads": 1, "d_head": 8}
     found = computed(tiny(find_study("cost"), probe=changes), folder)
     of = {form: found.first("causal attention", f"memory_exponent_{form}") for form in FORMS}
     assert of["explicit"] == pytest.approx(2, abs=0.15)
     for form in ("fused", "windowed", "linear"):
         assert of[form] == pytest.approx(1, abs=0.1)
-    assert found.first("causal attention", "lengths") == [256, 512]
+    assert found.first("causal attention", "lengths") == [128, 256]
 
 
 FORMS = ("explicit", "fused", "windowed", "linear")

@@ -41,7 +41,7 @@ def text_folder(folder: Path) -> Iterator[Path]:
         cached.cache_clear()
 
 
-def tiny(study: Study, training: Mapping[str, Any] = {}, probe: Mapping[str, Any] = {}) -> Study:  # noqa: B006
+def tiny(study: Study, training: Mapping[str, Any] = {}, probe: Mapping[str, Any] = {}) -> Study:
     """A study with other settings for its trainings, and other arguments for the probes that have these."""
     return replace(study, arms=tuple(_tiny(arm, training, probe) for arm in study.arms), shown=())
 
@@ -50,7 +50,9 @@ def _tiny(arm: Arm, training: Mapping[str, Any], probe: Mapping[str, Any]) -> Ar
     if isinstance(arm, Training):
         sizes = {f"model.{name}": value for name, value in MODEL.items()}
         steps = {f"train.{name}": value for name, value in TRAIN.items()}
-        return replace(arm, settings={**arm.settings, **sizes, **steps, "model.attention.n_heads": 2, **training})
+        return replace(
+            arm, settings={**arm.settings, **sizes, **steps, "model.attention.n_heads": 2, **training}
+        )
     own = {name: value for name, value in probe.items() if name in arm.arguments}
     return replace(arm, arguments={**arm.arguments, **own})
 
