@@ -49,11 +49,14 @@ def test_layers_are_deleted_one_by_one(folder: Path) -> None:
     found = computed(small("residual-stream"), folder)
     whole, without = (found.first("small decoder", name) for name in ("loss_whole", "loss_without"))
     assert len(without) == 2
-    for layer, loss in enumerate(without):
-        assert found.first("small decoder", f"increase_layer_{layer}") == pytest.approx(loss - whole)
+    for layer, loss in without:
+        assert found.first("small decoder", f"increase_layer_{layer:.0f}") == pytest.approx(loss - whole)
         assert loss != whole
     parts = found.first("small decoder", "parts")
     assert sum(parts.values()) == pytest.approx(found.first("small decoder", "logit"), abs=1e-5)
+    by_layer = found.first("small decoder", "by_layer")
+    written = [sum(value for _, value in rows) for rows in (by_layer["heads"], by_layer["network"])]
+    assert written == pytest.approx([found.first("small decoder", name) for name in ("heads", "networks")])
     in_groups = (found.first("small decoder", name) for name in ("heads", "networks", "embeddings"))
     assert sum(in_groups) == pytest.approx(sum(parts.values()))
     assert {name for name in parts if "attn" in name} == {
@@ -108,9 +111,10 @@ def test_senses_are_compared_by_layer(folder: Path) -> None:
     assert len(words) == len(known)
     found = computed(replace(study, arms=arms, measures=tuple(known)), folder)
     for label in found.labels:
-        within, between = found.first(label, "within_bank"), found.first(label, "between_bank")
-        assert len(within) == len(between) == 2 + 1
-        assert found.first(label, "separation_bank") == pytest.approx(within[-1] - between[-1])
+        cosines = found.first(label, "cosines_bank")
+        within, between = cosines["within"], cosines["between"]
+        assert [layer for layer, _ in within] == [layer for layer, _ in between] == [0, 1, 2]
+        assert found.first(label, "separation_bank") == pytest.approx(within[-1][1] - between[-1][1])
         assert -1 <= found.first(label, "similarity_it") <= 1
 
 
@@ -129,7 +133,7 @@ def test_positions_and_masks_tell_order(folder: Path, monkeypatch: pytest.Monkey
     assert found.first("causal, none", "distance") > 0.01
     for label in ("with the mask", "mask forgotten"):
         assert len(found.first(label, "sample")) == 10
-        assert found.first(label, "curve")[0][0] == 10
+        assert found.first(label, "losses_by_step")[0][0] == 10
     assert found.first("with the mask", "train_loss") != found.first("mask forgotten", "train_loss")
 
 
@@ -164,7 +168,7 @@ def test_memory_of_the_explicit_form_grows_with_the_square(folder: Path) -> None
     assert of["explicit"] == pytest.approx(2, abs=0.15)
     for form in ("fused", "windowed", "linear"):
         assert of[form] == pytest.approx(1, abs=0.1)
-    assert found.first("causal attention", "lengths") == [128, 256]
+    assert [length for length, _ in found.first("causal attention", "seconds")["linear"]] == [128, 256]
 
 
 FORMS = ("explicit", "fused", "windowed", "linear")

@@ -12,6 +12,7 @@ from clearformer.study.measures.information import (
 )
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.measures.stream import stream_variance
+from clearformer.study.report.figures import Bars, Curves, Lines, Trend
 from clearformer.study.study import Claim, Measure, Probe, Published, Study, Training
 
 FOUR_DIGITS = 0.00005  # what rounding to four digits may take away
@@ -53,6 +54,9 @@ PUBLISHED = {
 """The lectures' numbers by arm: the value's name, the number, its tolerance, its section, and why it is wrong."""
 
 HEAD_SIZES = (16, 32, 64, 128, 256)
+SCALES = ("scaled", "unscaled")
+AT_HEAD_SIZE = {f"d_k = {d}, {scale}": d for d in HEAD_SIZES for scale in SCALES}
+WITH_SCALE = {f"d_k = {d}, {scale}": scale for d in HEAD_SIZES for scale in SCALES}
 UNSCALED = (
     ("entropy", 64, "Unscaled, the softmax is less even."),
     ("gradient", 64, "Unscaled, its gradient is smaller on average."),
@@ -118,6 +122,10 @@ STUDIES = (
             )
             for k in range(3)
         ),
+        figures=(
+            Bars("Held-out loss above the source's own", "excess", unit="nats", baseline=0.0),
+            Curves("Losses of Markov sources"),
+        ),
         fairness="One model and recipe; each source writes a million symbols of eight, counted in Tiny Shakespeare.",
         refuted_if="A held-out loss is more than 0.02 nats from what the source's own probabilities give, or below it.",
     ),
@@ -129,7 +137,7 @@ STUDIES = (
             *(
                 Probe(f"d_k = {d}, {name}", drawn_scores, {"d_k": d, "scaled": name == "scaled"})
                 for d in HEAD_SIZES
-                for name in ("scaled", "unscaled")
+                for name in SCALES
             ),
             Probe("self-term, all tokens differ", self_term, {"d_model": 256, "n_tokens": 128}),
             Probe("self-term, 65 tokens", self_term, {"d_model": 256, "n_tokens": 128, "vocab_size": 65}),
@@ -145,6 +153,14 @@ STUDIES = (
         claims=tuple(
             Claim(text, value, f"d_k = {d}, unscaled", f"d_k = {d}, scaled") for value, d, text in UNSCALED
         ),
+        figures=tuple(
+            Trend(title, value, AT_HEAD_SIZE, "d_k", WITH_SCALE, y_label=label, log_x=True)
+            for value, title, label in (
+                ("entropy", "Entropy of the softmax over 128 keys", "nats"),
+                ("gradient_median", "Gradient of the softmax, the middle query's", "norm of the Jacobian"),
+                ("saturated", "Queries that give one key 99% of their weight", "share"),
+            )
+        ),
         refuted_if="Unscaled scores of d_k = 64 leave the softmax as even, or its gradient as large, as scaled ones.",
     ),
     Study(
@@ -159,6 +175,15 @@ STUDIES = (
         claims=(
             Claim("1/sqrt(2N) keeps the variance from growing.", "growth", "GPT-2 with 1/sqrt(2N)", "GPT-2"),
             Claim("What a block adds is smaller with it.", "written", "GPT-2 with 1/sqrt(2N)", "GPT-2"),
+        ),
+        figures=(
+            Lines(
+                "Variance of the residual stream",
+                "variance",
+                x_label="blocks passed",
+                y_label="variance",
+                log_y=True,
+            ),
         ),
         fairness="One untrained pre-norm GPT of 12 layers, the same text; only the first weights differ.",
         refuted_if="With 1/sqrt(2N) the variance behind the last block is as many times the first as without.",
