@@ -99,6 +99,9 @@ STUDIES = (
             Probe(TEXT, training_tokens, seeds=1),
         ),
         published=tuple(Published(arm, *each) for arm, values in PUBLISHED.items() for each in values),
+        meaning="The worked values and the formulas are right. Six published numbers are not: the parameters of both "
+        "code sizes leave out biases, the example line is 61 characters and 15 tokens, which makes its compression 4.1, "
+        "and the training text is 301,966 tokens.",
         refuted_if="A value differs from the lecture's by more than its rounding, or an identity is not met.",
         seeds=1,
     ),
@@ -161,6 +164,10 @@ STUDIES = (
                 ("saturated", "Queries that give one key 99% of their weight", "share"),
             )
         ),
+        meaning="Standard deviations are those of the formula. Unscaled scores make the softmax uneven, but its "
+        "gradient is not smaller for that: with d_k = 64 it is larger on average than with scaled scores, which leave "
+        "every key a small weight; only from d_k = 128 on is the middle query's smaller. A token's weight on its own "
+        "position is nearly 1 only where no other position holds the same token.",
         refuted_if="Unscaled scores of d_k = 64 leave the softmax as even, or its gradient as large, as scaled ones.",
     ),
     Study(
@@ -186,6 +193,8 @@ STUDIES = (
             ),
         ),
         fairness="One untrained pre-norm GPT of 12 layers, the same text; only the first weights differ.",
+        meaning="Without 1/sqrt(2N) the stream's variance behind 12 blocks is 63 times the first, with it 3 times. "
+        "A first variance as small as GPT-2's or Xavier's grows by a large factor; outputs of zero leave it as it is.",
         refuted_if="With 1/sqrt(2N) the variance behind the last block is as many times the first as without.",
     ),
 )
