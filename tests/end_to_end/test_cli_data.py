@@ -49,14 +49,15 @@ def test_list_shows_every_built_in_text_and_where_it_is(cache: Path) -> None:
     place.touch()
     assert str(place) in run("list").stdout
     texts = {text["name"]: text["place"] for text in printed_json("list")["text"]}
-    assert texts == {"pydoc": "Python's standard library", "shakespeare": str(place)}
+    markov = {f"markov-{order}": str(place) for order in range(4)}  # counted in it
+    assert texts == {"pydoc": "Python's standard library", "shakespeare": str(place)} | markov
 
 
 def test_list_shows_the_data_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = printed_json("list")
     names = {kind: [known["name"] for known in built_in] for kind, built_in in listed.items()}
     assert names == {
-        "text": ["pydoc", "shakespeare"],
+        "text": ["pydoc", "shakespeare", "markov-0", "markov-1", "markov-2", "markov-3"],
         "pairs": ["dates", "multi30k"],
         "labelled": ["languages", "sst2", "agnews", "trec"],
     }

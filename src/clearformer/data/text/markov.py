@@ -46,7 +46,7 @@ class MarkovChain:
                 f"a chain of order {order} is counted in a text of {order + 1} characters or more"
             )
         text = text.lower()
-        kept = sorted(letter for letter, _ in Counter(text).most_common(n_symbols - 1))
+        kept = sorted(letter for letter, _ in Counter(text.replace(REST, "")).most_common(n_symbols - 1))
         symbols = "".join(kept) + REST
         number = {letter: i for i, letter in enumerate(kept)}
         ids = np.array([number.get(letter, n_symbols - 1) for letter in text])

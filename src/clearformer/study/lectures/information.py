@@ -3,18 +3,20 @@
 from clearformer.study.measures.attention import drawn_scores, self_term
 from clearformer.study.measures.information import (
     against_the_source,
+    example_of_the_lecture,
     parameters_of_gpt,
     parameters_of_the_lecture,
-    tokens_of_the_lecture,
+    training_tokens,
     uniform_baseline,
     worked_values,
 )
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.measures.stream import stream_variance
+from clearformer.study.report.figures import Bars, Curves, Lines, Trend
 from clearformer.study.study import Claim, Measure, Probe, Published, Study, Training
 
 FOUR_DIGITS = 0.00005  # what rounding to four digits may take away
-WORKED, COUNTED = "worked values", "the text of 000, 7"
+WORKED, EXAMPLE, TEXT = "worked values", "example line", "training text"
 SMALL, WIDE, BPE = "lecture, d = 256", "lecture, d = 768", "lecture, GPT-2's vocabulary"
 GPT, GPT3 = "12 layers, d = 768", "GPT-3"
 BIASES = "The formula leaves out the biases of the ReLU networks, which the lecture's code has: 5Ld more."
@@ -42,16 +44,19 @@ PUBLISHED = {
     BPE: (("parameters", 28.6e6, 0.05e6, "000, 7"), ("embeddings", 12_865_792, 0, "000, 7")),
     GPT: (("blocks", 84.9e6, 0.05e6, "002, 13"), ("network_share", 2 / 3, 0.005, "002, 6")),
     GPT3: (("total", 175.2e9, 0.05e9, "002, 13"),),
-    COUNTED: (
+    EXAMPLE: (
         ("characters", 62, 0, "000, 7", "The line is 61 characters long."),
         ("tokens", 16, 0, "000, 7", "GPT-2's vocabulary makes 15 tokens of the line."),
         ("compression", 3.9, 0.05, "000, 7", "61 characters in 15 tokens are 4.1 a token."),
-        ("training_tokens", 304_000, 500, "000, 7", "90% of the text are 301,966 of GPT-2's tokens."),
     ),
+    TEXT: (("tokens", 304_000, 500, "000, 7", "90% of the text are 301,966 of GPT-2's tokens."),),
 }
 """The lectures' numbers by arm: the value's name, the number, its tolerance, its section, and why it is wrong."""
 
 HEAD_SIZES = (16, 32, 64, 128, 256)
+SCALES = ("scaled", "unscaled")
+AT_HEAD_SIZE = {f"d_k = {d}, {scale}": d for d in HEAD_SIZES for scale in SCALES}
+WITH_SCALE = {f"d_k = {d}, {scale}": scale for d in HEAD_SIZES for scale in SCALES}
 UNSCALED = (
     ("entropy", 64, "Unscaled, the softmax is less even."),
     ("gradient", 64, "Unscaled, its gradient is smaller on average."),
@@ -90,9 +95,13 @@ STUDIES = (
             Probe(
                 GPT3, parameters_of_gpt, {"n_layers": 96, "d_model": 12_288, "vocab_size": 50_257}, seeds=1
             ),
-            Probe(COUNTED, tokens_of_the_lecture, seeds=1),
+            Probe(EXAMPLE, example_of_the_lecture, seeds=1),
+            Probe(TEXT, training_tokens, seeds=1),
         ),
         published=tuple(Published(arm, *each) for arm, values in PUBLISHED.items() for each in values),
+        meaning="The worked values and the formulas are right. Six published numbers are not: the parameters of both "
+        "code sizes leave out biases, the example line is 61 characters and 15 tokens, which makes its compression 4.1, "
+        "and the training text is 301,966 tokens.",
         refuted_if="A value differs from the lecture's by more than its rounding, or an identity is not met.",
         seeds=1,
     ),
@@ -116,6 +125,10 @@ STUDIES = (
             )
             for k in range(3)
         ),
+        figures=(
+            Bars("Held-out loss above the source's own", "excess", unit="nats", baseline=0.0),
+            Curves("Losses of Markov sources"),
+        ),
         fairness="One model and recipe; each source writes a million symbols of eight, counted in Tiny Shakespeare.",
         refuted_if="A held-out loss is more than 0.02 nats from what the source's own probabilities give, or below it.",
     ),
@@ -127,7 +140,7 @@ STUDIES = (
             *(
                 Probe(f"d_k = {d}, {name}", drawn_scores, {"d_k": d, "scaled": name == "scaled"})
                 for d in HEAD_SIZES
-                for name in ("scaled", "unscaled")
+                for name in SCALES
             ),
             Probe("self-term, all tokens differ", self_term, {"d_model": 256, "n_tokens": 128}),
             Probe("self-term, 65 tokens", self_term, {"d_model": 256, "n_tokens": 128, "vocab_size": 65}),
@@ -143,6 +156,18 @@ STUDIES = (
         claims=tuple(
             Claim(text, value, f"d_k = {d}, unscaled", f"d_k = {d}, scaled") for value, d, text in UNSCALED
         ),
+        figures=tuple(
+            Trend(title, value, AT_HEAD_SIZE, "d_k", WITH_SCALE, y_label=label, log_x=True)
+            for value, title, label in (
+                ("entropy", "Entropy of the softmax over 128 keys", "nats"),
+                ("gradient_median", "Gradient of the softmax, the middle query's", "norm of the Jacobian"),
+                ("saturated", "Queries that give one key 99% of their weight", "share"),
+            )
+        ),
+        meaning="Standard deviations are those of the formula. Unscaled scores make the softmax uneven, but its "
+        "gradient is not smaller for that: with d_k = 64 it is larger on average than with scaled scores, which leave "
+        "every key a small weight; only from d_k = 128 on is the middle query's smaller. A token's weight on its own "
+        "position is nearly 1 only where no other position holds the same token.",
         refuted_if="Unscaled scores of d_k = 64 leave the softmax as even, or its gradient as large, as scaled ones.",
     ),
     Study(
@@ -158,7 +183,18 @@ STUDIES = (
             Claim("1/sqrt(2N) keeps the variance from growing.", "growth", "GPT-2 with 1/sqrt(2N)", "GPT-2"),
             Claim("What a block adds is smaller with it.", "written", "GPT-2 with 1/sqrt(2N)", "GPT-2"),
         ),
+        figures=(
+            Lines(
+                "Variance of the residual stream",
+                "variance",
+                x_label="blocks passed",
+                y_label="variance",
+                log_y=True,
+            ),
+        ),
         fairness="One untrained pre-norm GPT of 12 layers, the same text; only the first weights differ.",
+        meaning="Without 1/sqrt(2N) the stream's variance behind 12 blocks is 63 times the first, with it 3 times. "
+        "A first variance as small as GPT-2's or Xavier's grows by a large factor; outputs of zero leave it as it is.",
         refuted_if="With 1/sqrt(2N) the variance behind the last block is as many times the first as without.",
     ),
 )

@@ -4,7 +4,8 @@ from clearformer.study.measures.attention import attention_costs
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.measures.order import pooled_distance, shift_map, trained_with_mask
 from clearformer.study.measures.stream import deleted_layers, logit_parts
-from clearformer.study.measures.texts import decodings, senses
+from clearformer.study.measures.texts import METHODS, decodings, senses
+from clearformer.study.report.figures import Bars, Lines, Texts
 from clearformer.study.study import Claim, Measure, Probe, Published, Study, Training
 
 MODEL = Training(
@@ -20,6 +21,13 @@ MODEL = Training(
     },
 )
 """The model that several studies look into, trained once."""
+
+WORDS = Training(
+    "small decoder, BPE",
+    preset=MODEL.preset,
+    settings={**MODEL.settings, "tokenizer.kind": "bpe", "tokenizer.vocab_size": 1000},
+)
+"""The same with subwords, of which a word has few."""
 
 BANK = Measure(
     senses,
@@ -81,6 +89,12 @@ STUDIES = (
             "embeddings",
         ),
         published=(Published("small decoder", "ledger_error", 0.0, 1e-4, "12"),),
+        figures=(
+            Lines("Held-out loss without one layer", "loss_without", x_label="layer", y_label="nats a token"),
+            Lines(
+                "Who writes the right token's logit", "by_layer", x_label="layer", y_label="part of the logit"
+            ),
+        ),
         refuted_if="Without any one of its layers the model is no better than the uniform baseline.",
     ),
     Study(
@@ -108,6 +122,11 @@ STUDIES = (
             Claim("Training loss falls without a mask.", "train_loss", "mask forgotten", "with the mask"),
             Claim("Generation fails without it.", "generation_loss", "with the mask", "mask forgotten"),
         ),
+        figures=(
+            Lines("Training loss", "losses_by_step", x_label="step", y_label="nats a token"),
+            Bars("Loss where there is no future to read", "generation_loss", unit="nats"),
+            Texts("What they write", "sample"),
+        ),
         fairness="With and without the mask: the same first weights, batches and steps.",
         refuted_if="Without positions the two sentences are told apart, or a model without a mask generates as well.",
     ),
@@ -127,6 +146,10 @@ STUDIES = (
             Published("causal attention", "time_exponent_explicit", 2.0, 0.25, "4.7"),
             Published("causal attention", "memory_exponent_explicit", 2.0, 0.1, "4.7"),
         ),
+        figures=tuple(
+            Lines(title, value, x_label="T, positions", y_label=value, log_x=True, log_y=True)
+            for title, value in (("Time of attention", "seconds"), ("Memory of attention", "megabytes"))
+        ),
         fairness="Forward and backward on one core, the forms in turn; processor time, medians of five rounds.",
         refuted_if="The explicit form's exponents are not near 2, or those of windows and linear attention not near 1.",
         seeds=1,
@@ -137,6 +160,20 @@ STUDIES = (
         lecture="003; 004, 4.8",
         arms=(MODEL,),
         measures=(LOSSES, Measure(decodings)),
+        shown=(
+            *(f"{what}_{name}" for what in ("repetition", "distinct", "logprob") for name in METHODS),
+            "greedy_repetition",
+            "greedy_logprob",
+        ),
+        figures=(
+            Lines(
+                "Diversity and repetition",
+                "by_temperature",
+                x_label="temperature; 0 is greedy",
+                y_label="share",
+            ),
+            Texts("What it writes", "samples"),
+        ),
         refuted_if="Greedy continuations repeat themselves no more than those drawn at temperature 1.",
         fairness="One model, eight held-out beginnings of 64 characters, 200 characters after each.",
     ),
@@ -144,9 +181,18 @@ STUDIES = (
         name="contexts",
         question="Do a model's vectors of one word tell its senses apart, and in which layer?",
         lecture="003",
-        arms=(MODEL,),
+        arms=(MODEL, WORDS),
         measures=(LOSSES, BANK, IT),
         shown=("separation_bank", "similarity_bank", "separation_it", "similarity_it"),
+        figures=tuple(
+            Lines(
+                f'"{word}" in one sense and in two',
+                f"cosines_{word}",
+                x_label="blocks passed",
+                y_label="cosine",
+            )
+            for word in ("bank", "it")
+        ),
         refuted_if="Vectors of one sense are no more alike than vectors of different senses.",
         fairness="The contexts tell the sense before the word, for a decoder reads nothing behind it.",
     ),
@@ -163,6 +209,9 @@ STUDIES = (
             for k in SHIFTS
             for value in ("residual", "rotation_residual")
         ),
+        figures=(Bars("What the best linear map leaves over", "residual", log_x=True),),
+        meaning="The map exists and is the rotation of each pair of dimensions; what is left over is the rounding of "
+        "float32. Random vectors, as many as these, have none.",
         refuted_if="No map takes all of 1,024 encodings to those k positions on within 1e-6.",
     ),
 )

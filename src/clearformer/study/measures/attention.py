@@ -4,7 +4,7 @@ Shapes: N queries, T keys, d their size.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import process_time
 
@@ -130,7 +130,7 @@ def attention_costs(
     that are alive at once, in bytes.
 
     Returns:
-        seconds, bytes: By form, at each length.
+        seconds, megabytes: By form, rows of T and the cost.
         time_exponent_FORM, memory_exponent_FORM: b of log(cost) = a + b log(T), fitted from 1,024 positions on.
         seconds_FORM, megabytes_FORM: At the largest T.
     """
@@ -155,7 +155,14 @@ def _costs(
             seconds[figures.name].append(figures.median)
         for name, form in compared.items():
             n_bytes[name].append(peak_bytes(form, shape))
-    found: dict[str, object] = {"lengths": list(lengths), "seconds": seconds, "bytes": n_bytes}
+
+    def rows(costs: Mapping[str, Sequence[float]], unit: float) -> dict[str, list[list[float]]]:
+        return {
+            name: [[length, cost / unit] for length, cost in zip(lengths, of_form, strict=True)]
+            for name, of_form in costs.items()
+        }
+
+    found: dict[str, object] = {"seconds": rows(seconds, 1), "megabytes": rows(n_bytes, 2**20)}
     for name in compared:
         found[f"time_exponent_{name}"] = exponent(lengths, seconds[name])
         found[f"memory_exponent_{name}"] = exponent(lengths, n_bytes[name])

@@ -79,17 +79,15 @@ def parameters_of_gpt(seed: int, n_layers: int, d_model: int, vocab_size: int) -
     return {"blocks": blocks, "total": sum(parts.values()), "network_share": parts["ffn"] / blocks}
 
 
-def tokens_of_the_lecture(seed: int) -> Values:
-    """Characters and GPT-2 tokens of the example of 000, 7, and of the training text: the first 90% of Shakespeare."""
-    tokenizer = GPT2TokenizerSpec().train()
-    n_tokens = len(tokenizer.encode(EXAMPLE))
-    training = prepare_data(TextData(name="shakespeare"), tokenizer).splits["train"]
-    return {
-        "characters": len(EXAMPLE),
-        "tokens": n_tokens,
-        "compression": len(EXAMPLE) / n_tokens,
-        "training_tokens": len(training),
-    }
+def example_of_the_lecture(seed: int) -> Values:
+    """Characters and GPT-2 tokens of the example of 000, 7, and how many of the one are in one of the other."""
+    n_tokens = len(GPT2TokenizerSpec().train().encode(EXAMPLE))
+    return {"characters": len(EXAMPLE), "tokens": n_tokens, "compression": len(EXAMPLE) / n_tokens}
+
+
+def training_tokens(seed: int) -> Values:
+    """GPT-2 tokens of the training text of 000, 7: the first 90% of Tiny Shakespeare."""
+    return {"tokens": len(prepare_data(TextData(name="shakespeare"), GPT2TokenizerSpec()).splits["train"])}
 
 
 def entropy_rate(order: int) -> float:

@@ -87,7 +87,7 @@ def trained_with_mask(
         lr: AdamW's learning rate.
 
     Returns:
-        curve: Rows of step and training loss, in nats a token.
+        losses_by_step: Rows of the step and the mean training loss of ten steps, in nats a token.
         train_loss: The mean over the last twentieth of the steps.
         val_loss: Of held-out windows read as in training.
         generation_loss: Of the token behind held-out windows, as it is predicted where there is no future to read.
@@ -105,7 +105,7 @@ def trained_with_mask(
         windows = windows_of(prepared.splits["val"], N_GENERATED, length + 1)
         logits, targets = net(windows[:, :-1]), windows[:, 1:]
         return {
-            "curve": [[step, loss] for step, loss in enumerate(losses, start=1) if step % 10 == 0],
+            "losses_by_step": [[i, float(np.mean(losses[i - 10 : i]))] for i in range(10, steps + 1, 10)],
             "train_loss": float(np.mean(losses[-max(1, steps // 20) :])),
             "val_loss": next_token_loss(logits, targets).item(),
             "generation_loss": next_token_loss(logits[:, -1:], targets[:, -1:]).item(),

@@ -43,7 +43,7 @@ def stream_variance(
         n_windows: Of the text's beginning, each of the model's length.
 
     Returns:
-        variance: Before the first block and behind each, over all positions and dimensions.
+        variance: Rows of how many blocks wrote, from 0, and the variance over all positions and dimensions.
         first, last: The first and the last of them.
         growth: last / first.
         written: (last - first) / N, what a block adds on average.
@@ -65,12 +65,17 @@ def stream_variance(
     _, cache = model.run_with_cache(tokens, names=names)
     variance = [activation.var().item() for activation in cache.values()]
     return {
-        "variance": variance,
+        "variance": rows_of(variance),
         "first": variance[0],
         "last": variance[-1],
         "growth": variance[-1] / variance[0],
         "written": (variance[-1] - variance[0]) / n_layers,
     }
+
+
+def rows_of(values: Sequence[float]) -> list[list[float]]:
+    """Values behind their numbers, from 0, as figures have them."""
+    return [[float(number), value] for number, value in enumerate(values)]
 
 
 @torch.no_grad()
@@ -105,7 +110,7 @@ def deleted_layers(run: Run, n_windows: int = 64) -> Values:
 
     Returns:
         loss_whole: Without none.
-        loss_without: Layer by layer.
+        loss_without: Rows of the layer and the loss without it.
         increase_layer_N: What the loss rises by without layer N, from 0.
         least_increase, largest_increase: Over layers.
         uniform_loss: ln V, of a model that knows nothing.
@@ -121,7 +126,7 @@ def deleted_layers(run: Run, n_windows: int = 64) -> Values:
     increases = [each - whole for each in without]
     return {
         "loss_whole": whole,
-        "loss_without": without,
+        "loss_without": rows_of(without),
         **{f"increase_layer_{layer}": increase for layer, increase in enumerate(increases)},
         "least_increase": min(increases),
         "largest_increase": max(increases),
@@ -136,6 +141,7 @@ def logit_parts(run: Run, n_texts: int = 48) -> Values:
 
     Returns:
         parts: By their places in the model, the mean over texts.
+        by_layer: Of `heads` and `network`, rows of the layer and the sum of their parts in it.
         logit: The mean logit of the right token, which is their sum.
         heads, networks, embeddings: The sums over all heads, all feed-forward networks, and the rest.
         ledger_error: The largest difference of a ledger's sum from the model's own logit.
@@ -146,14 +152,27 @@ def logit_parts(run: Run, n_texts: int = 48) -> Values:
         part.label: statistics.fmean(found.parts[i].value for found in ledgers)
         for i, part in enumerate(ledgers[0].parts)
     }
+    layers = [(part.layer, "heads" if "attn" in part.name else "network") for part in ledgers[0].parts]
+    by_layer = {
+        name: rows_of([sum_where(parts, layers, (layer, name)) for layer in range(run.config.model.n_layers)])
+        for name in ("heads", "network")
+    }
     heads = sum(value for label, value in parts.items() if "attn" in label)
     networks = sum(value for label, value in parts.items() if "mlp" in label)
     logit = statistics.fmean(found.logit for found in ledgers)
     return {
         "parts": parts,
+        "by_layer": by_layer,
         "logit": logit,
         "heads": heads,
         "networks": networks,
         "embeddings": sum(parts.values()) - heads - networks,
         "ledger_error": max(found.error for found in ledgers),
     }
+
+
+def sum_where(
+    parts: Mapping[str, float], places: Sequence[tuple[int | None, str]], place: tuple[int, str]
+) -> float:
+    """The sum of the parts at a place."""
+    return sum(value for value, own in zip(parts.values(), places, strict=True) if own == place)

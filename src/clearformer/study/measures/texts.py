@@ -11,7 +11,7 @@ from typing import Any
 from clearformer.decoding import generate, search
 from clearformer.lens import word_similarity
 from clearformer.run import Run
-from clearformer.study.measures.stream import held_out, windows_of
+from clearformer.study.measures.stream import held_out, rows_of, windows_of
 from clearformer.study.study import Values
 
 BEAMS = "beams"
@@ -37,18 +37,15 @@ def decodings(run: Run, n_prompts: int = 8, prompt_tokens: int = 64, max_new_tok
         repetition: By method, the share of passages of 16 tokens that stand earlier in the same continuation.
         distinct: By method, different 4-grams of tokens over all 4-grams of all continuations.
         logprob: By method, the mean log-probability of a token by the model itself, in nats.
+        by_temperature: Of `distinct` and `repetition`, rows of the temperature (0 is greedy) and the number.
         samples: By method, the continuation of the first beginning.
         repetition_METHOD, distinct_METHOD, logprob_METHOD: The same numbers one by one.
         greedy_repetition: The repetition of greedy less that of sampling at temperature 1.
         greedy_logprob: The same of the log-probability.
     """
-    prompts = windows_of(held_out(run), n_prompts, prompt_tokens)
+    prompts = windows_of(held_out(run), n_prompts, prompt_tokens).tolist()
     by_method = {
-        name: [
-            continuation(run, prompt.tolist(), settings, max_new_tokens, i)
-            for i, prompt in enumerate(prompts)
-        ]
-        for name, settings in METHODS.items()
+        name: continuations(run, prompts, settings, max_new_tokens) for name, settings in METHODS.items()
     }
     measured: dict[str, dict[str, float]] = {"repetition": {}, "distinct": {}, "logprob": {}}
     for name, found in by_method.items():
@@ -58,6 +55,7 @@ def decodings(run: Run, n_prompts: int = 8, prompt_tokens: int = 64, max_new_tok
         measured["logprob"][name] = sum(logprob for _, logprob in found) / sum(map(len, tokens))
     return {
         **measured,
+        "by_temperature": {what: rows_of_temperatures(measured[what]) for what in ("distinct", "repetition")},
         "samples": {name: run.tokenizer.decode(found[0][0]) for name, found in by_method.items()},
         **{f"{what}_{name}": value for what, values in measured.items() for name, value in values.items()},
         **{
@@ -67,15 +65,25 @@ def decodings(run: Run, n_prompts: int = 8, prompt_tokens: int = 64, max_new_tok
     }
 
 
-def continuation(
-    run: Run, prompt: list[int], settings: Mapping[str, Any], max_new_tokens: int, seed: int
-) -> tuple[list[int], float]:
-    """The new tokens, and their log-probability by the model."""
+def rows_of_temperatures(by_method: Mapping[str, float]) -> list[list[float]]:
+    """Of the methods that are temperatures alone, rows of the temperature and the number."""
+    return sorted(
+        [settings["temperature"], by_method[name]]
+        for name, settings in METHODS.items()
+        if "temperature" in settings
+    )
+
+
+def continuations(
+    run: Run, prompts: list[list[int]], settings: Mapping[str, Any], max_new_tokens: int
+) -> list[tuple[list[int], float]]:
+    """The new tokens after each prompt, and their log-probability by the model."""
     if BEAMS in settings:
-        [found] = search(run, prompt, beams=settings[BEAMS], max_new_tokens=max_new_tokens)
+        beams = settings[BEAMS]
+        found = [search(run, prompt, beams=beams, max_new_tokens=max_new_tokens)[0] for prompt in prompts]
     else:
-        [found] = generate(run, prompt, max_new_tokens=max_new_tokens, seed=seed, **settings)
-    return found.tokens, found.logprob
+        found = generate(run, prompts, max_new_tokens=max_new_tokens, **settings)
+    return [(each.tokens, each.logprob) for each in found]
 
 
 def n_grams(tokens: Sequence[int], n: int) -> list[tuple[int, ...]]:
@@ -107,7 +115,8 @@ def senses(run: Run, word: str, first: Sequence[str], second: Sequence[str]) -> 
         second: Texts with the other.
 
     Returns:
-        within_WORD, between_WORD: The mean cosine of two contexts, before the first block and behind each.
+        cosines_WORD: `within` one sense and `between` two, rows of how many blocks were passed, from 0, and the mean
+            cosine of two contexts.
         separation_WORD: within - between behind the last block.
         similarity_WORD: The mean cosine of any two contexts behind the last block.
     """
@@ -120,8 +129,7 @@ def senses(run: Run, word: str, first: Sequence[str], second: Sequence[str]) -> 
         for chosen in (same, others)
     )
     return {
-        f"within_{word}": within,
-        f"between_{word}": between,
+        f"cosines_{word}": {"within": rows_of(within), "between": rows_of(between)},
         f"separation_{word}": within[-1] - between[-1],
         f"similarity_{word}": statistics.fmean(float(cosines[-1][i, j]) for i, j in pairs),
     }
