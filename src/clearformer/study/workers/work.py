@@ -22,7 +22,9 @@ from clearformer.training.store.lock import Claim
 POLL_SECONDS = 1.0  # between looks at what others compute
 
 
-def work(wanted: Sequence[Trial], store: Store, on_settled: Callable[[Trial], object] = lambda _: None) -> None:
+def work(
+    wanted: Sequence[Trial], store: Store, on_settled: Callable[[Trial], object] = lambda _: None
+) -> None:
     """Compute trials until each is done or has failed, be it here or by another process.
 
     Args:
