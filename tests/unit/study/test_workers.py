@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import textwrap
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from clearformer.study.workers.claims import claimed, holders
 from clearformer.study.workers.launch import jobs_of, run_by_workers, run_here
 from clearformer.study.workers.pool import LocalWorkers, Selection, WorkersError, check_jobs, surroundings
 from clearformer.study.workers.progress import Job, LinesWatch, Standing, TableWatch, Watch, summary
-from clearformer.study.workers.work import ended_by_signals, work
+from clearformer.study.workers.work import end_with_parent, ended_by_signals, work
 
 from ...forks import Fork, ForkServer
 from .parts import TEXT, tiny_study
@@ -229,6 +230,18 @@ def test_signals_outside_of_a_training_end_it_with_claims_given_up(
     assert signal.getsignal(signal.SIGTERM) == before
     assert holders(store) == {}
     assert store.failure(trials(study)[0]) is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to send oneself")
+def test_a_worker_ends_when_the_process_that_began_it_has_gone() -> None:
+    def wait() -> None:
+        with ended_by_signals():
+            end_with_parent(os.getppid() + 1)
+            time.sleep(60)
+
+    with pytest.raises(Interrupted) as caught:
+        wait()
+    assert caught.value.exit_status == 143
 
 
 # --- the pool ---------------------------------------------------------------------------------------------

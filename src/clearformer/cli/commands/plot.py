@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,7 +21,7 @@ def plot(
         str, typer.Option("--x", metavar="WHAT", help="Over steps, tokens, or seconds of training.")
     ] = "steps",
     figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw them into a .png, .svg or .pdf.")
+        str | None, typer.Option(metavar="FILE", help="Draw them into a .png, .svg or .pdf.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -30,7 +29,7 @@ def plot(
     from clearformer.study.everyday.curves import curves
 
     check_not_empty("RUN", runs)
-    check_not_empty("--figure", [None if figure is None else str(figure)])
+    check_not_empty("--figure", [figure])
     with named_as_options(("x",)):
         found = curves(*runs, over=x)  # type: ignore[arg-type]  (checked there)
     if figure is not None:

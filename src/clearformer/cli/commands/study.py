@@ -1,7 +1,6 @@
 """`clearformer study`: experiments as data, run by many processes, published numbers beside measured ones."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +10,8 @@ from clearformer.cli.options import AsJson, check_not_empty
 from clearformer.cli.tables import table
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
+    from pathlib import Path
+
     from clearformer.study.store import Store
     from clearformer.study.study import Study
     from clearformer.study.workers.pool import Selection
@@ -23,7 +24,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=False, help="Experiments
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A study; see clearformer study list.")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME...|all", help="Studies, or all of them.")]
 Folder = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         metavar="DIR", help="Where studies are kept.", show_default="studies, or $CLEARFORMER_STUDIES"
     ),
@@ -153,7 +154,7 @@ def report(
     ] = None,
     folder: Folder = None,
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(metavar="DIR", help="Where it is written.", show_default="the studies' folder"),
     ] = None,
     scale: Scale = 1.0,
@@ -167,13 +168,12 @@ def report(
     store = store_of(folder)
     if not store.folder.is_dir():
         raise UserError(f"--folder: there is no folder {store.folder}; clearformer study run makes it")
-    if out is not None and out.exists() and not out.is_dir():
-        raise UserError(f"--out: {out} is no folder")
+    place = store.folder if out is None else folder_of("--out", out)
     wanted = outcomes_of(chosen_studies(names or [ALL], store), store, scale, seeds)
     found = wanted if names else [outcome for outcome in wanted if outcome.n_done]
     if not found:
         raise UserError(f"{store.folder}: nothing was measured yet; clearformer study run NAME does")
-    typer.echo(write_report(found, store.folder if out is None else out))
+    typer.echo(write_report(found, place))
 
 
 app.command("compare")(compare)
@@ -182,19 +182,27 @@ app.command("compare")(compare)
 # --- shared with sweep ------------------------------------------------------------------------------------
 
 
-def store_of(folder: Path | None) -> "Store":
+def store_of(folder: str | None) -> "Store":
     """The folder of studies that an option names."""
-    from clearformer.errors import UserError
-    from clearformer.files import user_path
     from clearformer.study.store import Store
 
-    if folder is None:
-        return Store()
-    check_not_empty("--folder", [str(folder)])
-    path = user_path(folder)
+    return Store(None if folder is None else folder_of("--folder", folder))
+
+
+def folder_of(option: str, name: str) -> "Path":
+    """A folder as an option names it, be it there or not.
+
+    Raises:
+        UserError: it is empty, or there is a file.
+    """
+    from clearformer.errors import UserError
+    from clearformer.files import user_path
+
+    check_not_empty(option, [name])
+    path = user_path(name)
     if path.exists() and not path.is_dir():
-        raise UserError(f"--folder: {path} is no folder")
-    return Store(path)
+        raise UserError(f"{option}: {path} is no folder")
+    return path
 
 
 def chosen_studies(names: list[str], store: "Store") -> "list[Study]":

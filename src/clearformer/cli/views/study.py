@@ -120,7 +120,7 @@ def as_text(shown: dict[str, Any]) -> str:
 
 
 def _time_left(shown: dict[str, Any]) -> str:
-    if shown["seconds_left"] is None:
+    if not shown["seconds_left"]:
         return ""
     return f"about {readable_seconds(shown['seconds_left'])} of training on this machine, one run at a time"
 

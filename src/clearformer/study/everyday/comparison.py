@@ -158,7 +158,7 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _group(runs: Sequence[tuple[RunFolder, RunConfig]], settings: dict[str, Any]) -> Group:
-    compared = [_compared(folder, config) for folder, config in runs]
+    compared = sorted((_compared(folder, config) for folder, config in runs), key=lambda run: run.seed)
     return Group(
         name=compared[0].run,
         settings=settings,

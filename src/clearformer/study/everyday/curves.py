@@ -23,6 +23,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#0
 """Okabe and Ito's, which the colour-blind can tell apart."""
 INK = "#444444"
 WIDTH, HEIGHT = 8.0, 4.5  # inches
+LONGEST_LABEL = 24  # characters
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -62,17 +63,14 @@ class Curves(Result):
         return "\n\n".join(panels)
 
     def _panels(self) -> list[tuple[str, list[Line]]]:
-        if len(self.runs) == 1:
-            run = self.runs[0]
+        named = list(zip(labels_of(self.runs), self.runs, strict=True))
+        if len(named) == 1:
+            label, run = named[0]
             both = [Line("training", run.training), Line("held-out", run.held_out)]
-            return [(f"{run.run}: loss in nats a token", [line for line in both if line.points])]
-        return [
-            ("training loss in nats a token", [Line(run.run, run.training) for run in self.runs]),
-            (
-                "held-out loss in nats a token",
-                [Line(run.run, run.held_out) for run in self.runs if run.held_out],
-            ),
-        ]
+            return [(f"{label}: loss in nats a token", [line for line in both if line.points])]
+        training = [Line(label, run.training) for label, run in named]
+        held_out = [Line(label, run.held_out) for label, run in named if run.held_out]
+        return [("training loss in nats a token", training), ("held-out loss in nats a token", held_out)]
 
     def figure(self, path: str | PathLike[str]) -> Path:
         """Draw them: training thin, held-out thick with its points, one colour a run, named at the end.
@@ -118,22 +116,35 @@ def _of_run(run: str | PathLike[str], column: int) -> RunCurve:
     )
 
 
+def labels_of(runs: Sequence[RunCurve]) -> list[str]:
+    """Short names of runs: the last part of each path, where that tells them apart."""
+    last = [Path(run.run).name for run in runs]
+    return [
+        run.run
+        if last.count(name) > 1
+        else name
+        if len(name) <= LONGEST_LABEL
+        else f"{name[: LONGEST_LABEL - 1]}…"
+        for run, name in zip(runs, last, strict=True)
+    ]
+
+
 def draw(curves: Curves, axes: Any) -> None:
     """Draw curves on axes of matplotlib."""
-    ends = []
-    for i, run in enumerate(curves.runs):
+    ends: list[tuple[list[float], str, str]] = []
+    is_one = len(curves.runs) == 1
+    for i, (run, label) in enumerate(zip(curves.runs, labels_of(curves.runs), strict=True)):
         colour = COLOURS[i % len(COLOURS)]
-        axes.plot(*zip(*run.training, strict=True), color=colour, linewidth=0.9, alpha=0.75)
-        ends.append(
-            (run.training[-1], "training" if len(curves.runs) == 1 else f"{run.run}, training", colour)
-        )
+        axes.plot(*zip(*run.training, strict=True), color=colour, linewidth=0.8, alpha=0.6)
+        if is_one or not run.held_out:
+            ends.append((run.training[-1], "training" if is_one else label, colour))
         if run.held_out:
             axes.plot(*zip(*run.held_out, strict=True), color=colour, linewidth=2, marker="o", markersize=3)
-            name = "held-out" if len(curves.runs) == 1 else f"{run.run}, held-out"
-            ends.append((run.held_out[-1], name, colour))
+            ends.append((run.held_out[-1], "held-out" if is_one else label, colour))
     axes.set_xlabel("seconds of training" if curves.x == "seconds" else curves.x, color=INK)
     axes.set_ylabel("loss, nats a token", color=INK)
-    axes.set_title(curves.runs[0].run if len(curves.runs) == 1 else "", loc="left", fontsize=10)
+    title = labels_of(curves.runs)[0] if is_one else "held-out thick, training thin"
+    axes.set_title(title, loc="left", fontsize=9, color=INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=INK, labelsize=8)
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)

@@ -12,32 +12,27 @@ from clearformer.files import disk_errors, make_folders, parse_json, write_file
 from clearformer.results import plain
 from clearformer.study.lectures import studies
 from clearformer.study.measures.losses import LOSSES
+from clearformer.study.report.figures.curves import Curves
 from clearformer.study.store import Store
-from clearformer.study.study import Claim, Study, Training
+from clearformer.study.study import Claim, Published, Study, Training
 
 FILE = "study.json"
+CURVES = Curves("Training and held-out loss")
 MEASURES = {"losses": LOSSES}
 """The measures that a declared study can name."""
+FIGURES = {"curves": CURVES}
+"""Its figures, likewise."""
 
 
 def declaration(study: Study) -> dict[str, Any]:
     """A study as JSON has it.
 
     Raises:
-        UserError: it has functions of its own, which are no data.
+        UserError: it has functions or figures of its own, which are no data.
     """
-    names = {measure: name for name, measure in ((name, each.key) for name, each in MEASURES.items())}
-    for arm in study.arms:
-        if not isinstance(arm, Training):
-            raise UserError(f"study {study.name}: {arm.label!r} is a function, and no data")
-    for measure in study.measures:
-        if measure.key not in names:
-            raise UserError(f"study {study.name}: {measure.name} is a function, and no data")
-    arms = [
-        {"label": arm.label, "preset": arm.preset, "settings": dict(arm.settings), "seeds": arm.seeds}
-        for arm in study.arms
-        if isinstance(arm, Training)
-    ]
+    measures = {measure.key: name for name, measure in MEASURES.items()}
+    figures = {figure: name for name, figure in FIGURES.items()}
+    check_is_data(study)
     return plain(
         {
             "name": study.name,
@@ -46,14 +41,30 @@ def declaration(study: Study) -> dict[str, Any]:
             "refuted_if": study.refuted_if,
             "fairness": study.fairness,
             "settings": dict(study.settings),
-            "arms": arms,
-            "measures": [names[measure.key] for measure in study.measures],
+            "arms": [vars(arm) for arm in study.arms],
+            "measures": [measures[measure.key] for measure in study.measures],
             "shown": list(study.shown),
             "claims": [vars(claim) for claim in study.claims],
+            "published": [vars(each) for each in study.published],
+            "figures": [figures[figure] for figure in study.figures],
+            "tuned_by": study.tuned_by,
             "seeds": study.seeds,
             "first_seed": study.first_seed,
         }
     )
+
+
+def check_is_data(study: Study) -> None:
+    """Raise UserError where a study has functions or figures of its own."""
+    measures = {measure.key for measure in MEASURES.values()}
+    code = [arm.label for arm in study.arms if not isinstance(arm, Training)]
+    code += [measure.name for measure in study.measures if measure.key not in measures]
+    code += ["a figure" for figure in study.figures if figure not in FIGURES.values()]
+    if code:
+        raise UserError(
+            f"study {study.name}: {code[0]} is code, which other processes find in a file alone: run it by jobs=1, or "
+            f"register the study in a file and run it by clearformer study run {study.name} --import FILE.py"
+        )
 
 
 def from_declaration(content: dict[str, Any]) -> Study:
@@ -70,21 +81,18 @@ def from_declaration(content: dict[str, Any]) -> Study:
             refuted_if=str(content["refuted_if"]),
             fairness=str(content["fairness"]),
             settings=dict(content["settings"]),
-            arms=tuple(_arm(arm) for arm in content["arms"]),
+            arms=tuple(Training(**arm) for arm in content["arms"]),
             measures=tuple(MEASURES[name] for name in content["measures"]),
             shown=tuple(map(str, content["shown"])),
             claims=tuple(Claim(**claim) for claim in content["claims"]),
+            published=tuple(Published(**each) for each in content["published"]),
+            figures=tuple(FIGURES[name] for name in content["figures"]),
+            tuned_by=str(content["tuned_by"]),
             seeds=int(content["seeds"]),
             first_seed=int(content["first_seed"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"no declaration of a study: {type(error).__name__}: {error}") from None
-
-
-def _arm(arm: dict[str, Any]) -> Training:
-    seeds = arm["seeds"]
-    settings = dict(arm["settings"])
-    return Training(str(arm["label"]), str(arm["preset"]), settings, None if seeds is None else int(seeds))
 
 
 def declare(study: Study, store: Store) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 from clearformer.config import parse_override
 from clearformer.errors import ConfigError, UserError, count, shortened
 from clearformer.presets import preset as preset_of_name
-from clearformer.study.everyday.declared import FILE, read_declaration
+from clearformer.study.everyday.declared import CURVES, FILE, read_declaration
 from clearformer.study.lectures import studies
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.store import Store
@@ -60,6 +60,7 @@ def sweep(preset: str, values: Values, seeds: range = range(1, 2), name: str | N
         settings={key: each[0] for key, each in values.items() if len(each) == 1},
         measures=(LOSSES,),
         shown=SHOWN,
+        figures=(CURVES,),
         fairness="Every value of one setting meets every value of the others; a seed gives all the same data in the "
         "same order.",
         refuted_if="",

@@ -1,0 +1,265 @@
+"""Sweeps as typed, runs compared, curves as text and as figures."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearformer.errors import ClearformerError, RunError, UserError
+from clearformer.presets import resolve_settings
+from clearformer.study import Store
+from clearformer.study.everyday.comparison import compare
+from clearformer.study.everyday.curves import RunCurve, curves, labels_of
+from clearformer.study.everyday.declared import declare
+from clearformer.study.everyday.sweep import free_name, parse_sweep, parse_values, sweep
+from clearformer.study.everyday.text_plot import Line, place, text_plot
+from clearformer.study.trials import trials
+from clearformer.text import CharTokenizerSpec
+from clearformer.training.store.folder import RunFolder
+
+# --- sweeps -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("rope,alibi", ["rope", "alibi"]),
+        ("1e-3, 3e-3", [1e-3, 3e-3]),
+        ("1..3", [1, 2, 3]),
+        ("1..2,7", [1, 2, 7]),
+        ("true,false", [True, False]),
+        ("[1,2],[3,4]", [[1, 2], [3, 4]]),
+        ('"a,b",c', ["a,b", "c"]),
+        ("3..1", []),
+        ("x..y", ["x..y"]),
+    ],
+)
+def test_values_as_typed(text: str, values: list[Any]) -> None:
+    assert parse_values("key", text) == values
+
+
+def test_a_product_of_values_is_a_study() -> None:
+    preset, values, seeds = parse_sweep(
+        ["quick", "model.position=rope,alibi", "train.lr=1e-3,3e-3", "model.n_layers=2", "seed=1..3"]
+    )
+    study = sweep(preset, values, seeds)
+    assert study.name == "quick-position-lr"
+    assert [arm.label for arm in study.arms] == [
+        "position=rope, lr=0.001",
+        "position=rope, lr=0.003",
+        "position=alibi, lr=0.001",
+        "position=alibi, lr=0.003",
+    ]
+    assert len(trials(study)) == 12
+    config = trials(study)[3].config
+    assert config is not None
+    assert (config.model.position.kind, config.train.lr, config.model.n_layers) == ("alibi", 3e-3, 2)
+
+
+def test_names_are_as_long_as_it_takes_to_tell_them_apart() -> None:
+    study = sweep(
+        "quick", {"train.schedule.kind": ["cosine", "constant"], "model.norm.kind": ["rmsnorm", "none"]}
+    )
+    assert study.arms[0].label == "schedule.kind=cosine, norm.kind=rmsnorm"
+    assert sweep("quick", {"seed": [1]}, range(4, 6)).first_seed == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "a sweep begins with one preset, and none is named"),
+        (["quick", "masked"], "a sweep begins with one preset, and got quick and masked"),
+        (["quickk"], "there is no preset 'quickk'; did you mean 'quick'?"),
+        (["quick", "train.lr="], "train.lr: a value is missing in ''"),
+        (["quick", "train.lr=1e-3,,2e-3"], "train.lr: a value is missing"),
+        (["quick", "model.n_layers=3..1"], "model.n_layers: no value is given, and the product is empty"),
+        (["quick", "seed=3..1"], "seed: no seed is given, and the product is empty"),
+        (["quick", "seed=1,3"], "seed: a sweep takes seeds one after another"),
+        (["quick", "seed=a"], "seed: whole numbers of 0 or more"),
+        (["quick", "seed=true"], "seed: whole numbers of 0 or more"),
+        (["quick", "train.lr=1e-3,1e-3"], "train.lr: a value is given twice"),
+        (["quick", "train.lr=1", "train.lr=2"], "train.lr is given twice; write its values as train.lr=a,b"),
+        (["quick", "model.d_model=1..9999999"], "model.d_model: 1..9999999 are too many values"),
+        (
+            ["quick", "model.d_model=1..200", "model.n_layers=1..200"],
+            "a sweep of 40,000 runs: at most 10,000",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_swept_is_told_in_a_line(arguments: list[str], told: str) -> None:
+    with pytest.raises(ClearformerError) as caught:
+        sweep(*parse_sweep(arguments))
+    assert str(caught.value).startswith(told)
+    assert caught.value.exit_status == 2
+
+
+def test_a_name_that_is_taken_gets_a_number_and_the_same_sweep_its_own_name(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first, other = (sweep("quick", {"train.lr": values}) for values in ([1e-3, 2e-3], [1e-3, 3e-3]))
+    assert free_name(first, store) == "quick-lr"
+    declare(first, store)
+    assert free_name(first, store) == "quick-lr"
+    assert free_name(other, store) == "quick-lr-2"
+
+
+# --- comparison -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Makes a run's folder with metrics of ten steps: losses fall from the given one by 0.1 a step."""
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+
+    def make(name: str, loss: float, held_out: float | None, **settings: Any) -> Path:
+        folder = RunFolder(tmp_path / "runs" / name)
+        folder.create(
+            resolve_settings("quick", [{"model": {"vocab_size": 17}}, settings]),
+            CharTokenizerSpec().train(["ab"]),
+            "",
+        )
+        lines = [
+            {"step": step, "tokens": 100 * step, "seconds": step / 2, "loss": loss - step / 10}
+            for step in range(1, 11)
+        ]
+        if held_out is not None:
+            lines[-1] |= {"val_loss": held_out, "val_share": 1.0}
+            lines[4] |= {"val_loss": held_out + 1, "val_share": 0.1}
+        folder.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return folder.path
+
+    return make
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_group(run: Callable[..., Path]) -> None:
+    for seed, loss in ((2, 3.2), (1, 3.0)):
+        run(f"rope-{seed}", loss, loss + 0.5, seed=seed, model={"position": "rope"})
+        run(
+            f"alibi-{seed}",
+            loss + 0.2,
+            loss + 0.6,
+            seed=seed,
+            model={"position": "alibi"},
+            train={"keep_last": 7},
+        )
+    found = compare("rope-2", "rope-1", "alibi-2", "alibi-1")
+    assert [group.name for group in found.groups] == ["rope-1", "alibi-1"]
+    assert [each.seed for each in found.groups[0].runs] == [1, 2]
+    assert "model.position.kind" in found.differ
+    assert "seed" not in found.differ
+    rope, alibi = found.groups
+    assert rope.settings["model.position.kind"] == "rope"
+    assert rope.train_loss is not None
+    assert rope.train_loss.values == pytest.approx((2.0, 2.2))
+    assert rope.val_loss is not None
+    assert rope.val_loss.mean == pytest.approx(3.6)
+    assert alibi.parameters == rope.parameters > 0
+    training, held_out = found.differences
+    assert (training.group, training.less, training.value) == ("alibi-1", "rope-1", "train_loss")
+    assert training.difference.values == pytest.approx((0.2, 0.2))
+    assert held_out.difference.mean == pytest.approx(0.1)
+    assert json.dumps(found.to_dict())
+
+
+def test_a_run_that_was_not_evaluated_is_compared_by_what_there_is(run: Callable[..., Path]) -> None:
+    run("a", 3.0, None)
+    run("b", 3.0, 2.0, train={"lr": 0.5})
+    found = compare("a", "b")
+    assert found.groups[0].val_loss is None
+    assert [each.value for each in found.differences] == ["train_loss"]
+    assert found.differences[0].difference.low is None
+
+
+def test_what_cannot_be_compared_is_told(run: Callable[..., Path]) -> None:
+    path = run("one", 3.0, 2.0)
+    with pytest.raises(RunError, match=r"there is no run 'on'.*did you mean 'one'"):
+        compare("on")
+    with pytest.raises(UserError, match="the run one is given twice"):
+        compare("one", path)
+    with pytest.raises(UserError, match="name the runs"):
+        compare()
+    (path / "metrics.jsonl").write_text("")
+    with pytest.raises(RunError, match="has no metrics yet"):
+        compare("one")
+    (path / "metrics.jsonl").write_text('{"step": 1, "tokens": 1, "seconds": 1, "loss": "low"}\n')
+    with pytest.raises(RunError, match="loss of step 1 is no number: 'low'"):
+        compare("one")
+
+
+# --- curves -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("over", "last"), [("steps", 10), ("tokens", 1000), ("seconds", 5.0)])
+def test_curves_over_steps_tokens_or_seconds(run: Callable[..., Path], over: Any, last: float) -> None:
+    run("a", 3.0, 2.5)
+    [found] = curves("a", over=over).runs
+    assert found.training[-1] == pytest.approx([last, 2.0])
+    assert found.held_out == [[last / 2, 3.5], [last, 2.5]]
+
+
+def test_another_axis_is_refused(run: Callable[..., Path]) -> None:
+    run("a", 3.0, 2.5)
+    with pytest.raises(UserError, match="x: one of steps, tokens, seconds; got 'step'; did you mean 'steps'"):
+        curves("a", over="step")  # type: ignore[arg-type]
+
+
+def test_a_figure_is_drawn_and_another_ending_refused(run: Callable[..., Path], tmp_path: Path) -> None:
+    run("a", 3.0, 2.5)
+    run("b", 3.5, None, seed=2)
+    svg = curves("a", "b").figure(tmp_path / "curves.svg").read_text()
+    assert svg.count("<path") > 4
+    assert curves("a").figure(tmp_path / "one.png").stat().st_size > 5000
+    with pytest.raises(UserError, match="gif"):
+        curves("a").figure(tmp_path / "curves.gif")
+
+
+def test_names_are_short_where_that_tells_them_apart() -> None:
+    def named(*names: str) -> list[str]:
+        return labels_of([RunCurve(name, [], []) for name in names])
+
+    assert named("studies/runs/one", "two") == ["one", "two"]
+    assert named("x/one", "y/one") == ["x/one", "y/one"]
+    assert named("a" * 40) == ["a" * 23 + "…"]
+
+
+# --- as text ----------------------------------------------------------------------------------------------
+
+
+def test_a_falling_line_falls_from_the_left_above_to_the_right_below() -> None:
+    text = text_plot([Line("falls", [(0, 2.0), (100, 1.0)])], 40, 6, "a title", "steps")
+    title, *rows, axis, below = text.splitlines()
+    assert title == "a title"
+    assert len(rows) == 6
+    assert max(map(len, text.splitlines())) <= 40
+    dots = [[i for i, letter in enumerate(row) if "⠀" < letter <= "⣿"] for row in rows]
+    assert all(dots)
+    assert [min(row) for row in dots] == sorted(min(row) for row in dots)
+    assert rows[0].lstrip().startswith("2 ┤")
+    assert rows[-1].lstrip().startswith("1 ┤")
+    assert rows[-1].endswith("falls")
+    assert axis.strip().startswith("└")
+    assert re.fullmatch(r"\s+0\s+steps\s+100", below)
+
+
+def test_names_stand_at_the_ends_and_never_on_one_row() -> None:
+    lines = [Line(f"run {i}", [(0, 1.0), (1, 0.5)]) for i in range(3)]
+    rows = text_plot(lines, 50, 8, "", "steps").splitlines()
+    assert sorted(re.findall(r"run \d", "\n".join(rows))) == ["run 0", "run 1", "run 2"]
+    assert all(len(re.findall(r"run \d", row)) <= 1 for row in rows)
+
+
+def test_colours_only_where_they_are_wanted() -> None:
+    lines = [Line("a", [(0, 1.0), (1, 0.5)]), Line("b", [(0, 0.5), (1, 1.0)])]
+    assert "\033" not in text_plot(lines, 50, 8, "", "steps")
+    coloured = text_plot(lines, 50, 8, "", "steps", colours=True)
+    assert re.sub(r"\033\[\d*m", "", coloured) == text_plot(lines, 50, 8, "", "steps")
+
+
+def test_one_point_and_a_flat_line_have_a_place() -> None:
+    assert place(1.0, 1.0, 1.0, 10) == 5
+    assert place(0.0, 0.0, 1.0, 10) == 0
+    assert place(1.0, 0.0, 1.0, 10) == 9
+    assert "⠀" not in text_plot([Line("one", [(5, 1.0)])], 40, 5, "", "steps")

@@ -1,0 +1,150 @@
+"""Verdicts: published numbers by their tolerance, claims by the interval of paired differences."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearformer.study import Claim, Probe, Published, Store, Study
+from clearformer.study.outcomes import (
+    FEW_SEEDS,
+    HOLDS,
+    NOT_JUDGED,
+    NOT_REPRODUCED,
+    NOT_RUN,
+    REFUTED,
+    REPRODUCED,
+    SLIP,
+    UNDECIDED,
+    Estimate,
+    Outcome,
+    claim_verdict,
+    estimated,
+    outcome,
+    student_quantile,
+)
+from clearformer.study.store import Record
+from clearformer.study.study import Training
+from clearformer.study.trials import trials
+
+from .parts import tiny_study
+
+Numbers = Mapping[str, list[float]]
+
+
+def nothing(**_: Any) -> dict[str, float]:
+    return {}
+
+
+def found(numbers: Numbers, scale: float = 1.0, training: bool = False, **fields: Any) -> Outcome:
+    """An outcome of arms whose value `x` is given, seed by seed."""
+    arms = tuple(Training(label) if training else Probe(label, nothing) for label in numbers)
+    study = Study(**{"name": "s", "question": "?", "lecture": "", "arms": arms, "refuted_if": "", **fields})
+    records = {
+        label: {seed: Record("k", {}, seed, {"m": {"x": value}}, 1.0) for seed, value in enumerate(values, 1)}
+        for label, values in numbers.items()
+    }
+    return Outcome(study, scale, sum(map(len, numbers.values())), records, {})
+
+
+def test_the_interval_is_student_s() -> None:
+    values = [1.0, 2.0, 4.0]
+    mean = estimated(values)
+    assert mean is not None
+    assert mean.mean == pytest.approx(7 / 3)
+    half = 4.302653 * math.sqrt(7 / 3) / math.sqrt(3)  # of 2 degrees of freedom, by a printed table
+    assert mean.high == pytest.approx(7 / 3 + half, rel=1e-6)
+    assert mean.low == pytest.approx(7 / 3 - half, rel=1e-6)
+    assert mean.half_width == pytest.approx(half, rel=1e-6)
+    assert student_quantile(10) == pytest.approx(2.228139, rel=1e-6)
+
+
+def test_of_one_seed_there_is_no_interval_and_of_none_no_mean() -> None:
+    assert estimated([]) is None
+    one = estimated([3.0])
+    assert one is not None
+    assert (one.mean, one.low, one.high, one.half_width, one.n) == (3.0, None, None, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("measured", "verdict"),
+    [([2.0], REPRODUCED), ([2.09, 2.1], REPRODUCED), ([2.2], NOT_REPRODUCED), ([1.0, 1.1], NOT_REPRODUCED)],
+)
+def test_a_published_number_is_judged_by_its_tolerance(measured: list[float], verdict: str) -> None:
+    planted = Published("a", "x", 2.0, 0.1, "4.1", why="it was rounded")
+    [judged] = found({"a": measured}, published=(planted,)).published()
+    assert judged.verdict == verdict
+    assert judged.reason == ("it was rounded" if verdict == NOT_REPRODUCED else "")
+    told = judged.to_dict()
+    assert told["value"] == 2.0
+    assert told["measured"] == pytest.approx(sum(measured) / len(measured))
+    assert told["seeds"] == len(measured)
+    assert (told["interval"] is None) == (len(measured) == 1)
+
+
+def test_a_scaled_training_judges_nothing_and_a_probe_does() -> None:
+    planted = (Published("a", "x", 2.0, 0.1, "4.1"),)
+    [training] = found({"a": [9.0]}, 0.5, training=True, published=planted).published()
+    [whole] = found({"a": [9.0]}, 1.0, training=True, published=planted).published()
+    [probe] = found({"a": [9.0]}, 0.5, published=planted).published()
+    assert (training.verdict, whole.verdict, probe.verdict) == (NOT_JUDGED, NOT_REPRODUCED, NOT_REPRODUCED)
+
+
+def test_a_slip_is_called_so_and_what_was_not_run_too() -> None:
+    slip = Published("a", "x", 2.0, 0.1, "4.1", slip="a digit is missing")
+    absent = Published("a", "y", 2.0, 0.1, "4.1")
+    one, other = found({"a": [2.0]}, published=(slip, absent)).published()
+    assert (one.verdict, one.reason) == (SLIP, "a digit is missing")
+    assert (other.verdict, other.measured) == (NOT_RUN, None)
+
+
+def estimate(low: float | None, high: float | None) -> Estimate:
+    return Estimate(0.0, low, high, 3, ())
+
+
+@pytest.mark.parametrize(
+    ("difference", "verdict"),
+    [
+        (None, NOT_RUN),
+        (estimate(None, None), FEW_SEEDS),
+        (estimate(-2.0, -1.0), HOLDS),
+        (estimate(1.0, 2.0), REFUTED),
+        (estimate(-1.0, 1.0), UNDECIDED),
+        (estimate(-1.0, 0.0), UNDECIDED),
+        (estimate(0.0, 1.0), UNDECIDED),
+    ],
+)
+def test_no_winner_is_named_where_the_interval_holds_zero(difference: Estimate | None, verdict: str) -> None:
+    assert claim_verdict(difference) == verdict
+
+
+def test_a_claim_is_judged_by_differences_seed_by_seed() -> None:
+    """The means overlap by far; each seed's difference is the same."""
+    numbers = {"a": [1.0, 5.0, 9.0], "b": [1.1, 5.1, 9.11]}
+    study = found(numbers, claims=(Claim("a is lower.", "x", "a", "b"), Claim("b is lower.", "x", "b", "a")))
+    first, second = study.claims()
+    assert (first.verdict, second.verdict) == (HOLDS, REFUTED)
+    assert first.difference is not None
+    assert first.difference.mean == pytest.approx(-0.31 / 3)
+
+
+def test_a_difference_is_of_the_seeds_that_both_have() -> None:
+    difference = found({"a": [1.0, 2.0, 9.0], "b": [0.0, 3.0]}).difference("a", "b", "x")
+    assert difference is not None
+    assert difference.values == (1.0, -1.0)
+
+
+def test_a_partial_outcome_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+    study, store = tiny_study(tmp_path), Store(tmp_path / "studies")
+    first, second, *_ = trials(study)
+    store.write(Record(first.key, {}, 1, {"losses": {"val_loss": 3.0}}, 1.0))
+    store.write_failure(second, "no room")
+    partial = outcome(study, store)
+    assert (partial.n_done, partial.n_trials, partial.is_whole) == (1, 4, False)
+    assert partial.missing == ["1 layers, seed 2", "2 layers, seed 1", "2 layers, seed 2"]
+    assert partial.failures == {"2 layers, seed 1": "no room"}
+    assert partial.labels == ["1 layers"]
+    assert outcome(study, store, seeds=1).n_trials == 2

@@ -1,0 +1,148 @@
+"""One run of a study: trained, gone on with after a kill, measured; nothing twice."""
+
+import json
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearformer.errors import Interrupted
+from clearformer.study import Measure, Store, running
+from clearformer.study.measures.losses import losses
+from clearformer.study.running import checked, compute, is_trained
+from clearformer.study.trials import Trial, trials
+from clearformer.training.reporting.report import Reporter
+from clearformer.training.store.checkpoint import Progress
+from clearformer.training.store.folder import RunFolder
+
+from .parts import tiny_study
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+
+
+def first_trial(folder: Path, **changes: Any) -> Trial:
+    return trials(tiny_study(folder, **changes))[0]
+
+
+class Ending(Reporter):
+    """Ends a training after some steps."""
+
+    def __init__(self, step: int, number: int = signal.SIGTERM) -> None:
+        self.step, self.number = step, number
+
+    def stepped(self, progress: Progress, metrics: Mapping[str, Any]) -> None:
+        if progress.step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+class Crash(BaseException):
+    """As a kill: nothing is saved."""
+
+
+class Crashing(Reporter):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def stepped(self, progress: Progress, metrics: Mapping[str, Any]) -> None:
+        if progress.step == self.step:
+            raise Crash
+
+
+def begun_at(file: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in file.read_text().splitlines()]
+
+
+def test_a_run_is_trained_measured_and_kept(tmp_path: Path) -> None:
+    store, trial = Store(tmp_path / "studies"), first_trial(tmp_path)
+    record = compute(trial, store)
+    found = store.find(trial)
+    assert found is not None
+    assert (found.key, found.values, found.about) == (trial.key, record.values, record.about)
+    assert record.settings["config"]["model"]["n_layers"] == 1
+    assert record.values["parameters"] > 0
+    assert record.seed == 1
+    assert set(record.about) == {"created", "processor", "cpus", "threads", "gpus", "versions"}
+    assert str(tmp_path) not in (store.measured / f"{trial.key}.json").read_text()
+
+
+def test_a_run_that_was_ended_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    whole, store = Store(tmp_path / "whole"), Store(tmp_path / "studies")
+    trial = first_trial(tmp_path)
+    expected = compute(trial, whole)
+    with pytest.raises(Interrupted):
+        compute(trial, store, Ending(2))
+    assert store.find(trial) is None
+    assert not is_trained(RunFolder(store.runs / trial.key), trial.config.train)  # type: ignore[union-attr]
+
+    steps: list[int] = []
+
+    class Noting(Reporter):
+        def stepped(self, progress: Progress, metrics: Mapping[str, Any]) -> None:
+            steps.append(progress.step)
+
+    record = compute(trial, store, Noting())
+    assert steps == [3]
+    assert record.values["val_loss"] == expected.values["val_loss"]
+    assert record.values["train_loss"] == expected.values["train_loss"]
+
+
+def test_a_run_that_was_killed_goes_on_from_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "CHECKPOINT_EVERY", 1)
+    store, trial = Store(tmp_path / "studies"), first_trial(tmp_path)
+    with pytest.raises(Crash):
+        compute(trial, store, Crashing(3))
+    steps: list[int] = []
+
+    class Noting(Reporter):
+        def stepped(self, progress: Progress, metrics: Mapping[str, Any]) -> None:
+            steps.append(progress.step)
+
+    compute(trial, store, Noting())
+    assert steps
+    assert steps[0] > 1
+
+
+def doubled(run: Any, of: str = "val_loss") -> dict[str, float]:
+    return {"doubled": 2 * losses(run)[of]}
+
+
+def test_a_further_measure_trains_nothing_and_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "studies")
+    first = compute(first_trial(tmp_path), store)
+    further = first_trial(tmp_path, measures=(*tiny_study(tmp_path).measures, Measure(doubled)))
+    assert not store.is_done(further)
+
+    def refused(*_: object) -> None:
+        raise AssertionError("it was trained again")
+
+    monkeypatch.setattr(running, "train_run", refused)
+    record = compute(further, store)
+    assert record.values["doubled"] == 2 * first.values["val_loss"]
+    assert record.values["curve"] == first.values["curve"]
+    assert record.seconds == first.seconds
+
+
+def test_a_run_with_a_limit_of_time_is_whole_once_it_is_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tiny_study(tmp_path).settings | {"train.max_seconds": 1e-6, "train.max_steps": "none"}
+    store, trial = Store(tmp_path / "studies"), first_trial(tmp_path, settings=settings)
+    compute(trial, store)
+    assert trial.config is not None
+    assert is_trained(RunFolder(store.runs / trial.key), trial.config.train)
+
+
+@pytest.mark.parametrize("values", [None, 3, [1]])
+def test_a_measure_gives_values_by_name(values: Any) -> None:
+    with pytest.raises(TypeError, match=r"count gives .*; a measure gives values by their names"):
+        checked("count", values)

@@ -1,0 +1,141 @@
+"""The declaration of a study: what it refuses, and as data."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearformer.errors import ConfigError, DataError, UserError
+from clearformer.study import Claim, Measure, Probe, Published, Store, Study, Training, lectures
+from clearformer.study.everyday.declared import (
+    all_studies,
+    declaration,
+    declare,
+    from_declaration,
+    study_of_name,
+)
+from clearformer.study.everyday.sweep import sweep
+from clearformer.study.lectures import find_study, register_study, studies
+from clearformer.study.trials import trials
+
+from .parts import tiny_study
+
+A, B = Training("a"), Training("b")
+
+
+def study(**fields: Any) -> Study:
+    return Study(**{"name": "s", "question": "?", "lecture": "", "arms": (A, B), "refuted_if": "", **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"arms": ()}, "study s: it has no arms"),
+        ({"arms": (A, A)}, "study s: two arms are called 'a'"),
+        ({"published": (Published("aa", "loss", 1, 1, "1"),)}, "study s: there is no arm 'aa'"),
+        ({"claims": (Claim("?", "loss", "a", "c"),)}, "study s: there is no arm 'c'"),
+        ({"seeds": 0}, "study s: seeds: 1 or more; got 0"),
+        ({"name": ""}, "a study's name is made of letters"),
+        ({"name": "../up"}, "a study's name is made of letters"),
+        ({"name": "é"}, "a study's name is made of letters"),
+        ({"name": "runs"}, "no study can be called 'runs'"),
+        ({"name": "logs"}, "no study can be called 'logs'"),
+        ({"name": "all"}, "no study can be called 'all'"),
+    ],
+    ids=str,
+)
+def test_what_is_none_is_refused_in_a_line(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        study(**fields)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_arm_may_have_seeds_of_its_own() -> None:
+    found = study(arms=(A, Training("b", seeds=1)), seeds=3)
+    assert list(found.seeds_of(found.arm("a"))) == [1, 2, 3]
+    assert list(found.seeds_of(found.arm("a"), 2)) == [1, 2]
+    assert list(found.seeds_of(found.arm("b"), 2)) == [1]
+
+
+def test_a_measure_with_other_arguments_is_another() -> None:
+    def count(run: Any, n: int = 1) -> dict[str, int]:
+        return {"n": n}
+
+    assert Measure(count).name == "count"
+    assert Measure(count, {"n": 2}).name == "count(n=2)"
+    assert Measure(count, {"n": 2}).key != Measure(count, {"n": 3}).key
+
+
+@pytest.mark.parametrize("name", studies())
+def test_the_lectures_studies_resolve_at_every_scale(name: str) -> None:
+    found = find_study(name)
+    assert found.question.endswith("?")
+    assert found.lecture
+    assert found.refuted_if
+    whole = trials(found)
+    assert len({trial.settings_key for trial in whole}) == len(whole)
+    assert len(trials(found, 0.001)) == len(whole)
+
+
+def test_one_s_own_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lectures, "_OWN", {})
+    mine = register_study(study(name="my-own"))
+    assert find_study("my-own") is mine
+    with pytest.raises(UserError, match="there is no study 'my-ow'; did you mean 'my-own'"):
+        find_study("my-ow")
+    with pytest.raises(UserError, match="there is a study 'my-own' already"):
+        register_study(study(name="my-own", seeds=7))
+
+
+# --- as data ----------------------------------------------------------------------------------------------
+
+
+def test_a_study_without_functions_is_data_and_comes_back_the_same(tmp_path: Path) -> None:
+    mine = tiny_study(
+        tmp_path,
+        claims=(Claim("Two are better.", "val_loss", "2 layers", "1 layers"),),
+        published=(Published("1 layers", "val_loss", 3.0, 0.5, "2"),),
+        first_seed=3,
+    )
+    store = Store(tmp_path / "studies")
+    file = declare(mine, store)
+    assert declare(mine, store) == file
+    back = study_of_name("tiny", store)
+    assert declaration(back) == declaration(mine)
+    assert [trial.key for trial in trials(back)] == [trial.key for trial in trials(mine)]
+    assert all_studies(store)["tiny"].claims == mine.claims
+    with pytest.raises(UserError, match="there is no study 'tinny'; did you mean 'tiny'"):
+        study_of_name("tinny", store)
+    with pytest.raises(UserError, match="of another study of that name"):
+        declare(tiny_study(tmp_path, seeds=7), store)
+    with pytest.raises(UserError, match="of the lectures"):
+        declare(tiny_study(tmp_path, name="depth"), store)
+
+
+def test_a_sweep_is_data(tmp_path: Path) -> None:
+    mine = sweep("quick", {"model.position": ["rope", "alibi"]}, range(2, 4))
+    back = from_declaration(json.loads(json.dumps(declaration(mine))))
+    assert declaration(back) == declaration(mine)
+    assert back.figures == mine.figures
+
+
+def test_one_with_code_is_refused_with_the_way_out() -> None:
+    def own(**_: Any) -> dict[str, int]:
+        return {}
+
+    for mine in (study(arms=(Probe("p", own),)), study(measures=(Measure(own),)), study(figures=(own,))):
+        with pytest.raises(UserError, match=r"is code.*jobs=1.*--import FILE.py"):
+            declaration(mine)
+
+
+@pytest.mark.parametrize("spoil", ["{", "[]", '{"name": "tiny"}', "settings", "arms", "measures", "seeds"])
+def test_a_spoilt_declaration_is_named(tmp_path: Path, spoil: str) -> None:
+    store = Store(tmp_path / "studies")
+    file = declare(tiny_study(tmp_path), store)
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | {spoil: "x"}) if spoil in content else spoil)
+    with pytest.raises(DataError, match=r"study\.json: damaged") as caught:
+        study_of_name("tiny", store)
+    assert "\n" not in str(caught.value)

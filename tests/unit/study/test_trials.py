@@ -1,0 +1,286 @@
+"""The keys of runs: stable, changed by all that changes a result and by nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearformer.config import whole
+from clearformer.errors import ConfigError, UserError
+from clearformer.presets import preset
+from clearformer.study import Measure, Probe, Study, Training
+from clearformer.study.study import identity
+from clearformer.study.trials import GENERATION, Trial, config_of, deciding, scaled, trials
+from clearformer.training.config import RunConfig
+
+from .parts import tiny, tiny_study
+
+LECTURE_KEY = "e8c6295cfc14d57c"
+"""Pinned: where it changes, every measured result is lost to its study. Only `GENERATION` may change it."""
+
+
+def key_of(**settings: Any) -> str:
+    """The key of a run of preset lecture with other settings."""
+    arm = Training("a", "lecture", settings)
+    return Trial(arm, 1, config_of(Study("s", "?", "", (arm,), ""), arm, 1, 1.0)).settings_key
+
+
+def test_the_key_of_a_configuration_is_pinned() -> None:
+    assert key_of() == LECTURE_KEY
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_the_key_is_the_same_in_every_process(hash_seed: str) -> None:
+    script = (
+        "from clearformer.study import Study, Training; from clearformer.study.trials import trials; "
+        "print(trials(Study('s', '?', '', (Training('a'),), ''))[0].settings_key)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == LECTURE_KEY, done.stderr
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model.d_model": 128},
+        {"model.attention.n_heads": 2},
+        {"model.attention.window": 64},
+        {"model.position": "rope"},
+        {"model.norm": "rmsnorm"},
+        {"model.ffn": "swiglu"},
+        {"model.init": "gaussian"},
+        {"model.dropout": 0.1},
+        {"data.val_fraction": 0.2},
+        {"data.order": "epochs"},
+        {"tokenizer": "byte"},
+        {"train.batch_size": 32},
+        {"train.max_steps": 9_999},
+        {"train.max_seconds": 60.0},
+        {"train.lr": 1e-3},
+        {"train.optimizer": "adamw"},
+        {"train.optimizer.betas": [0.9, 0.95]},
+        {"train.schedule": "cosine"},
+        {"train.warmup_steps": 10},
+        {"train.grad_clip_norm": 1.0},
+        {"train.ema": 0.99},
+        {"train.dtype": "float32"},
+        {"train.eval_every": 100},
+        {"train.log_every": 5},
+    ],
+    ids=str,
+)
+def test_whatever_changes_a_result_changes_the_key(settings: dict[str, Any]) -> None:
+    assert key_of(**settings) != key_of()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"seed": 1},
+        {"model.n_layers": 4},
+        {"train.checkpoint_every": 7},
+        {"train.keep_last": 9},
+        {"train.device": "cpu"},
+        {"train.sample_every": 100},
+        {"train.snapshot_megabytes": 1.0},
+        {"train.tensorboard": True},
+    ],
+    ids=str,
+)
+def test_whatever_does_not_leaves_it(settings: dict[str, Any]) -> None:
+    assert key_of(**settings) == key_of()
+
+
+def test_a_path_does_not_count_and_its_contents_do(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    keys = []
+    for folder in (one, other):
+        folder.mkdir()
+        keys.append(trials(tiny_study(folder))[0].key)
+    assert keys[0] == keys[1]
+    (other / "text.txt").write_text((other / "text.txt").read_text() + "more of it\n")
+    changed = trials(tiny_study(other))[0]
+    assert changed.key != keys[0]
+    assert changed.settings_key == trials(tiny_study(one))[0].settings_key
+
+
+DEFAULTS_NOT_HASHED = """
+The default of a setting is not hashed (so that a new setting changes no key). One has changed: runs of the same key now
+give other results. Count `study.trials.GENERATION` up, and write the new defaults here.
+"""
+
+
+def test_no_default_has_changed_since_keys_leave_them_out() -> None:
+    settings = whole(RunConfig())
+    model, train = settings["model"], settings["train"]
+    assert GENERATION == 1
+    chosen = {
+        "seed": settings["seed"],
+        **{
+            f"model.{key}": model[key]
+            for key in ("d_model", "n_layers", "max_seq_len", "dropout", "tie_embeddings")
+        },
+        **{f"model.{slot}": model[slot]["kind"] for slot in ("attention", "position", "norm", "ffn", "init")},
+        **{
+            f"train.{key}": train[key]
+            for key in ("batch_size", "lr", "warmup_steps", "grad_clip_norm", "eval_every")
+        },
+        **{f"train.{slot}": train[slot] for slot in ("optimizer", "schedule")},
+        "tokenizer": settings["tokenizer"],
+        "data": settings["data"],
+    }
+    assert chosen == DEFAULTS, DEFAULTS_NOT_HASHED
+
+
+DEFAULTS: dict[str, Any] = {
+    "seed": 1,
+    "model.d_model": 128,
+    "model.n_layers": 4,
+    "model.max_seq_len": 128,
+    "model.dropout": 0.0,
+    "model.tie_embeddings": True,
+    "model.attention": "multihead",
+    "model.position": "learned",
+    "model.norm": "layernorm",
+    "model.ffn": "gelu",
+    "model.init": "gpt2",
+    "train.batch_size": 32,
+    "train.lr": 0.001,
+    "train.warmup_steps": 0,
+    "train.grad_clip_norm": 1.0,
+    "train.eval_every": 250,
+    "train.optimizer": {"betas": (0.9, 0.999), "eps": 1e-08, "weight_decay": 0.1, "kind": "adamw"},
+    "train.schedule": {"kind": "cosine", "final": 0.1},
+    "tokenizer": {"kind": "char", "bos": False, "eos": False, "unk": False},
+    "data": {
+        "kind": "text",
+        "name": "none",
+        "path": "none",
+        "field": "text",
+        "order": "random",
+        "val_fraction": 0.1,
+        "test_fraction": 0.0,
+    },
+}
+
+
+# --- probes and functions of one's own --------------------------------------------------------------------
+
+
+def shout(seed: int, text: str = "") -> dict[str, Any]:
+    return {"text": text, "seed": seed}
+
+
+def test_the_key_of_a_probe_is_its_function_arguments_and_seed() -> None:
+    def key(arguments: dict[str, Any], seed: int = 1) -> str:
+        return Trial(Probe("any label", shout, arguments), seed, None).key
+
+    assert key({"text": "a"}) == key({"text": "a"})
+    assert len({key({"text": "a"}), key({"text": "b"}), key({}), key({"text": "a"}, seed=2)}) == 4
+    assert key({}).endswith("-0")
+
+
+def test_a_function_of_one_s_own_counts_by_its_text(tmp_path: Path) -> None:
+    """So that one that was changed is measured anew."""
+
+    def own(text: str) -> Any:
+        file = tmp_path / "own.py"
+        file.write_text(text)
+        names: dict[str, Any] = {"__name__": "own"}
+        import linecache
+
+        linecache.checkcache(str(file))
+        exec(compile(text, str(file), "exec"), names)  # noqa: S102
+        return names["own"]
+
+    first = identity(own("def own(run):\n    return {'n': 1}\n"))
+    again = identity(own("def own(run):\n    return {'n': 1}\n"))
+    changed = identity(own("def own(run):\n    return {'n': 2}\n"))
+    assert first == again
+    assert first.startswith("own@")
+    assert changed != first
+    from clearformer.study.measures.losses import losses
+
+    assert identity(losses) == "losses"
+    assert Measure(losses, {"a": 1}).key == Measure(losses, {"a": 1}).name == "losses(a=1)"
+
+
+# --- the trials of a study --------------------------------------------------------------------------------
+
+
+def test_all_arms_of_the_first_seed_come_first(tmp_path: Path) -> None:
+    found = trials(tiny_study(tmp_path))
+    assert [trial.name for trial in found] == [
+        "1 layers, seed 1",
+        "2 layers, seed 1",
+        "1 layers, seed 2",
+        "2 layers, seed 2",
+    ]
+    assert [trial.seed for trial in trials(tiny_study(tmp_path, seeds=1, first_seed=5))] == [5, 5]
+    assert len(trials(tiny_study(tmp_path), seeds=3)) == 6
+
+
+def test_a_scale_scales_steps_and_what_is_counted_in_them() -> None:
+    config = preset("lecture")
+    config = config.replace(train=config.train.replace(warmup_steps=100, max_seconds=50.0))
+    train = scaled(config, 0.05).train
+    assert (train.max_steps, train.max_seconds, train.warmup_steps) == (500, 2.5, 5)
+    assert train.eval_every == config.train.eval_every / 20
+    assert scaled(config, 1e-9).train.max_steps == 2
+    assert scaled(config, 1) is config
+
+
+@pytest.mark.parametrize("scale", [0, -1, 1.5, float("nan")])
+def test_a_scale_is_checked(tmp_path: Path, scale: float) -> None:
+    with pytest.raises(UserError, match="scale: above 0 and up to 1"):
+        trials(tiny_study(tmp_path), scale)
+
+
+def test_seeds_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="seeds: 1 or more; got 0"):
+        trials(tiny_study(tmp_path), seeds=0)
+
+
+def test_a_wrong_setting_names_study_and_arm(tmp_path: Path) -> None:
+    arm = Training("wrong", "quick", {"train.lrr": 1})
+    with pytest.raises(
+        ConfigError, match=r"study tiny, arm 'wrong': unknown key 'train.lrr'.*did you mean 'lr'"
+    ):
+        trials(tiny_study(tmp_path, arms=(arm,)))
+
+
+def test_a_device_changes_where_and_not_what(tmp_path: Path) -> None:
+    here, there = trials(tiny_study(tmp_path))[0], trials(tiny_study(tmp_path), device="cuda:1")[0]
+    assert here.settings_key == there.settings_key
+    assert there.config is not None
+    assert there.config.train.device == "cuda:1"
+
+
+def test_what_a_run_begins_with_counts_by_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clearformer.study.running import trained
+    from clearformer.study.store import Store
+    from clearformer.training.reporting.report import Reporter
+
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+    store = Store(tmp_path / "studies")
+    runs = [
+        trained(trial, store, Reporter())
+        for trial in trials(tiny_study(tmp_path, arms=tiny_study(tmp_path).arms[:1]))
+    ]
+    keys = set()
+    for run in (*runs, runs[0]):
+        arm = Training("further", "quick", tiny(tmp_path, **{"train.pretrained": str(run.folder.path)}))
+        config = config_of(tiny_study(tmp_path), arm, 1, 1.0)
+        keys.add(Trial(arm, 1, config).settings_key)
+        assert str(run.folder.path) not in str(deciding(config, whole(config)))
+    assert len(keys) == 2
