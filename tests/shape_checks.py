@@ -44,9 +44,16 @@ def checked_once(*, typechecker: Call) -> Call:
         @wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
             result = function(*arguments, **named)
-            look: Hashable = (look_of(result), *map(look_of, arguments))
-            if named:
-                look = (look, *named, *map(look_of, named.values()))
+            looks: list[Hashable] = [*named]
+            for value in (result, *arguments, *named.values()) if named else (result, *arguments):
+                kind = type(value)
+                if kind is Tensor:  # as look_of has it, without calls for what most values are
+                    looks += value.dtype, value.shape
+                elif LOOKS.get(kind, look_of) is None:
+                    looks.append(kind)
+                else:
+                    looks.append(look_of(value))
+            look = tuple(looks)
             if look not in seen:
                 with checking:
                     checker[:] = checker or [every_call(result_of_the_call, typechecker=typechecker)]
