@@ -6,6 +6,7 @@ is annotated with classes alone is left to pyright.
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import is_dataclass
 from functools import wraps
 from threading import RLock
 from types import CodeType, UnionType
@@ -16,7 +17,7 @@ from torch import Tensor
 
 Call = Callable[..., Any]
 every_call = jaxtyping.jaxtyped
-passed: defaultdict[CodeType, set[Hashable]] = defaultdict(set)
+passed: defaultdict[tuple[CodeType, str], set[Hashable]] = defaultdict(set)
 """The looks of arguments and result that a function was checked with; one that is made anew in each call keeps them."""
 checking = RLock()  # a check may call functions that are checked: a mapping's, of its items
 
@@ -31,11 +32,14 @@ def checked_once(*, typechecker: Call) -> Call:
     """Stand in for `jaxtyping.jaxtyped`, which checks every call."""
 
     def decorate(function: Any) -> Any:
+        if is_dataclass(function):
+            function.__init__ = decorate(function.__init__)
+            return function
         if not hasattr(function, "__code__"):
-            return every_call(function, typechecker=typechecker)  # a class: a dataclass's fields are checked
+            return every_call(function, typechecker=typechecker)
         if only_types_matter(function):
             return function
-        seen, results, checker = passed[function.__code__], [], []
+        seen, results, checker = passed[function.__code__, function.__qualname__], [], []
 
         @wraps(function)
         def result_of_the_call(*_: Any, **__: Any) -> Any:
