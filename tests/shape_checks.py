@@ -82,10 +82,17 @@ def only_types_matter(function: Call) -> bool:
         for each in function.__annotations__.values()
         for part in (get_args(each) if isinstance(each, UnionType) else [each])
     ]
-    return all(each is None or (isinstance(each, type) and is_plain(each)) for each in annotations)
+    return all(each is None or says_nothing(each) or is_plain(each) for each in annotations)
 
 
-def is_plain(annotation: type) -> bool:
+def says_nothing(annotation: Any) -> bool:
+    """Whether it is `Any`, or of `Any` alone, as `Callable[..., Any]` is."""
+    return annotation is Any or get_args(annotation) in ((..., Any), (Any, ...))
+
+
+def is_plain(annotation: Any) -> bool:
+    if not isinstance(annotation, type):
+        return False
     return annotation.__module__ != "jaxtyping" and not getattr(annotation, "_is_protocol", False)
 
 
