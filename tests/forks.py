@@ -214,14 +214,21 @@ def status_of(work: Callable[[], None]) -> int:
 
 
 if __name__ == "__main__":
+    import gc
+
     import torch._dynamo
     import torch.optim  # noqa: F401
 
+    import clearformer.cli.calling
     import clearformer.cli.commands.generate
     import clearformer.cli.commands.study
     import clearformer.cli.commands.train
+    import clearformer.cli.failures
     import clearformer.cli.views.results
+    import clearformer.runs.training
     import clearformer.study.everyday.declared
-    import clearformer.study.workers.launch  # noqa: F401
+    import clearformer.study.workers.launch
+    import clearformer.training.reporting.console  # noqa: F401
 
+    gc.freeze()  # what is imported stays: no fork searches it for garbage
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -6,6 +6,7 @@ is annotated with classes alone is left to pyright.
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import is_dataclass
 from functools import wraps
 from threading import RLock
 from types import CodeType, UnionType
@@ -16,7 +17,7 @@ from torch import Tensor
 
 Call = Callable[..., Any]
 every_call = jaxtyping.jaxtyped
-passed: defaultdict[CodeType, set[Hashable]] = defaultdict(set)
+passed: defaultdict[tuple[CodeType, str], set[Hashable]] = defaultdict(set)
 """The looks of arguments and result that a function was checked with; one that is made anew in each call keeps them."""
 checking = RLock()  # a check may call functions that are checked: a mapping's, of its items
 
@@ -31,11 +32,14 @@ def checked_once(*, typechecker: Call) -> Call:
     """Stand in for `jaxtyping.jaxtyped`, which checks every call."""
 
     def decorate(function: Any) -> Any:
+        if is_dataclass(function):
+            function.__init__ = decorate(function.__init__)
+            return function
         if not hasattr(function, "__code__"):
-            return every_call(function, typechecker=typechecker)  # a class: a dataclass's fields are checked
+            return every_call(function, typechecker=typechecker)
         if only_types_matter(function):
             return function
-        seen, results, checker = passed[function.__code__], [], []
+        seen, results, checker = passed[function.__code__, function.__qualname__], [], []
 
         @wraps(function)
         def result_of_the_call(*_: Any, **__: Any) -> Any:
@@ -44,9 +48,16 @@ def checked_once(*, typechecker: Call) -> Call:
         @wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
             result = function(*arguments, **named)
-            look: Hashable = (look_of(result), *map(look_of, arguments))
-            if named:
-                look = (look, *named, *map(look_of, named.values()))
+            looks: list[Hashable] = [*named]
+            for value in (result, *arguments, *named.values()) if named else (result, *arguments):
+                kind = type(value)
+                if kind is Tensor:  # as look_of has it, without calls for what most values are
+                    looks += value.dtype, value.shape
+                elif LOOKS.get(kind, look_of) is None:
+                    looks.append(kind)
+                else:
+                    looks.append(look_of(value))
+            look = tuple(looks)
             if look not in seen:
                 with checking:
                     checker[:] = checker or [every_call(result_of_the_call, typechecker=typechecker)]
@@ -71,10 +82,17 @@ def only_types_matter(function: Call) -> bool:
         for each in function.__annotations__.values()
         for part in (get_args(each) if isinstance(each, UnionType) else [each])
     ]
-    return all(each is None or (isinstance(each, type) and is_plain(each)) for each in annotations)
+    return all(each is None or says_nothing(each) or is_plain(each) for each in annotations)
 
 
-def is_plain(annotation: type) -> bool:
+def says_nothing(annotation: Any) -> bool:
+    """Whether it is `Any`, or of `Any` alone, as `Callable[..., Any]` is."""
+    return annotation is Any or get_args(annotation) in ((..., Any), (Any, ...))
+
+
+def is_plain(annotation: Any) -> bool:
+    if not isinstance(annotation, type):
+        return False
     return annotation.__module__ != "jaxtyping" and not getattr(annotation, "_is_protocol", False)
 
 

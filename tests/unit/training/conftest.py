@@ -14,7 +14,7 @@ from clearformer.training.store.folder import RunFolder
 SENTENCE = "the quick brown fox jumps over {} lazy dogs;\n"
 BASE = (
     "model.d_model=6",
-    "model.n_layers=2",
+    "model.n_layers=1",
     "model.max_seq_len=7",
     "model.attention.n_heads=3",
     "model.ffn.d_ff=11",

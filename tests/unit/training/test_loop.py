@@ -59,6 +59,7 @@ Folders = Callable[[str], RunFolder]
 
 CPU = torch.device("cpu")
 LAYERS = {f"grad_norm/{layer}" for layer in ("embed", "position", "blocks.0", "blocks.1", "ln_final")}
+DEEPER = "model.n_layers=2"
 LINE = {"step", "tokens", "seconds", "loss", "lr", "grad_norm", "tokens_per_second"} | LAYERS
 OF_THE_CLOCK = {"seconds", "tokens_per_second"}
 
@@ -183,7 +184,7 @@ def test_a_run_learns(trained: Trained, run_folder: Folders) -> None:
 
 
 def test_every_line_has_what_the_contract_names(trained: Trained, run_folder: Folders) -> None:
-    trained("a", "train.log_every=3", "train.eval_every=4")
+    trained("a", DEEPER, "train.log_every=3", "train.eval_every=4")
 
     lines = read_metrics(run_folder("a").metrics_file)
     assert [line["step"] for line in lines] == [3, 4, 6, 8, 9, 12, 13]
@@ -1276,7 +1277,7 @@ def sabotaged(begun: Callable[..., Training]) -> Callable[..., Training]:
 
     def sabotaged(step: int, sabotage: Callable[[Training], object], *settings: str) -> Training:
         reporter = At(step)
-        training = begun("a", *settings, reporter=reporter)
+        training = begun("a", DEEPER, *settings, reporter=reporter)
         reporter.action = lambda: sabotage(training)
         return training
 

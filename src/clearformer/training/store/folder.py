@@ -1,6 +1,7 @@
 """A run's folder: its configuration, tokeniser, environment, metrics and checkpoints."""
 
 import contextlib
+import functools
 import json
 import os
 import platform
@@ -298,6 +299,7 @@ def environment() -> dict[str, Any]:
     }
 
 
+@functools.cache  # a search of the whole of sys.path, and the same for every run of a process
 def version_of(package: str) -> str | None:
     """An installed package's version; None where it runs from a bare checkout."""
     try:

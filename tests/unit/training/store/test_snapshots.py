@@ -290,7 +290,7 @@ def test_they_leave_room_for_checkpoints(
         free = 8 * 4 * 10_000
 
     monkeypatch.setattr(snapshots.shutil, "disk_usage", lambda path: Usage)
-    trained("b", "model.d_model=12", "model.ffn.d_ff=170")
+    trained("b", "model.n_layers=2", "model.d_model=12", "model.ffn.d_ff=170")
     assert kept(run_folder("b")) == []
     assert list_checkpoints(run_folder("b").checkpoints)
     [message] = [record.getMessage() for record in caplog.records]

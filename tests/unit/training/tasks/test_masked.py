@@ -155,7 +155,7 @@ def test_it_learns(trained: Trained, tmp_path: Path) -> None:
         "masked",
         f"data.path={tmp_path / 'text.txt'}",
         "model.d_model=24",
-        "model.n_layers=2",
+        "model.n_layers=1",
         "model.position=rope",
         "model.init=xavier",
         "train.objective.fraction=0.3",
