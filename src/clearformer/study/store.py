@@ -135,7 +135,8 @@ class Store:
 
     def forget_failure(self, trial: Trial) -> None:
         """Let a trial be tried again."""
-        self._failure_file(trial).unlink(missing_ok=True)
+        with disk_errors(self.failed):
+            self._failure_file(trial).unlink(missing_ok=True)
 
     def _failure_file(self, trial: Trial) -> Path:
         return self.failed / f"{trial.settings_key}.json"

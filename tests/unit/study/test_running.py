@@ -135,7 +135,7 @@ def test_a_further_measure_trains_nothing_and_keeps_the_others(
 def test_a_run_with_a_limit_of_time_is_whole_once_it_is_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = tiny_study(tmp_path).settings | {"train.max_seconds": 1e-6, "train.max_steps": "none"}
+    settings = dict(tiny_study(tmp_path).settings) | {"train.max_seconds": 1e-6, "train.max_steps": "none"}
     store, trial = Store(tmp_path / "studies"), first_trial(tmp_path, settings=settings)
     compute(trial, store)
     assert trial.config is not None

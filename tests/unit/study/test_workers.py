@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
+import clearformer as cf
 from clearformer.errors import DiskError, Interrupted, UserError
 from clearformer.registry import import_parts
 from clearformer.study import Probe, Store, Study, lectures
 from clearformer.study.lectures import find_study
 from clearformer.study.trials import Trial, trials
-from clearformer.study.workers import pool
+from clearformer.study.workers import launch, pool
 from clearformer.study.workers import work as work_module
 from clearformer.study.workers.claims import claimed, holders
 from clearformer.study.workers.launch import jobs_of, run_by_workers, run_here
@@ -436,5 +437,46 @@ def test_the_table_shows_what_runs_waits_and_failed(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, probes: Callable[..., Any]) -> None:
     study, _, _ = probes()
     (tmp_path / "file").touch()
-    with pytest.raises((DiskError, UserError), match="file"):
+    with pytest.raises(DiskError, match="file/below"):
         run_here([study], Selection(("p",), tmp_path / "file" / "below"))
+
+
+# --- from Python ------------------------------------------------------------------------------------------
+
+
+def test_run_study_takes_a_study_or_a_name(
+    probes: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, store, _ = probes()
+    found = cf.run_study(study, folder=store.folder, quiet=True)
+    assert found.is_whole
+    assert capsys.readouterr() == ("", "")
+    assert (store.folder / "p" / "report.html").exists()
+    cf.register("study")(study)
+    assert cf.run_study("p", folder=str(store.folder), seeds=2).n_trials == 2
+    assert CALLS == {1: 1, 2: 1, 3: 1}
+    with pytest.raises(UserError, match="there is no study 'q'"):
+        cf.run_study("q", folder=tmp_path)
+    with pytest.raises(UserError, match="jobs: 1 or more"):
+        cf.run_study("p", jobs=0)
+    with pytest.raises(UserError, match=r"a study is a cf\.Study or the name of one; got 3"):
+        cf.run_study(3)  # type: ignore[arg-type]
+
+
+def test_a_study_that_lives_in_this_process_alone_is_run_by_no_other(probes: Callable[..., Any]) -> None:
+    study, store, _ = probes()
+    with pytest.raises(UserError, match="is code, which other processes find in a file alone"):
+        cf.run_study(study, jobs=2, folder=store.folder)
+
+
+def test_a_study_of_settings_is_declared_and_run_by_workers(
+    tmp_path: Path, forks: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_forks(selection: Selection, _: int) -> Callable[[int], Fork]:
+        return lambda place: forks.start(*selection.command()[3:])
+
+    monkeypatch.setattr(launch, "local_start", start_forks)
+    found = cf.run_study(tiny_study(tmp_path), jobs=2, folder=tmp_path / "studies", quiet=True)
+    assert found.failures == {}
+    assert found.n_done == 4
+    assert cf.run_study("tiny", folder=tmp_path / "studies", quiet=True).is_whole

@@ -31,7 +31,7 @@ def declaration(study: Study) -> dict[str, Any]:
         UserError: it has functions or figures of its own, which are no data.
     """
     measures = {measure.key: name for name, measure in MEASURES.items()}
-    figures = {figure: name for name, figure in FIGURES.items()}
+    figures: dict[Any, str] = {figure: name for name, figure in FIGURES.items()}
     check_is_data(study)
     return plain(
         {

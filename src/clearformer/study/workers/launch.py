@@ -148,10 +148,10 @@ def prepared(chosen: Sequence[Study], selection: Selection, store: Store) -> lis
     """The jobs of studies; those that failed before are tried again."""
     check_folder(selection.folder)
     jobs = jobs_of(chosen, selection.scale, selection.seeds, selection.device)
-    for job in jobs:
-        store.forget_failure(job.trial)
     with disk_errors(store.folder):
         make_folders(store.folder)
+    for job in jobs:
+        store.forget_failure(job.trial)
     return jobs
 
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -114,25 +114,25 @@ def is_over(standings: Sequence[Standing]) -> bool:
     return all(each.state in ("done", "failed") for each in standings)
 
 
-@dataclass
 class LocalWorkers(Workers):
     """Processes of this machine.
 
     One that is killed is replaced, and its trial goes on; the trial of which workers died again and again has failed.
-
-    Attributes:
-        start: Begins the worker of a place, 0 and on.
-        jobs: How many at once.
-        store: Where they claim trials.
     """
 
-    start: Callable[[int], Process]
-    jobs: int
-    store: Store
-    processes: dict[int, Process] = field(default_factory=dict)
-    deaths: Counter[str] = field(default_factory=Counter)
-    deaths_in_a_row: int = 0
-    n_settled: int = 0
+    def __init__(self, start: Callable[[int], Process], jobs: int, store: Store) -> None:
+        """Workers that are not begun yet.
+
+        Args:
+            start: Begins the worker of a place, 0 and on.
+            jobs: How many at once.
+            store: Where they claim trials.
+        """
+        self.start, self.jobs, self.store = start, jobs, store
+        self.processes: dict[int, Process] = {}
+        self.deaths: Counter[str] = Counter()
+        self.deaths_in_a_row = 0
+        self.n_settled = 0
 
     def look_after(self, standings: Sequence[Standing]) -> None:
         left = [each for each in standings if each.state in ("running", "waiting")]

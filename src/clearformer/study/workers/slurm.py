@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from clearformer.errors import UserError, shown
@@ -72,22 +71,20 @@ def script(selection: Selection, options: Mapping[str, str], jobs: int) -> str:
     )
 
 
-@dataclass
 class SlurmWorkers(Workers):
-    """Workers of one job array.
+    """Workers of one job array."""
 
-    Attributes:
-        selection: What they run.
-        options: Of sbatch.
-        jobs: How many.
-        job: The array's number, once it was handed over.
-    """
+    def __init__(self, selection: Selection, options: Mapping[str, str], jobs: int) -> None:
+        """Workers that are not handed over yet.
 
-    selection: Selection
-    options: Mapping[str, str]
-    jobs: int
-    job: str | None = None
-    looked: float = field(default_factory=time.monotonic)
+        Args:
+            selection: What they run.
+            options: Of sbatch.
+            jobs: How many.
+        """
+        self.selection, self.options, self.jobs = selection, options, jobs
+        self.job: str | None = None
+        self.looked = time.monotonic()
 
     def look_after(self, standings: Sequence[Standing]) -> None:
         if self.job is None:
