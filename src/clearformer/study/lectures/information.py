@@ -100,7 +100,7 @@ STUDIES = (
         ),
         published=tuple(Published(arm, *each) for arm, values in PUBLISHED.items() for each in values),
         meaning="The worked values and the formulas are right. Six published numbers are not: the parameters of both "
-        "code sizes leave out biases, the example line is 61 characters and 15 tokens, which makes its compression 4.1, "
+        "code sizes leave out biases, the example line is 61 characters and 15 tokens, its compression is 4.1, "
         "and the training text is 301,966 tokens.",
         refuted_if="A value differs from the lecture's by more than its rounding, or an identity is not met.",
         seeds=1,

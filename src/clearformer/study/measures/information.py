@@ -3,7 +3,7 @@
 import math
 
 from clearformer.cost import analytic_matrices, analytic_parameters
-from clearformer.data import TextData, prepare_data
+from clearformer.data import TextData, prepare
 from clearformer.data.text.sources import MARKOV, markov_chain
 from clearformer.evaluation.information import cross_entropy, entropy, kl_divergence, perplexity
 from clearformer.model import ModelConfig
@@ -11,6 +11,7 @@ from clearformer.model.feedforward import GELU
 from clearformer.model.positions import NoPositions
 from clearformer.presets import preset
 from clearformer.run import Run
+from clearformer.study.measures.stream import held_out
 from clearformer.study.study import Values
 from clearformer.text import GPT2TokenizerSpec
 
@@ -87,7 +88,7 @@ def example_of_the_lecture(seed: int) -> Values:
 
 def training_tokens(seed: int) -> Values:
     """GPT-2 tokens of the training text of 000, 7: the first 90% of Tiny Shakespeare."""
-    return {"tokens": len(prepare_data(TextData(name="shakespeare"), GPT2TokenizerSpec()).splits["train"])}
+    return {"tokens": len(prepare(TextData(name="shakespeare"), GPT2TokenizerSpec()).splits["train"])}
 
 
 def entropy_rate(order: int) -> float:
@@ -108,8 +109,8 @@ def against_the_source(run: Run) -> Values:
     """
     name = run.config.data.label
     order = int(name.removeprefix(MARKOV))
-    held_out = prepare_data(run.config.data, run.tokenizer).splits["val"]
-    text = run.tokenizer.decode(held_out.read(0, len(held_out)))
+    split = held_out(run)
+    text = run.tokenizer.decode(split.read(0, len(split)))
     source_loss = float(markov_chain(order).surprisals(text).mean())
     assert run.val_loss is not None
     return {

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clearformer.data import Batches, TextData, prepare_data
+from clearformer.data import Batches, TextData, prepare
 from clearformer.decoding import Sampling, evaluating, random_stream
 from clearformer.decoding.samplers import draw
 from clearformer.model import ModelConfig, build
@@ -94,7 +94,7 @@ def trained_with_mask(
         copied: The share of training-like predictions whose likeliest token is the right one.
         sample: Text that the model writes after a held-out beginning, at temperature 0.8.
     """
-    prepared = prepare_data(TextData(**data), CharTokenizerSpec())
+    prepared = prepare(TextData(**data), CharTokenizerSpec())
     tokenizer, length = prepared.tokenizer, int(model["max_seq_len"])
     config = ModelConfig(**model, family="decoder" if masked else "encoder", vocab_size=tokenizer.vocab_size)
     torch.manual_seed(seed)

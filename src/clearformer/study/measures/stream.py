@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from clearformer.data import Split, TextData, prepare_data
+from clearformer.data import Split, TextData, prepare
 from clearformer.evaluation import evaluate_split
 from clearformer.lens import Edit, hooks_of, ledger, zero
 from clearformer.model import Decoder, ModelConfig, build
@@ -48,7 +48,7 @@ def stream_variance(
         growth: last / first.
         written: (last - first) / N, what a block adds on average.
     """
-    prepared = prepare_data(TextData(**data), CharTokenizerSpec())
+    prepared = prepare(TextData(**data), CharTokenizerSpec())
     config = ModelConfig(
         n_layers=n_layers,
         d_model=d_model,
@@ -97,7 +97,8 @@ def windows_of(split: Split, n: int, length: int) -> torch.Tensor:
 
 def held_out(run: Run) -> Split:
     """The held-out split of a run's own data."""
-    return prepare_data(run.config.data, run.tokenizer).splits["val"]
+    assert isinstance(run.config.data, TextData)
+    return prepare(run.config.data, run.tokenizer).splits["val"]
 
 
 def without_layer(layer: int) -> list[Edit]:
@@ -115,11 +116,12 @@ def deleted_layers(run: Run, n_windows: int = 64) -> Values:
         least_increase, largest_increase: Over layers.
         uniform_loss: ln V, of a model that knows nothing.
     """
-    split = held_out(run)
+    model, split = run.model, held_out(run)
+    assert isinstance(model, Decoder)
 
     def loss(edits: Sequence[Edit]) -> float:
-        with run.model.hooked(hooks_of(edits)):
-            return evaluate_split(run.model, split, n_windows=n_windows, dtype=run.dtype).loss
+        with model.hooked(hooks_of(edits)):
+            return evaluate_split(model, split, n_windows=n_windows, dtype=run.dtype).loss
 
     whole = loss([])
     without = [loss(without_layer(layer)) for layer in range(run.config.model.n_layers)]
