@@ -82,19 +82,19 @@ class Store:
         Raises:
             DataError: the file is damaged, or there are results of different data and none can be told to be meant.
         """
+        found = sorted(self.measured.glob(f"{trial.settings_key}-*.json"))
+        if not found:
+            return None  # without reading its data
         try:
             file = self.measured / f"{trial.key}.json"
         except ClearformerError as missing:
-            found = sorted(self.measured.glob(f"{trial.settings_key}-*.json"))
             if len(found) > 1:
                 raise DataError(
                     f"{found[0]} and {found[1].name} are of different data, and which are meant cannot be told: "
                     f"{missing}"
                 ) from None
-            if not found:
-                return None
-            file = found[0]
-        return self._read(file) if file.exists() else None
+            (file,) = found
+        return self._read(file) if file in found else None
 
     def _read(self, file: Path) -> Record:
         try:
@@ -114,7 +114,7 @@ class Store:
         Raises:
             DiskError: it cannot be written.
         """
-        content = json.dumps(plain(asdict(record)), indent=1, allow_nan=False) + "\n"
+        content = json.dumps(plain(asdict(record)), separators=(",", ":"), allow_nan=False) + "\n"
         with disk_errors(self.measured):
             make_folders(self.measured)
             write_file(self.measured / f"{record.key}.json", content.encode())
