@@ -16,7 +16,7 @@ from clearformer.errors import UserError, shown
 from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points, hooked
 from clearformer.hooks.readings import MISSING, readings_in_use
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
-from clearformer.model import Encoder, EncoderDecoder, Transformer
+from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
 from clearformer.model.block import EncoderOutput
 from clearformer.text import Tokenizer
 
@@ -37,6 +37,7 @@ OFTEN_WANTED = (
 )
 """Those of what is kept of every reading: few numbers a token, of which most lens functions are made."""
 LAST = "the last vectors"  # in place of a hook point's name
+KEYS, ROTATED_KEYS, VALUES = ".attn.hook_k", ".attn.hook_rot_k", ".attn.hook_v"
 
 Names = str | Iterable[str] | Callable[[str], bool] | None
 
@@ -76,6 +77,13 @@ def kept(inputs: Inputs, is_wanted: Callable[[str], bool]) -> ActivationCache:
     names = [name for name in hook_points(inputs.model) if is_wanted(name)]
     found = _found(inputs, names)
     return ActivationCache({name: found[name] for name in names if name in found})
+
+
+def cached_points(model: Transformer) -> list[str]:
+    """The hook points of what a decoder's cache is made of: keys, as positions turn them, and values."""
+    names = hook_points(model)
+    is_turned = any(name.endswith(ROTATED_KEYS) for name in names)
+    return [name for name in names if name.endswith((ROTATED_KEYS if is_turned else KEYS, VALUES))]
 
 
 def last_vectors(inputs: Inputs) -> Float[Tensor, "1 T D"]:
@@ -192,7 +200,7 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
     found = dict(zip(names, readings.find(model, [(key, form, name) for name in names]), strict=True))
     missing = [name for name, value in found.items() if value is MISSING]
     if missing:
-        often = [] if form else [name for name in hook_points(model) if name.endswith(OFTEN_WANTED)]
+        often = [] if form else often_wanted(model)
         opened = [f"{path}.hook_pattern" for path in sorted(form)]  # looked at, so that the form is the same
         made = _read(inputs, list(dict.fromkeys([*missing, *opened, *often])))
         # A point that the text does not come by is kept as None, so that nobody reads it for that again.
@@ -200,6 +208,12 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
         readings.keep(model, {(key, form, name): made.get(name) for name in all_names})
         found |= {name: made.get(name) for name in missing}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def often_wanted(model: Transformer) -> list[str]:
+    """The hook points of what is kept of every reading; of a decoder also that with which its text is continued."""
+    names = [name for name in hook_points(model) if name.endswith(OFTEN_WANTED)]
+    return [*names, *cached_points(model)] if isinstance(model, Decoder) else names
 
 
 def _read(inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:

@@ -197,7 +197,7 @@ def logit_lens(
         learned=tuned is not None,
         error=float((logits[-1] - own).abs().max()),
         tokens=inputs.labels,
-        best=[[inputs.output_label(token) for token in row] for row in best],
+        best=[inputs.output_labels(row) for row in best],
         probabilities=probabilities.copy(),
     )
 
