@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from clearformer.device import keep_freed_memory
 from clearformer.errors import ClearformerError, UserError, needs_extra, shown
 from clearformer.run import Run, load
 
@@ -81,6 +82,8 @@ def look(
         if each is not None
     ]
     check_names(runs)
+    if all(each.model.embed.weight.device.type == "cpu" for each in runs):
+        keep_freed_memory()
     listening = bound_socket(port)
     gate = Gate(listening.getsockname()[1])
     app = PageServer(OpenedRuns(runs, device), first_selection(runs[0], text, *runs[1:])).app(gate)

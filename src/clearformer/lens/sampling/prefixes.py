@@ -39,7 +39,10 @@ def keeps_keys_and_values(block: object) -> bool:
     if not isinstance(block, Block):
         return False
     kind = type(block.attn)
-    by_the_base = issubclass(kind, Attention) and (kind.forward, kind.mix) == (Attention.forward, Attention.mix)
+    by_the_base = issubclass(kind, Attention) and (kind.forward, kind.mix) == (
+        Attention.forward,
+        Attention.mix,
+    )
     keeps = isinstance(block.new_cache().attn, KeyValueCache)
     return keeps and (by_the_base or kind is LastModule)
 
