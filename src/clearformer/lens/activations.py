@@ -4,20 +4,22 @@ cache["pattern", 0]                      [1 H T S], no gradient attached: .numpy
 cache["blocks.0.attn.hook_pattern"]      the same
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError, shown
 from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points, hooked
 from clearformer.hooks.readings import MISSING, readings_in_use
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
-from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
-from clearformer.model.block import EncoderOutput
+from clearformer.model import Encoder, EncoderDecoder, Transformer
+from clearformer.model.attention import Attention
+from clearformer.model.block import Block, EncoderOutput
+from clearformer.model.masks import Mask
 from clearformer.text import Tokenizer
 
 PARTS = ("attn", "cross_attn", "encoder")
@@ -37,7 +39,6 @@ OFTEN_WANTED = (
 )
 """Those of what is kept of every reading: few numbers a token, of which most lens functions are made."""
 LAST = "the last vectors"  # in place of a hook point's name
-KEYS, ROTATED_KEYS, VALUES = ".attn.hook_k", ".attn.hook_rot_k", ".attn.hook_v"
 
 Names = str | Iterable[str] | Callable[[str], bool] | None
 
@@ -79,11 +80,75 @@ def kept(inputs: Inputs, is_wanted: Callable[[str], bool]) -> ActivationCache:
     return ActivationCache({name: found[name] for name in names if name in found})
 
 
-def cached_points(model: Transformer) -> list[str]:
-    """The hook points of what a decoder's cache is made of: keys, as positions turn them, and values."""
-    names = hook_points(model)
-    is_turned = any(name.endswith(ROTATED_KEYS) for name in names)
-    return [name for name in names if name.endswith((ROTATED_KEYS if is_turned else KEYS, VALUES))]
+def of_the_formula(attention: nn.Module) -> list[str]:
+    """The hook points of the queries, keys and values that attention's formula is given, as positions turn them.
+
+    None of attention that is not computed by the formula alone, such as linear attention.
+    """
+    kind = type(attention)
+    if not issubclass(kind, Attention) or (kind.forward, kind.mix) != (Attention.forward, Attention.mix):
+        return []
+    is_turned = getattr(attention, "hook_rot_k", None) is not None
+    return ["hook_rot_q", "hook_rot_k", "hook_v"] if is_turned else ["hook_q", "hook_k", "hook_v"]
+
+
+def formula_points(model: Transformer) -> list[str]:
+    """Those of every block that reads its own text."""
+    blocks = [(path, block) for path, block in model.named_modules() if isinstance(block, Block)]
+    return [f"{path}.attn.{name}" for path, block in blocks for name in of_the_formula(block.attn)]
+
+
+def patterns_in_the_open(
+    inputs: Inputs, names: Sequence[str]
+) -> Iterator[tuple[str, Float[Tensor, "H T S"]]]:
+    """Patterns by the formula, one after the other, of the queries and keys of the text's one reading."""
+    model = inputs.model
+    points = {name: _made_of(model, name) for name in names}
+    wanted = {point for name, own in points.items() for point in own or points_before(model, *block_of(name))}
+    seen = kept(inputs, wanted.__contains__)
+    for name, made_of in points.items():
+        if made_of:
+            yield name, _pattern_of(inputs, name, *(seen[point] for point in made_of))
+        else:
+            yield name, block_in_the_open(inputs, *block_of(name), seen, name)[name][0]
+
+
+def _made_of(model: Transformer, name: str) -> list[str]:
+    """The queries, keys and values of which the formula makes a pattern; none of cross-attention."""
+    path = name.removesuffix(".hook_pattern")
+    made_of = [] if path.endswith(".cross_attn") else of_the_formula(model.get_submodule(path))
+    return [f"{path}.{point}" for point in made_of]
+
+
+def _pattern_of(inputs: Inputs, name: str, *made_of: Float[Tensor, "1 T H Dh"]) -> Float[Tensor, "H T S"]:
+    prefix, _ = block_of(name)
+    attention = inputs.model.get_submodule(name.removesuffix(".hook_pattern"))
+    assert isinstance(attention, Attention)
+    q, k, v = (each.transpose(1, 2) for each in made_of)
+    mask, positions = mask_of(inputs, prefix), inputs.model.stack(prefix).position
+    found: list[Tensor] = []
+
+    def keep(pattern: Tensor, _: Hook) -> None:
+        found.append(pattern)
+        raise _EnoughError
+
+    with suppress(_EnoughError), hooked(attention, {"hook_pattern": keep}):
+        attention.formula(q, k, v, mask, positions.bias(mask.q_pos, mask.k_pos))
+    return found[0][0]
+
+
+def block_of(name: str) -> tuple[str, int]:
+    """The prefix of the stack that a hook point belongs to, and its block."""
+    prefix, _, rest = name.partition("blocks.")
+    return prefix, int(rest.partition(".")[0])
+
+
+def mask_of(inputs: Inputs, prefix: str) -> Mask:
+    """Who may read whom in a stack's own text."""
+    model = inputs.model
+    tokens = inputs.source if prefix == "encoder_" else inputs.tokens
+    assert tokens is not None
+    return model.mask(tokens, None, causal=not (isinstance(model, Encoder) or prefix == "encoder_"))
 
 
 def last_vectors(inputs: Inputs) -> Float[Tensor, "1 T D"]:
@@ -121,10 +186,7 @@ def block_in_the_open(
     model = inputs.model
     stack, path = model.stack(prefix), f"{prefix}blocks.{layer}"
     residual, *memory = points_before(model, prefix, layer)
-    tokens = inputs.source if prefix == "encoder_" else inputs.tokens
-    assert tokens is not None
-    mask = model.mask(tokens, None, causal=not (isinstance(model, Encoder) or prefix == "encoder_"))
-    seen = ActivationCache()
+    mask, seen = mask_of(inputs, prefix), ActivationCache()
 
     def keep_of(parent: str) -> HookFn:
         def keep(activation: Tensor, hook: Hook) -> None:
@@ -211,9 +273,8 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
 
 
 def often_wanted(model: Transformer) -> list[str]:
-    """The hook points of what is kept of every reading; of a decoder also that with which its text is continued."""
-    names = [name for name in hook_points(model) if name.endswith(OFTEN_WANTED)]
-    return [*names, *cached_points(model)] if isinstance(model, Decoder) else names
+    """The hook points of what is kept of every reading, that with which its text is continued among it."""
+    return [*(name for name in hook_points(model) if name.endswith(OFTEN_WANTED)), *formula_points(model)]
 
 
 def _read(inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:
