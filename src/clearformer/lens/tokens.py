@@ -17,7 +17,7 @@ from clearformer.lens.showing import FIRST, Shown, Table, amount, letters, visib
 from clearformer.model import Encoder, Transformer
 from clearformer.text import Tokenizer
 
-MOST_LOGITS = 1 << 24  # at once; of more, those of some positions are made after others
+MOST_LOGITS = 1 << 22  # at once; of more, those of some positions are made after others
 
 
 @dataclass(frozen=True, repr=False, eq=False)

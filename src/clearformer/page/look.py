@@ -1,8 +1,10 @@
 """Opening the page: a server on this machine alone, in a thread beside whoever opened it."""
 
 import contextlib
+import math
 import socket
 import threading
+import time
 import webbrowser
 from collections.abc import Sequence
 from html import escape
@@ -32,9 +34,15 @@ class Looking:
         self._server.should_exit = True
         self._thread.join(STARTING_SECONDS)
 
-    def wait(self) -> None:
-        """Return when the server has ended."""
-        while self._thread.is_alive():
+    @property
+    def is_open(self) -> bool:
+        """Whether the server has not ended."""
+        return self._thread.is_alive()
+
+    def wait(self, seconds: float = math.inf) -> None:
+        """Return when the server has ended, or after so many seconds."""
+        until = time.monotonic() + seconds
+        while self.is_open and time.monotonic() < until:
             self._thread.join(0.1)
 
     def __repr__(self) -> str:
