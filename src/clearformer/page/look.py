@@ -16,7 +16,7 @@ from clearformer.run import Run, load
 
 HOST = "127.0.0.1"
 STARTING_SECONDS = 10.0
-ENDING_SECONDS = 0.5
+KEPT_BYTES = 16 * 2**20  # of the largest tensors whose memory is kept from one view to the next
 
 
 class Looking:
@@ -91,7 +91,7 @@ def look(
     ]
     check_names(runs)
     if all(each.model.embed.weight.device.type == "cpu" for each in runs):
-        keep_freed_memory()
+        keep_freed_memory(KEPT_BYTES)
     listening = bound_socket(port)
     gate = Gate(listening.getsockname()[1])
     app = PageServer(OpenedRuns(runs, device), first_selection(runs[0], text, *runs[1:])).app(gate)

@@ -101,8 +101,8 @@ class Beginning:
         longest = max(len(self.inputs), len(self.tokens))
         return longest <= self.inputs.model.config.max_seq_len
 
-    def prefill(self, num: int = 1) -> Prefill | None:
-        """With which decoding goes on, of `num` texts that are alike, by the text's one reading.
+    def prefill(self, num: int = 1, room: int = 0) -> Prefill | None:
+        """With which decoding goes on, of `num` texts that are alike, by the text's one reading; with room for more.
 
         None where decoding reads them itself: of an encoder-decoder or a kind of attention that keeps no keys, of what
         is longer than the model reads at once, and while somebody looks at the model or changes it.
@@ -110,7 +110,8 @@ class Beginning:
         model = self.inputs.model
         if not isinstance(model, Decoder) or not self.is_read_whole or is_any_open():
             return None
-        cache = prefix_cache(self.inputs, self.position + 1)
+        n = self.position + 1
+        cache = prefix_cache(self.inputs, n, min(len(self.drawn) + room, model.config.max_seq_len - n))
         if cache is None:
             return None
         with quiet(model):

@@ -3,6 +3,10 @@
 A causal model makes the same of a text's beginning whatever follows, so that one reading serves all positions.
 """
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from clearformer.lens.activations import formula_points, kept, of_the_formula
 from clearformer.lens.inputs import Inputs, quiet
 from clearformer.model import Cache, Decoder
@@ -11,8 +15,8 @@ from clearformer.model.block import Block
 from clearformer.model.cache import KeyValueCache
 
 
-def prefix_cache(inputs: Inputs, n: int) -> Cache | None:
-    """A decoder's cache of the first n tokens of a text, as its own reading would fill it.
+def prefix_cache(inputs: Inputs, n: int, room: int) -> Cache | None:
+    """A decoder's cache of the first n tokens of a text, as its own reading would fill it, and room for more.
 
     None where a layer keeps something else, as linear attention does with its sums.
     """
@@ -28,9 +32,14 @@ def prefix_cache(inputs: Inputs, n: int) -> Cache | None:
         if made := of_the_formula(block.attn):
             _, keys, values = (seen[f"blocks.{i}.attn.{name}"][:, :n].transpose(1, 2) for name in made)
             assert isinstance(layer.attn, KeyValueCache)
-            layer.attn.append(0, keys, values)
+            layer.attn.buffers = with_room(keys, room), with_room(values, room)
     cache.extend(n, None)
     return cache
+
+
+def with_room(x: Float[Tensor, "B K T Dh"], room: int) -> Float[Tensor, "B K C Dh"]:
+    """Keys or values, and behind them places for as many more, with nothing in them yet."""
+    return torch.cat([x, x.new_empty(*x.shape[:2], room, x.shape[3])], dim=2)
 
 
 def keeps_keys_and_values(block: object) -> bool:
