@@ -12,7 +12,7 @@ from clearformer.model import ModelConfig
 from .models import V, each_kind, every_model, made, text
 
 T = 9
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}  # of logits in float32
+CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}  # of logits in float32
 
 
 @every_model()

@@ -1,7 +1,7 @@
 """`clearformer look`: a run in the browser."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -104,7 +104,7 @@ def write(names: Sequence[str], target: str, text: str | None, checkpoint: str, 
         raise UserError(f"--export: {error}") from None
     run, *others = open_runs(names, checkpoint, device)
     check_names([run, *others])
-    beside = {"versus": others[0]} if others else {}
+    beside: dict[str, Any] = {"versus": others[0]} if others else {}
     with named_as_options(("text",)):
         written = export_page(run, target, text=text, **beside)
     typer.echo(f"{written}: {readable_bytes(written.stat().st_size)}; open it in a browser")
