@@ -314,7 +314,7 @@ class Edits:
 
 
 class Side(NamedTuple):
-    """What a model makes of a text.
+    """A model's predictions of a text, with edits or without.
 
     Attributes:
         logits: At the position that is looked at, or those of the classes.
