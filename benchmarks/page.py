@@ -8,11 +8,11 @@ not depend on them):
     seconds from the address to the answer of the first view, in a new process
     of `--each` interactions of each sort (another position; layer and head; target; text) the median and the 95th
         percentile of milliseconds, by the clock and of the processor, until all views that it changes are answered:
-        of a screen, and of the whole page
+        of the view in the middle of a screen, of the screen, and of the whole page
     how much the process has grown beyond the model after `--interactions` random ones, and its peak
 
-A screen is a view and its neighbours above and below, as the page asks for those near the window; which, is drawn
-anew each time. The percentiles of screens are also told of those that hold none of the desks which write texts. Each
+A screen is a view and its neighbours above and below, as the page asks for those near the window, the view in the
+middle first; which, is drawn anew each time. The percentiles are also told without the desks which write texts. Each
 model has a process of its own, asked over HTTP as the browser asks, one request after the other; drawing is not
 counted. Prints one JSON object.
 """
@@ -67,6 +67,8 @@ PAGE = (
 WRITING = {"continuations", "beams", "interventions"}
 SORTS = ("position", "layer and head", "target", "text")
 FIELDS = {"layer and head": ("layer", "head")}  # of others: the sort's own name
+Times = tuple[float, float]
+"""Milliseconds by the clock, and of the processor."""
 FEWER = 12  # times fewer interactions of models that take long
 
 
@@ -142,39 +144,52 @@ class Visitor:
         fields = set(FIELDS.get(sort, (sort,)))
         return [view for view in near if fields & set(self.views[view].uses)]
 
-    def screen(self, sort: str) -> list[str]:
-        """A view and its neighbours, one of which at least is changed."""
+    def screen(self, sort: str) -> tuple[list[str], list[str]]:
+        """What stands in the middle of a screen and is changed, and what is near it and is changed; not neither."""
         while True:
             at = self.draws.randrange(len(PAGE))
-            near = [name for place in PAGE[max(0, at - 1) : at + 2] for name in place]
-            if self.changed(sort, near):
-                return near
+            near = [name for place in (*PAGE[max(0, at - 1) : at], *PAGE[at + 1 : at + 2]) for name in place]
+            middle, near = self.changed(sort, PAGE[at]), self.changed(sort, near)
+            if middle or near:
+                return middle, near
 
-    def interact(self, sort: str, near: Sequence[str]) -> tuple[float, float]:
-        """Milliseconds, by the clock and of the processor, until the views that change are answered."""
+    def interact(self, sort: str, *groups: Sequence[str]) -> list[Times]:
+        """Select something else, and ask for some views; the time until those of each group are answered."""
         self.change(sort)
         start, cpu = time.perf_counter(), time.process_time()
-        for view in self.changed(sort, near):
-            self.ask(view)
-        return 1000 * (time.perf_counter() - start), 1000 * (time.process_time() - cpu)
+        times = []
+        for group in groups:
+            for view in group:
+                self.ask(view)
+            times.append((1000 * (time.perf_counter() - start), 1000 * (time.process_time() - cpu)))
+        return times
 
 
 def of_sort(visitor: Visitor, sort: str, each: int) -> dict[str, Any]:
     """The figures of one sort of interaction."""
-    on_screens = [
-        (near, visitor.interact(sort, near)) for near in (visitor.screen(sort) for _ in range(each))
-    ]
-    everything = [name for place in PAGE for name in place]
+    views: list[Times] = []
+    views_that_write: list[Times] = []
+    screens: list[Times] = []
+    screens_without: list[Times] = []
+    for _ in range(each):
+        middle, near = visitor.screen(sort)
+        of_view, of_screen = visitor.interact(sort, middle, near)
+        if middle:
+            (views_that_write if WRITING & set(middle) else views).append(of_view)
+        screens.append(of_screen)
+        if not WRITING & {*middle, *near}:
+            screens_without.append(of_screen)
+    everything = visitor.changed(sort, [name for place in PAGE for name in place])
     return {
-        "screen": percentiles([times for _, times in on_screens]),
-        "screen without writing": percentiles(
-            [times for near, times in on_screens if not WRITING & set(near)]
-        ),
-        "all views": percentiles([visitor.interact(sort, everything) for _ in range(each)]),
+        "view": percentiles(views),
+        "view that writes": percentiles(views_that_write),
+        "screen": percentiles(screens),
+        "screen without writing": percentiles(screens_without),
+        "all views": percentiles([visitor.interact(sort, everything)[0] for _ in range(each)]),
     }
 
 
-def percentiles(times: Sequence[tuple[float, float]]) -> dict[str, float]:
+def percentiles(times: Sequence[Times]) -> dict[str, float]:
     """The median and the 95th percentile of milliseconds by the clock, and of the processor's."""
     if len(times) < 2:
         return {"interactions": len(times)}
@@ -202,7 +217,7 @@ def measured(name: str, each: int, interactions: int) -> dict[str, Any]:
     by_sort = {sort: of_sort(visitor, sort, each) for sort in SORTS}
     for _ in range(interactions):
         sort = visitor.draws.choice(SORTS)
-        visitor.interact(sort, visitor.screen(sort))
+        visitor.interact(sort, *visitor.screen(sort))
     grown, peak = memory_bytes() - before, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     looking.close()
     return {

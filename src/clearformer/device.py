@@ -202,19 +202,22 @@ def memory_errors(way_out: str) -> Iterator[None]:
         raise DeviceError(f"{reason}; {way_out}") from None
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(up_to: int = 1 << 30) -> None:
     """Let this process keep what memory it frees, for its next step to take up again; where glibc allocates.
 
     By default the pages of large tensors go back to the system, which clears them before it gives them out again at
     the next step: thousands of page faults a step. The price is that the process stays as large as it once was, and a
     higher peak.
+
+    Args:
+        up_to: The bytes of the largest tensors whose memory is kept; that of larger ones goes back.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # macOS, musl, Windows
         logger.info("freed memory goes back to the system: this machine's allocator is not glibc's")
         return
-    if not mallopt(M_MMAP_THRESHOLD, 1 << 30):
+    if not mallopt(M_MMAP_THRESHOLD, up_to):
         mallopt(M_MMAP_THRESHOLD, 1 << 25)  # the most that an older one takes
     mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
 

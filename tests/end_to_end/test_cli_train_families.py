@@ -90,7 +90,7 @@ def test_pairs_are_translated(trains: Trains, pairs: tuple[str, str]) -> None:
     assert len(sources) == 4
     assert all(re.fullmatch(r"le \d+ mai", source) for source in sources)
     assert max(map(len, examples)) <= 110  # however long an undertrained model's translations are
-    assert [command.split()[0] for command in next_commands(lines)] == ["translate", "eval", "train"]
+    assert [command.split()[0] for command in next_commands(lines)] == ["translate", "look", "eval", "train"]
     assert [line["step"] for line in metrics(run) if "val_perplexity" in line] == [3, 4]
 
 
@@ -119,7 +119,7 @@ def test_labelled_texts_are_classified_beside_a_baseline(trains: Trains, labelle
         re.fullmatch(r"(odd|even) \d+% \((right|is odd|is even)\): it is .*", guess) for guess in guesses
     )
     assert len(guesses) == 4
-    assert [command.split()[0] for command in next_commands(lines)] == ["classify", "eval", "train"]
+    assert [command.split()[0] for command in next_commands(lines)] == ["classify", "look", "eval", "train"]
     assert {"val_accuracy", "val_macro_f1"} <= metrics("classify-my")[-1].keys()
 
 
@@ -136,6 +136,7 @@ def test_what_to_try_next_is_what_was_begun_with(
     )
     assert next_commands(lines) == [
         "generate lecture-my --prompt 0 --temperature 0.8 --num 3",  # for there is no T in the text
+        "look lecture-my",
         "eval lecture-my",
         "train lecture data.path=YOUR.txt train.max_seconds=120",
     ]

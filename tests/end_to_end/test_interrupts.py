@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -140,6 +142,30 @@ def test_a_second_interrupt_ends_the_run_at_once(arena: Path, training: Training
 
     assert "Traceback" not in (arena / "log.txt").read_text()
     assert not list(Path("runs/a/checkpoints").iterdir())
+
+
+# --- a page that is open ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_closes_the_page(
+    arena: Path, forks: ForkServer, number: signal.Signals, status: int
+) -> None:
+    pytest.importorskip("uvicorn")
+    assert main([*COMMAND, "train.max_steps=1"]) == 0
+    before = sorted(Path("runs").rglob("*"))
+    with (arena / "log.txt").open("w") as log:
+        process = forks.start("look", "a", "--no-browser", stdout=log)
+        with killed_in_the_end(process):
+            wait_until(lambda: "token=" in (arena / "log.txt").read_text(), process)
+            process.send_signal(number)
+            assert process.wait(PATIENCE_SECONDS) == status
+
+    address = (arena / "log.txt").read_text()
+    assert len(address.splitlines()) == 1  # no traceback
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", urlsplit(address.strip()).port))  # the port is free again
+    assert sorted(Path("runs").rglob("*")) == before
 
 
 # --- when nobody reads -------------------------------------------------------------------------------------

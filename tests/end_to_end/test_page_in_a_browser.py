@@ -212,6 +212,19 @@ def test_a_link_shows_what_its_sender_saw_and_back_goes_back(window: Window) -> 
     assert window.selected()["layer"] == "2"
 
 
+def test_what_stands_in_the_middle_of_the_window_is_asked_for_first(window: Window) -> None:
+    page = window.page
+    for name in ("ledger", "score", "sources"):
+        window.section(name)
+    page.locator("#sources").evaluate("each => scrollTo(0, scrollY + each.getBoundingClientRect().top - 400)")
+    page.wait_for_load_state("networkidle")
+    window.asked.clear()
+    with page.expect_response(lambda response: response.url.endswith("/api/view/ledger")):
+        page.locator("input[name=target]").fill("t")  # the ledger stands above, and is near
+    views = [url.rpartition("/")[2] for url in window.asked if "/api/view/" in url]
+    assert views.index("sources") < views.index("ledger")
+
+
 def test_what_is_wrong_is_said_where_it_is_and_the_rest_goes_on(window: Window) -> None:
     page = window.page
     window.section("ledger")

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from clearformer.config import Spec, resolve
 from clearformer.decoding.arguments import check_whole
-from clearformer.decoding.decode_state import DecodeState, GenerativeModel, device_of
+from clearformer.decoding.decode_state import DecodeState, GenerativeModel, Prefill, device_of
 from clearformer.decoding.inference import evaluating
 from clearformer.decoding.loop import NOT_FINITE, check_prompts
 from clearformer.errors import NonFiniteError, UserError
@@ -150,6 +150,7 @@ def beam_search(
     n_best: int = 1,
     sources: Sequence[Sequence[int]] | None = None,
     look: Look | None = None,
+    known: Prefill | None = None,
 ) -> list[list[Hypothesis]]:
     """The best continuations of every prompt, the best first.
 
@@ -165,6 +166,7 @@ def beam_search(
         n_best: Texts for each prompt, up to the number of beams.
         sources: What an encoder-decoder reads for each prompt; see `generate_tokens`.
         look: Who looks at every step.
+        known: What was made of the prompts, where they were read before.
 
     Raises:
         UserError: a prompt is empty, `max_new_tokens` is less than 1, or `n_best` is out of range; or an
@@ -180,7 +182,7 @@ def beam_search(
         return []
     results: list[list[Hypothesis]] = [[] for _ in prompts]
     with evaluating(model), torch.inference_mode():
-        state = DecodeState(model, log_probabilities, sources)
+        state = DecodeState(model, log_probabilities, sources, known=known)
         beams = _Beams(state, prompts, limits, search, eos_id, device_of(model), look)
         while beams.rows:
             for row, hypotheses in beams.step(beams.next_log_probabilities()):
@@ -237,10 +239,10 @@ class _Beams:
     def next_log_probabilities(self) -> Float[Tensor, "BK V"]:
         """Log-probabilities of the token after each beam."""
         lengths = [len(self.prompts[row]) + self.n_new for row in self.rows]
-        if self.state.can_decode(lengths):
+        if self.n_new and self.state.can_decode(lengths):
             return self.state.decode(self.tokens[:, :, self.n_new - 1].flatten())
         beams = zip(self.rows, self.tokens[:, :, : self.n_new].tolist(), strict=True)
-        return self.state.prefill([self.prompts[row] + new for row, texts in beams for new in texts])
+        return self.state.advance([self.prompts[row] + new for row, texts in beams for new in texts])
 
     def step(self, next_logprobs: Float[Tensor, "BK V"]) -> list[tuple[int, list[Hypothesis]]]:
         """Continue every beam by a token; returns the rows that are done, with their hypotheses."""

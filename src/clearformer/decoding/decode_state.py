@@ -9,10 +9,10 @@ Shapes: B texts, T positions, S positions of a source, V vocabulary.
 
 import math
 from collections.abc import Sequence
-from typing import Generic
+from typing import Generic, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from clearformer.decoding.fast.compiling import (
@@ -32,10 +32,23 @@ GenerativeModel = Decoder | EncoderDecoder
 """A model that generates texts, token after token."""
 
 
+class Prefill(NamedTuple):
+    """Texts that were read.
+
+    Attributes:
+        logits: Of the token after each [B V].
+        cache: All of them, from their beginning on; who goes on with it writes to it.
+    """
+
+    logits: Float[Tensor, "B V"]
+    cache: Cache
+
+
 class DecodeState(Generic[ResultT]):
     """The cache of texts that grow by a token a call.
 
-    `prefill` and `decode` return `logits_function` of the next tokens' logits, which is compiled with the model.
+    `prefill` and `decode` return `logits_function` of the next tokens' logits, which is compiled with the model. Where
+    the texts were read before, `advance` begins with what was made of them.
     """
 
     def __init__(
@@ -45,16 +58,21 @@ class DecodeState(Generic[ResultT]):
         sources: Sequence[Sequence[int]] | None = None,
         use_cache: bool = True,
         compiled: bool = False,
+        known: Prefill | None = None,
     ) -> None:
         self._model, self._logits_function = model, logits_function
         self._device = model.embed.weight.device
         self._use_cache, self._compiled = use_cache, compiled
         self._step: Step[ResultT] = read_tokens
         self._cache: Cache | None = None
+        self._known = known
         self._memory = read_sources(model, sources)
 
     def advance(self, texts: Sequence[Sequence[int]]) -> ResultT:
         """`logits_function` of the logits of the token after each text; reads only what is not in the cache."""
+        if self._known is not None:
+            (logits, self._cache), self._known = self._known, None
+            return self._logits_function(logits)
         if self.can_decode([len(text) for text in texts]):
             return self.decode(torch.tensor([text[-1] for text in texts], device=self._device))
         return self.prefill(texts)

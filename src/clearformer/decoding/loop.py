@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearformer.decoding.arguments import check_whole
-from clearformer.decoding.decode_state import DecodeState, GenerativeModel, device_of
+from clearformer.decoding.decode_state import DecodeState, GenerativeModel, Prefill, device_of
 from clearformer.decoding.inference import evaluating
 from clearformer.decoding.samplers import Sampling, draw
 from clearformer.errors import NonFiniteError, UserError
@@ -72,6 +72,7 @@ def generate_tokens(
     sources: Sequence[Sequence[int]] | None = None,
     compiled: bool = False,
     look: Look | None = None,
+    known: Prefill | None = None,
 ) -> Iterator[NewToken]:
     """Continue every prompt, yielding a token of each in turn; rows that have ended leave the batch.
 
@@ -92,6 +93,7 @@ def generate_tokens(
             writes, such as <bos>.
         compiled: Whether the step for a new token is compiled; see `decoding.fast.compiling`.
         look: Who looks at what each token is chosen by.
+        known: What was made of the prompts, where they were read before.
 
     Raises:
         UserError: a prompt is empty, or `max_new_tokens` is less than 1; or there are no sources and must be.
@@ -103,7 +105,7 @@ def generate_tokens(
     if not rows:
         return
     with evaluating(model):
-        state = DecodeState(model, score_tokens, sources, use_cache, compiled)
+        state = DecodeState(model, score_tokens, sources, use_cache, compiled, known)
         for n_new in range(1, max_new_tokens + 1):
             if not rows:
                 return

@@ -4,12 +4,12 @@ cache["pattern", 0]                      [1 H T S], no gradient attached: .numpy
 cache["blocks.0.attn.hook_pattern"]      the same
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError, shown
@@ -17,7 +17,9 @@ from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points, hooked
 from clearformer.hooks.readings import MISSING, readings_in_use
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.model import Encoder, EncoderDecoder, Transformer
-from clearformer.model.block import EncoderOutput
+from clearformer.model.attention import Attention
+from clearformer.model.block import Block, EncoderOutput
+from clearformer.model.masks import Mask
 from clearformer.text import Tokenizer
 
 PARTS = ("attn", "cross_attn", "encoder")
@@ -78,6 +80,77 @@ def kept(inputs: Inputs, is_wanted: Callable[[str], bool]) -> ActivationCache:
     return ActivationCache({name: found[name] for name in names if name in found})
 
 
+def of_the_formula(attention: nn.Module) -> list[str]:
+    """The hook points of the queries, keys and values that attention's formula is given, as positions turn them.
+
+    None of attention that is not computed by the formula alone, such as linear attention.
+    """
+    kind = type(attention)
+    if not issubclass(kind, Attention) or (kind.forward, kind.mix) != (Attention.forward, Attention.mix):
+        return []
+    is_turned = getattr(attention, "hook_rot_k", None) is not None
+    return ["hook_rot_q", "hook_rot_k", "hook_v"] if is_turned else ["hook_q", "hook_k", "hook_v"]
+
+
+def formula_points(model: Transformer) -> list[str]:
+    """Those of every block that reads its own text."""
+    blocks = [(path, block) for path, block in model.named_modules() if isinstance(block, Block)]
+    return [f"{path}.attn.{name}" for path, block in blocks for name in of_the_formula(block.attn)]
+
+
+def patterns_in_the_open(
+    inputs: Inputs, names: Sequence[str]
+) -> Iterator[tuple[str, Float[Tensor, "H T S"]]]:
+    """Patterns by the formula, one after the other, of the queries and keys of the text's one reading."""
+    model = inputs.model
+    points = {name: _made_of(model, name) for name in names}
+    wanted = {point for name, own in points.items() for point in own or points_before(model, *block_of(name))}
+    seen = kept(inputs, wanted.__contains__)
+    for name, made_of in points.items():
+        if made_of:
+            yield name, _pattern_of(inputs, name, *(seen[point] for point in made_of))
+        else:
+            yield name, block_in_the_open(inputs, *block_of(name), seen, name)[name][0]
+
+
+def _made_of(model: Transformer, name: str) -> list[str]:
+    """The queries, keys and values of which the formula makes a pattern; none of cross-attention."""
+    path = name.removesuffix(".hook_pattern")
+    made_of = [] if path.endswith(".cross_attn") else of_the_formula(model.get_submodule(path))
+    return [f"{path}.{point}" for point in made_of]
+
+
+def _pattern_of(inputs: Inputs, name: str, *made_of: Float[Tensor, "1 T H Dh"]) -> Float[Tensor, "H T S"]:
+    prefix, _ = block_of(name)
+    attention = inputs.model.get_submodule(name.removesuffix(".hook_pattern"))
+    assert isinstance(attention, Attention)
+    q, k, v = (each.transpose(1, 2) for each in made_of)
+    mask, positions = mask_of(inputs, prefix), inputs.model.stack(prefix).position
+    found: list[Tensor] = []
+
+    def keep(pattern: Tensor, _: Hook) -> None:
+        found.append(pattern)
+        raise _EnoughError
+
+    with suppress(_EnoughError), hooked(attention, {"hook_pattern": keep}):
+        attention.formula(q, k, v, mask, positions.bias(mask.q_pos, mask.k_pos))
+    return found[0][0]
+
+
+def block_of(name: str) -> tuple[str, int]:
+    """The prefix of the stack that a hook point belongs to, and its block."""
+    prefix, _, rest = name.partition("blocks.")
+    return prefix, int(rest.partition(".")[0])
+
+
+def mask_of(inputs: Inputs, prefix: str) -> Mask:
+    """Who may read whom in a stack's own text."""
+    model = inputs.model
+    tokens = inputs.source if prefix == "encoder_" else inputs.tokens
+    assert tokens is not None
+    return model.mask(tokens, None, causal=not (isinstance(model, Encoder) or prefix == "encoder_"))
+
+
 def last_vectors(inputs: Inputs) -> Float[Tensor, "1 T D"]:
     """The vectors behind the final norm, before a masked head or a classifier; they are left as they are."""
     return _found(inputs, [LAST])[LAST]
@@ -113,10 +186,7 @@ def block_in_the_open(
     model = inputs.model
     stack, path = model.stack(prefix), f"{prefix}blocks.{layer}"
     residual, *memory = points_before(model, prefix, layer)
-    tokens = inputs.source if prefix == "encoder_" else inputs.tokens
-    assert tokens is not None
-    mask = model.mask(tokens, None, causal=not (isinstance(model, Encoder) or prefix == "encoder_"))
-    seen = ActivationCache()
+    mask, seen = mask_of(inputs, prefix), ActivationCache()
 
     def keep_of(parent: str) -> HookFn:
         def keep(activation: Tensor, hook: Hook) -> None:
@@ -192,7 +262,7 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
     found = dict(zip(names, readings.find(model, [(key, form, name) for name in names]), strict=True))
     missing = [name for name, value in found.items() if value is MISSING]
     if missing:
-        often = [] if form else [name for name in hook_points(model) if name.endswith(OFTEN_WANTED)]
+        often = [] if form else often_wanted(model)
         opened = [f"{path}.hook_pattern" for path in sorted(form)]  # looked at, so that the form is the same
         made = _read(inputs, list(dict.fromkeys([*missing, *opened, *often])))
         # A point that the text does not come by is kept as None, so that nobody reads it for that again.
@@ -200,6 +270,11 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
         readings.keep(model, {(key, form, name): made.get(name) for name in all_names})
         found |= {name: made.get(name) for name in missing}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def often_wanted(model: Transformer) -> list[str]:
+    """The hook points of what is kept of every reading, that with which its text is continued among it."""
+    return [*(name for name in hook_points(model) if name.endswith(OFTEN_WANTED)), *formula_points(model)]
 
 
 def _read(inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:

@@ -137,6 +137,13 @@ class Inputs:
         """A token or class that the model predicts, as a person can read it."""
         return self.class_names[number] if self.class_names else self.label(number)
 
+    def output_labels(self, numbers: Sequence[int]) -> list[str]:
+        """Those of many tokens or classes."""
+        if self.class_names or self.tokenizer is None:
+            return [self.output_label(number) for number in numbers]
+        known = _labels.setdefault(self.tokenizer, {})
+        return [known[number] if number in known else self.label(number) for number in numbers]
+
     def _token(self, name: str, given: Any) -> int:
         if isinstance(given, str):
             return self._token_of_text(name, given)

@@ -17,7 +17,7 @@ from clearformer.lens.showing import FIRST, Shown, Table, amount, letters, visib
 from clearformer.model import Encoder, Transformer
 from clearformer.text import Tokenizer
 
-MOST_LOGITS = 1 << 24  # at once; of more, those of some positions are made after others
+MOST_LOGITS = 1 << 21  # at once; of more, those of some positions are made after others
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -156,10 +156,11 @@ def losses_of_logits(
     """Those of some positions that predict the given tokens."""
     losses = np.full(len(predicted), np.nan)
     known = [(at, token) for at, token in enumerate(predicted) if token is not None]
-    if known:
-        at, wanted = map(list, zip(*known, strict=True))
-        logits = logits.double().cpu()
-        losses[at] = (logits[at].logsumexp(-1) - logits[at, wanted]).numpy()
+    n_rows = max(1, MOST_LOGITS // logits.shape[-1])
+    for first in range(0, len(known), n_rows):  # in float64, which takes twice the memory
+        at, wanted = map(list, zip(*known[first : first + n_rows], strict=True))
+        rows = logits[at].double().cpu()
+        losses[at] = (rows.logsumexp(-1) - rows[range(len(at)), wanted]).numpy()
     return losses
 
 

@@ -59,7 +59,7 @@ class KeyValueCache(LayerCache):
     def select(self, rows: Rows) -> None:
         if self.buffers is not None:
             keys, values = self.buffers
-            self.buffers = keys[rows], values[rows]
+            self.buffers = keys.index_select(0, rows), values.index_select(0, rows)
 
 
 def _buffer_like(x: Float[Tensor, "B K _ D"], capacity: int) -> Float[Tensor, "B K C D"]:

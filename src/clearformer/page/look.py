@@ -1,19 +1,22 @@
 """Opening the page: a server on this machine alone, in a thread beside whoever opened it."""
 
 import contextlib
+import math
 import socket
 import threading
+import time
 import webbrowser
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from clearformer.device import keep_freed_memory
 from clearformer.errors import ClearformerError, UserError, needs_extra, shown
 from clearformer.run import Run, load
 
 HOST = "127.0.0.1"
 STARTING_SECONDS = 10.0
-ENDING_SECONDS = 0.5
+KEPT_BYTES = 16 * 2**20  # of the largest tensors whose memory is kept from one view to the next
 
 
 class Looking:
@@ -31,9 +34,15 @@ class Looking:
         self._server.should_exit = True
         self._thread.join(STARTING_SECONDS)
 
-    def wait(self) -> None:
-        """Return when the server has ended."""
-        while self._thread.is_alive():
+    @property
+    def is_open(self) -> bool:
+        """Whether the server has not ended."""
+        return self._thread.is_alive()
+
+    def wait(self, seconds: float = math.inf) -> None:
+        """Return when the server has ended, or after so many seconds."""
+        until = time.monotonic() + seconds
+        while self.is_open and time.monotonic() < until:
             self._thread.join(0.1)
 
     def __repr__(self) -> str:
@@ -81,6 +90,8 @@ def look(
         if each is not None
     ]
     check_names(runs)
+    if all(each.model.embed.weight.device.type == "cpu" for each in runs):
+        keep_freed_memory(KEPT_BYTES)
     listening = bound_socket(port)
     gate = Gate(listening.getsockname()[1])
     app = PageServer(OpenedRuns(runs, device), first_selection(runs[0], text, *runs[1:])).app(gate)

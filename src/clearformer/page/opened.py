@@ -135,7 +135,8 @@ class OpenedRuns:
 def described(views: Mapping[str, View]) -> dict[str, Any]:
     """Views as the page must know them."""
     return {
-        name: {"title": view.title, "about": view.about, "uses": view.fields} for name, view in views.items()
+        name: {"title": view.title, "about": view.about, "uses": view.fields, "is_long": view.is_long}
+        for name, view in views.items()
     }
 
 

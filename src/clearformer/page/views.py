@@ -38,6 +38,7 @@ OPTIONAL = (
 )
 """Left out of a call where nothing is selected."""
 PICTURES = ("svg", "png")
+MOST_COLUMNS = 64  # of the logit lens, each of which takes a whole vocabulary's logits of every layer
 
 Fits = Callable[[Run], bool]
 
@@ -61,6 +62,7 @@ class View:
         subtracts: Whether it is shown as a difference, where a run is beside; else it is of the first run alone.
         is_of_two: Whether its function takes two runs, so that there must be one beside.
         is_long: Whether it may take long; then the function says how far it is by `on_step`.
+        given: Further arguments of the function, which are always the same.
     """
 
     title: str
@@ -77,6 +79,7 @@ class View:
     subtracts: bool = False
     is_of_two: bool = False
     is_long: bool = False
+    given: tuple[tuple[str, Any], ...] = ()
 
     @property
     def fields(self) -> list[str]:
@@ -100,7 +103,7 @@ class View:
             if field == "text" or not fits or is_left_out(field, value):
                 continue
             found[renamed.get(field, field)] = list(value) if isinstance(value, tuple) else value
-        return found
+        return found | dict(self.given)
 
     def _takes(self, run: Run, field: str) -> bool:
         return (field == "position" and self.is_read_at) or takes(run, field)
@@ -380,6 +383,7 @@ VIEWS = {
         "logit_lens",
         (*TEXT, "position", "target"),
         subtracts=True,
+        given=(("most", MOST_COLUMNS),),
     ),
     "sampling": View(
         "Sampling desk",

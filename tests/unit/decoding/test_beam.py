@@ -143,7 +143,7 @@ class Scripted:
     def can_decode(self, _: list[int]) -> bool:
         return False
 
-    def prefill(self, texts: list[list[int]]) -> torch.Tensor:
+    def advance(self, texts: list[list[int]]) -> torch.Tensor:
         return torch.tensor([self.probabilities(text) for text in texts]).log()
 
     def reorder(self, _: torch.Tensor) -> None:
@@ -183,7 +183,7 @@ def a_late_reward(ends: float) -> Callable[[list[int]], list[float]]:
 def test_a_search_ends_when_its_setting_says_that_nothing_better_comes(
     decoder: Decoder, monkeypatch: pytest.MonkeyPatch, early_stopping: Any, ends: float, goes_on: bool
 ) -> None:
-    monkeypatch.setattr(beam, "DecodeState", lambda *_: Scripted(a_late_reward(ends)))
+    monkeypatch.setattr(beam, "DecodeState", lambda *_, **__: Scripted(a_late_reward(ends)))
 
     [[found]] = beam_search(decoder, [[1]], 6, search_settings(2, 1.0, "hf", early_stopping), EOS)
 

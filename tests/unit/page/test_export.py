@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import clearformer as cf
+from clearformer import lens
 from clearformer.cli import main
 from clearformer.errors import UserError
 from clearformer.page.standalone import export
@@ -197,8 +199,25 @@ def test_the_command_writes_it_and_opens_no_server(
     ):
         assert main(["look", name, "--export", *arguments]) == 2
         assert words in capsys.readouterr().err
-    assert main(["look", name, name, "--export", "new.html"]) == 2
-    assert "a page of one run is written" in capsys.readouterr().err
+    assert main(["look", name, name, "--export", str(tmp_path / "new.html")]) == 2
+    assert f"both runs are called {name}" in capsys.readouterr().err
+
+
+def test_the_command_writes_the_difference_of_two_runs(
+    runs: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runs["decoder"]
+    torch.manual_seed(2)
+    other = cf.Run(cf.build(run.model.config), run.tokenizer).save(tmp_path / "another")
+    file = tmp_path / "both.html"
+    assert main(["look", run.name, str(other.folder.path), "--export", str(file), "--text", TEXT]) == 0
+    capsys.readouterr()
+    _, blocks = opened(file)
+    index = blocks["index"]
+    assert (index["first"]["versus"], index["first"]["versus_checkpoint"]) == (other.name, str(other.step))
+    [place] = [i for i, answer in enumerate(index["answers"]) if answer["view"] == "ledger"]
+    changes = lens.beside(lens.ledger, run, other, TEXT).changes
+    assert blocks[f"answer-{place}"]["found"]["changes"]["logit"] == pytest.approx(changes.logit, abs=1e-5)
 
 
 def test_the_server_writes_it_of_what_is_selected(decoder_page: Client) -> None:

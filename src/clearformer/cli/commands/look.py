@@ -1,6 +1,7 @@
 """`clearformer look`: a run in the browser."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +18,12 @@ from clearformer.cli.options import (
 from clearformer.cli.units import readable_bytes
 from clearformer.errors import UserError
 
+if TYPE_CHECKING:
+    from clearformer.page import Looking
+    from clearformer.run import Run
+
 app = typer.Typer(add_completion=False)
+LOOK_EVERY_SECONDS = 0.2
 
 
 @app.command("look")
@@ -53,42 +59,59 @@ def command(
     """
     if text is not None:
         check_utf8("--text", text)
+    names = [name for name in (run, other) if name is not None]
     if export is not None:
-        check_alone(context, other)
-        write(run, export, text, checkpoint, device)
+        check_alone(context)
+        write(names, export, text, checkpoint, device)
         return
     from clearformer.page import look
 
-    names = [name for name in (run, other) if name is not None]
-    runs = [open_run(name, checkpoint if i == 0 else "latest", device) for i, name in enumerate(names)]
+    runs = open_runs(names, checkpoint, device)
     with named_as_options(("port", "text")):
         looking = look(*runs, text=text, port=port, browser=browser, device=device)
     typer.echo(looking.address)
+    raise typer.Exit(waited(looking))
+
+
+def open_runs(names: Sequence[str], checkpoint: str, device: str) -> list["Run"]:
+    """The first at the checkpoint that is asked for, and the one beside it at its latest."""
+    return [open_run(name, checkpoint if i == 0 else "latest", device) for i, name in enumerate(names)]
+
+
+def waited(looking: "Looking") -> int:
+    """The exit status once the page has ended, or a signal has ended it."""
+    from clearformer.training.processes.interrupts import Interrupts
+
     try:
-        looking.wait()
+        with Interrupts() as interrupts:
+            while looking.is_open and interrupts.received is None:
+                looking.wait(LOOK_EVERY_SECONDS)
     finally:
         looking.close()
+    return 0 if interrupts.received is None else 128 + interrupts.received
 
 
-def write(run: str, target: str, text: str | None, checkpoint: str, device: str) -> None:
+def write(names: Sequence[str], target: str, text: str | None, checkpoint: str, device: str) -> None:
     """Write the page as one file, and say where and how large it is."""
     check_not_empty("--export", [target])
     from clearformer.page import export_page
+    from clearformer.page.look import check_names
     from clearformer.page.standalone.export import new_page
 
     try:
         new_page(target)  # before the model is opened
     except UserError as error:
         raise UserError(f"--export: {error}") from None
+    run, *others = open_runs(names, checkpoint, device)
+    check_names([run, *others])
+    beside: dict[str, Any] = {"versus": others[0]} if others else {}
     with named_as_options(("text",)):
-        written = export_page(open_run(run, checkpoint, device), target, text=text)
+        written = export_page(run, target, text=text, **beside)
     typer.echo(f"{written}: {readable_bytes(written.stat().st_size)}; open it in a browser")
 
 
-def check_alone(context: typer.Context, other: str | None) -> None:
+def check_alone(context: typer.Context) -> None:
     """Raise UserError where --export stands with what a server needs."""
-    if other is not None:
-        raise UserError("--export: a page of one run is written; leave out the second")
     for name in ("port", "browser"):
         if was_given(context, name):
             raise UserError(f"--export: no server is opened; leave out --{name}")

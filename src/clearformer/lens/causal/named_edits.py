@@ -18,6 +18,7 @@ from torch import Tensor
 
 from clearformer.errors import UserError, did_you_mean, shown
 from clearformer.hooks import hook_points, matching
+from clearformer.hooks.readings import once
 from clearformer.lens.causal.interventions import (
     Activations,
     Edit,
@@ -107,10 +108,8 @@ def edits_of(lines: Sequence[str], inputs: Inputs, donor: Inputs | None) -> list
     named = [parse_edit(line) for line in lines]
     names = list(hook_points(inputs.model))
     known = [each.site.name for each in named if each.site.name in names]
-    own: Activations = activations(inputs.model, inputs.arguments, known) if known else {}
-    donated: Activations = {}
-    if donor is not None and known:
-        donated = activations(donor.model, donor.arguments, known)
+    own = _activations(inputs, known)
+    donated = {} if donor is None else _activations(donor, known)
     found = []
     for each in named:
         try:
@@ -122,6 +121,14 @@ def edits_of(lines: Sequence[str], inputs: Inputs, donor: Inputs | None) -> list
         except UserError as error:
             raise UserError(f"edits: {shown(each.line)}: {error}") from None
     return found
+
+
+def _activations(inputs: Inputs, names: Sequence[str]) -> Activations:
+    """A text's activations at some points, read in the form in which it is with edits; they are left as they are."""
+    if not names:
+        return {}
+    key = ("activations in the open", inputs.key, tuple(sorted(set(names))))
+    return once(inputs.model, key, lambda: activations(inputs.model, inputs.arguments, names))
 
 
 def _edit_of(named: NamedEdit, own: Activations, donated: Activations) -> Edit:

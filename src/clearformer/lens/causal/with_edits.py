@@ -12,9 +12,9 @@ Shapes: T positions of the text, V vocabulary.
 import json
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +25,9 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.samplers import Sampling, sampling_of
 from clearformer.errors import ClearformerError, UserError
+from clearformer.hooks import HookFn
 from clearformer.hooks.readings import once
+from clearformer.lens.activations import outputs_at
 from clearformer.lens.causal.interventions import (
     Edit,
     attention_in_the_open,
@@ -33,15 +35,15 @@ from clearformer.lens.causal.interventions import (
     hooks_of,
     output_with,
 )
-from clearformer.lens.causal.metrics import metric_of, name_of
+from clearformer.lens.causal.metrics import LogitDifference, metric_of, name_of
 from clearformer.lens.causal.named_edits import NamedEdit, edits_of, parse_edit, within
 from clearformer.lens.causal.patching import read_both
 from clearformer.lens.causal.sites import heads_of, networks_of, residuals_of
-from clearformer.lens.inputs import Inputs, Subject, read
+from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.sampling.beginnings import Beginning, nothing_written
 from clearformer.lens.sampling.continuations import Continued, continued
 from clearformer.lens.showing import Shown, Table, number, quoted, visible
-from clearformer.lens.tokens import losses_from
+from clearformer.lens.tokens import losses_from, losses_of
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.runs.evaluation import CHANGED
 from clearformer.runs.folders import read_own_data
@@ -235,32 +237,28 @@ def with_edits(
     inputs = read(subject, text, output, masked=masked)
     patches = any(parse_edit(each).verb == "patch" for each in edits)
     given = None if donor is None or not patches else read_both(subject, inputs, donor, output)[1]
-    named = edits_of(edits, inputs, given)
+    made = Edits(inputs, given, edits_of(edits, inputs, given))
     measure = metric_of(inputs, target, foil, position)
-    before = _output_without_edits(inputs)
-    after = output_with(inputs.model, inputs.arguments, [edit for _, edit in named]) if named else before
     at = inputs.predicting(position)
-    logits = [each[0] if inputs.class_names else each[0, at] for each in (before, after)]
-    losses_before = once(
-        inputs.model, ("losses in the open", inputs.key), lambda: losses_from(inputs, before[0])
-    ).copy()
-    losses_after = losses_from(inputs, after[0]) if named else losses_before
-    held_out_before, held_out_after, held_out_note = _held_out(subject, inputs, named, held_out)
+    sides = _sides(made, at)
+    logits, (losses_before, losses_after) = [each.logits for each in sides], [each.losses for each in sides]
+    before, after = (_measured(measure, each) for each in logits)
+    held_out_before, held_out_after, held_out_note = _held_out(subject, made, held_out)
     begun = Beginning(inputs, 0 if nothing_written(inputs.model, output, position) else at, [])
-    continued_before, continued_after = _continued(begun, named, sampling, max_new_tokens, seed)
+    continued_before, continued_after = _continued(begun, made, sampling, max_new_tokens, seed)
     return WithEdits(
         edits=list(edits),
         metric=name_of(measure, inputs),
-        before=measure(before).item(),
-        after=measure(after).item(),
+        before=before,
+        after=after,
         token="" if inputs.class_names else inputs.labels[at],
         position=at,
         predicted=_predicted(inputs, *logits),
         kl=float(divergence(*(each.double() for each in logits))),
         tokens=inputs.labels,
         targets=inputs.predicted_labels,
-        losses_before=losses_before,
-        losses_after=losses_after,
+        losses_before=losses_before.copy(),
+        losses_after=losses_after.copy(),
         loss_changes=losses_after - losses_before,
         loss_before=_mean(losses_before),
         loss_after=_mean(losses_after),
@@ -275,10 +273,83 @@ def with_edits(
     )
 
 
-def _output_without_edits(inputs: Inputs) -> Tensor:
-    return once(
-        inputs.model, ("output in the open", inputs.key), lambda: output_with(inputs.model, inputs.arguments)
+@dataclass(frozen=True, eq=False)
+class Edits:
+    """Edits of a text.
+
+    Attributes:
+        inputs: The text.
+        donor: The one that patches are taken from.
+        pairs: Each edit as it is written, with the one that interventions are made of.
+    """
+
+    inputs: Inputs
+    donor: Inputs | None
+    pairs: Sequence[tuple[NamedEdit, Edit]]
+
+    @property
+    def hooks(self) -> dict[str, HookFn]:
+        """They as `model.hooked` takes them."""
+        return hooks_of(edit for _, edit in self.pairs)
+
+    @property
+    def are_of_any_text(self) -> bool:
+        """Whether all mean the same in other texts."""
+        return all(named.is_of_any_text for named, _ in self.pairs)
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """The lines, and the texts that they take something from: what tells them from other edits."""
+        lines, verbs = zip(*((named.line, named.verb) for named, _ in self.pairs), strict=True)
+        own = self.inputs.key if "mean" in verbs else None
+        return lines, own, None if self.donor is None else self.donor.key
+
+    def none(self) -> "Edits":
+        """No edits of the same text."""
+        return replace(self, pairs=[])
+
+    def before(self, n_tokens: int) -> "Edits":
+        """Those of the text's first tokens."""
+        return replace(self, pairs=within(self.pairs, n_tokens, self.inputs))
+
+
+class Side(NamedTuple):
+    """A model's predictions of a text, with edits or without.
+
+    Attributes:
+        logits: At the position that is looked at, or those of the classes.
+        losses: -ln of each target's probability.
+    """
+
+    logits: Float[Tensor, " V"]
+    losses: Float[np.ndarray, " T"]
+
+
+def _sides(edits: Edits, position: int) -> tuple[Side, Side]:
+    """Without the edits and with them, in one form; without any the text's own reading, twice."""
+    inputs = edits.inputs
+    if not edits.pairs:
+        with quiet(inputs.model):
+            logits = outputs_at(inputs, position)
+        both = Side(logits, losses_of(inputs))
+        return both, both
+    return _side(edits.none(), position), _side(edits, position)
+
+
+def _side(edits: Edits, position: int) -> Side:
+    inputs, model = edits.inputs, edits.inputs.model
+    key = (inputs.key, *(edits.key if edits.pairs else ()))
+    output = once(
+        model,
+        ("output in the open", *key),
+        lambda: output_with(model, inputs.arguments, [edit for _, edit in edits.pairs])[0],
     )
+    losses = once(model, ("losses in the open", *key), lambda: losses_from(inputs, output))
+    return Side(output if inputs.class_names else output[position], losses)
+
+
+def _measured(measure: LogitDifference, logits: Float[Tensor, " V"]) -> float:
+    return measure(logits[None]).item()
 
 
 def _check(edits: Any, **counts: Any) -> None:
@@ -292,7 +363,7 @@ def _check(edits: Any, **counts: Any) -> None:
 
 def _continued(
     begun: Beginning,
-    edits: Sequence[tuple[NamedEdit, Edit]],
+    edits: Edits,
     sampling: Sampling,
     max_new_tokens: int,
     seed: int,
@@ -302,14 +373,17 @@ def _continued(
     if not max_new_tokens or not isinstance(model, Decoder | EncoderDecoder):
         return None, None
     before = continued(begun, sampling, max_new_tokens, 1, seed)
-    made = within(edits, begun.position + 1, begun.inputs)
-    if not made:
+    made = edits.before(begun.position + 1)
+    if not made.pairs:
         return before[0], before[0]
-    # A site's position counts in the whole text, so that the whole is read for every token where one is named.
-    use_cache = all(named.is_of_any_text for named, _ in made)
-    with model.hooked(hooks_of(edit for _, edit in made)):
-        after = continued(begun, sampling, max_new_tokens, 1, seed, use_cache)
-    return before[0], after[0]
+
+    def with_them() -> list[Continued]:
+        # A site's position counts in the whole text, so that the whole is read for every token where one is named.
+        with model.hooked(made.hooks):
+            return continued(begun, sampling, max_new_tokens, 1, seed, made.are_of_any_text)
+
+    key = ("continued with edits", *begun.key, *made.key, sampling.model_dump_json(), max_new_tokens, seed)
+    return before[0], once(model, key, with_them)[0]
 
 
 def _mean(losses: Float[np.ndarray, " T"]) -> float:
@@ -331,13 +405,11 @@ def _predicted(inputs: Inputs, before: Float[Tensor, " V"], after: Float[Tensor,
     ]
 
 
-def _held_out(
-    subject: Any, inputs: Inputs, edits: Sequence[tuple[NamedEdit, Edit]], n_rows: int
-) -> tuple[float | None, float | None, str]:
+def _held_out(subject: Any, edits: Edits, n_rows: int) -> tuple[float | None, float | None, str]:
     """The mean loss of some rows of a run's own held-out data, without the edits and with them, and a note."""
     if not n_rows or isinstance(subject, Transformer):
         return None, None, ""
-    if not all(named.is_of_any_text for named, _ in edits):
+    if not edits.are_of_any_text:
         return None, None, BELONGS_TO_TEXT
     try:
         check_run(subject, "folder", "config")
@@ -349,27 +421,17 @@ def _held_out(
     losses = [
         once(
             subject.model,
-            ("held out", *settings, *_key_of(inputs, made)),
-            partial(_loss_with, subject.model, task, [edit for _, edit in made], n_rows),
+            ("held out", *settings, *(made.key if made.pairs else ())),
+            partial(_loss_with, subject.model, task, made, n_rows),
         )
-        for made in _sides(edits)
+        for made in ([edits.none(), edits] if edits.pairs else [edits])
     ]
     if losses[0] is None:
         return None, None, "no held-out loss: none of the run's data are held out"
     return losses[0], losses[-1], CHANGED if own.changed else ""
 
 
-def _sides(edits: Sequence[tuple[NamedEdit, Edit]]) -> list[list[tuple[NamedEdit, Edit]]]:
-    """No edits, and the edits where there are any."""
-    return [[], list(edits)] if edits else [[]]
-
-
-def _key_of(inputs: Inputs, edits: Sequence[tuple[NamedEdit, Edit]]) -> list[Hashable]:
-    """The lines of edits, and the text, from which `mean` takes."""
-    return [inputs.key, *(named.line for named, _ in edits)] if edits else []
-
-
-def _loss_with(model: Transformer, task: Task, edits: list[Edit], n_rows: int) -> float | None:
-    with attention_in_the_open(model), model.hooked(hooks_of(edits)):
+def _loss_with(model: Transformer, task: Task, edits: Edits, n_rows: int) -> float | None:
+    with attention_in_the_open(model), model.hooked(edits.hooks):
         result = task.evaluate(model, torch.float32, n_rows)
     return None if result is None else result.loss

@@ -63,9 +63,9 @@ class AttentionPatterns(Shown):
             return self._of_tokens(one[0], one[2])
         heads = ["pattern", "head", "itself", "previous", "first", "distance"]
         rows = [
-            [name, str(head), *habits_of(pattern, is_cross=".cross_attn." in name)]
+            [name, str(head), *habits]
             for name, patterns in self.patterns.items()
-            for head, pattern in zip(self.heads, patterns, strict=True)
+            for head, habits in zip(self.heads, habits_of(patterns, ".cross_attn." in name), strict=True)
         ]
         return Table(heads, rows)
 
@@ -190,16 +190,21 @@ def read_most(weights: Float[np.ndarray, " S"], labels: Sequence[str]) -> str:
     )
 
 
-def habits_of(pattern: Float[np.ndarray, "T S"], is_cross: bool) -> list[str]:
-    """Mean weight of the token itself, of the one before and of the first, and the mean distance, as words."""
-    first = float(pattern[:, 0].mean())
+def habits_of(patterns: Float[np.ndarray, "H T S"], is_cross: bool) -> list[list[str]]:
+    """Each head's mean weights of the token itself, of the one before and of the first, and its mean distance."""
+    firsts = patterns[:, :, 0].mean(-1)
     if is_cross:
-        return ["", "", f"{first:.3f}", ""]
-    itself = float(np.diagonal(pattern).mean())
-    previous = float(np.diagonal(pattern, -1).mean()) if len(pattern) > 1 else 0.0
-    places = np.arange(len(pattern))
-    distance = float((pattern * np.abs(places[:, None] - places)).sum(-1).mean())
-    return [f"{itself:.3f}", f"{previous:.3f}", f"{first:.3f}", f"{distance:.2f}"]
+        return [["", "", f"{first:.3f}", ""] for first in firsts]
+    n = patterns.shape[1]
+    places = np.arange(n, dtype=patterns.dtype)
+    sums = patterns.reshape(len(patterns), -1) @ np.abs(places[:, None] - places).ravel()
+    columns = (
+        np.diagonal(patterns, axis1=1, axis2=2).mean(-1),
+        np.diagonal(patterns, -1, axis1=1, axis2=2).mean(-1) if n > 1 else np.zeros(len(patterns)),
+        firsts,
+    )
+    means = zip(*columns, sums / n, strict=True)
+    return [[*(f"{weight:.3f}" for weight in weights), f"{distance:.2f}"] for *weights, distance in means]
 
 
 def layer_of(name: str) -> int:

@@ -18,7 +18,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError
 from clearformer.hooks.readings import once
-from clearformer.lens.activations import block_in_the_open, check_part, kept, points_before, prefix_of
+from clearformer.lens.activations import check_part, patterns_in_the_open, prefix_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.patterns.attention import checked_number, pattern_names, read_most
 from clearformer.lens.showing import Shown, Table, heat_map, visible
@@ -149,9 +149,7 @@ def head_pattern(
     layer = checked_number("layer", layer, n_layers)
     at = inputs.position(position, of_source=part == "encoder")
     name = f"{prefix}blocks.{layer}.{'cross_attn' if part == 'cross_attn' else 'attn'}.hook_pattern"
-    patterns = once(
-        inputs.model, ("pattern", inputs.key, name), lambda: _patterns(inputs, prefix, layer, name)
-    )
+    patterns = once(inputs.model, ("pattern", inputs.key, name), lambda: _patterns(inputs, name))
     head = checked_number("head", head, len(patterns))
     pattern = patterns[head]
     n_rows, n_columns = pattern.shape
@@ -177,11 +175,10 @@ def head_pattern(
     )
 
 
-def _patterns(inputs: Inputs, prefix: str, layer: int, name: str) -> Float[np.ndarray, "H T S"]:
+def _patterns(inputs: Inputs, name: str) -> Float[np.ndarray, "H T S"]:
     with quiet(inputs.model):
-        points = points_before(inputs.model, prefix, layer)
-        before = kept(inputs, lambda each: each in points)
-        return block_in_the_open(inputs, prefix, layer, before, name)[name][0].float().cpu().numpy()
+        [(_, pattern)] = patterns_in_the_open(inputs, [name])
+        return pattern.float().cpu().numpy()
 
 
 def window(centre: int, n: int, most: int) -> slice:

@@ -22,7 +22,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, count
 from clearformer.hooks.readings import once
-from clearformer.lens.activations import block_in_the_open, kept, points_before
+from clearformer.lens.activations import patterns_in_the_open
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.patterns.attention import habits_of, pattern_names
 from clearformer.lens.showing import Shown, Table, heat_map
@@ -130,20 +130,10 @@ def _small_patterns(inputs: Inputs, names: Sequence[str], most: int) -> SmallPat
     """By name: the small pattern, its steps and the habits of its heads; one block's patterns are held at a time."""
     found: SmallPatterns = {}
     with quiet(inputs.model):
-        points = [point for name in names for point in points_before(inputs.model, *block_of(name))]
-        before = kept(inputs, lambda each: each in points)
-        for name in names:
-            pattern = block_in_the_open(inputs, *block_of(name), before, name)[name][0].float()  # [H T S]
-            small, steps = made_small(pattern, most)
-            is_cross = ".cross_attn." in name
-            found[name] = small, steps, [habits_of(each, is_cross) for each in pattern.cpu().numpy()]
+        for name, pattern in patterns_in_the_open(inputs, names):
+            small, steps = made_small(pattern.float(), most)
+            found[name] = small, steps, habits_of(pattern.float().cpu().numpy(), ".cross_attn." in name)
     return found
-
-
-def block_of(name: str) -> tuple[str, int]:
-    """The prefix of the stack that a hook point belongs to, and its block."""
-    prefix, _, rest = name.partition("blocks.")
-    return prefix, int(rest.partition(".")[0])
 
 
 def made_small(

@@ -20,6 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
+from clearformer.errors import UserError
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import kept, outputs_at, outputs_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
@@ -75,8 +77,10 @@ class LogitLens(Shown):
         learned: Whether the layers are read through a tuned lens, which was trained for it.
         error: How far the last layer's logits are from the model's.
         tokens: The text's.
-        best: The likeliest of each layer at each position, for the picture.
-        probabilities: Their probabilities, [L T].
+        best: The likeliest of each layer at each position, for the picture; at those around the position alone, where
+            only so many are asked for.
+        probabilities: Their probabilities, [L C].
+        first: The position of their first column.
     """
 
     token: str
@@ -87,7 +91,8 @@ class LogitLens(Shown):
     error: float
     tokens: list[str] = field(repr=False)
     best: list[list[str]] = field(repr=False)
-    probabilities: Float[np.ndarray, "L T"] = field(repr=False)
+    probabilities: Float[np.ndarray, "L C"] = field(repr=False)
+    first: int = field(default=0, repr=False)
 
     def caption(self) -> str:
         learned = " through a learned lens" if self.learned else ""
@@ -113,14 +118,23 @@ class LogitLens(Shown):
         )
 
     def notes(self) -> list[str]:
-        return [f"the last layer and the model's own logits: error {self.error:.1e}; entropy and KL in nats"]
+        notes = [f"the last layer and the model's own logits: error {self.error:.1e}; entropy and KL in nats"]
+        n, last = len(self.tokens), self.first + self.probabilities.shape[1] - 1
+        is_part = self.probabilities.shape[1] not in (1, n)
+        return [*notes, f"the picture: positions {self.first} to {last} of {n}"] if is_part else notes
+
+    @property
+    def columns(self) -> list[str]:
+        """The tokens of the picture's columns; a classifier's is the text as a whole."""
+        n = len(self.best[0])
+        return ["the text"] if n == 1 < len(self.tokens) else self.tokens[self.first : self.first + n]
 
     def inches(self) -> tuple[float, float]:
         return 2.4 + 0.62 * len(self.best[0]), 1.6 + 0.34 * len(self.layers)
 
     def draw(self, figure: Any) -> None:
         axes = figure.subplots()
-        columns = self.tokens if len(self.best[0]) == len(self.tokens) else ["the text"]
+        columns = self.columns
         names = [layer.name for layer in self.layers][::-1]
         image = heat_map(axes, self.probabilities[::-1], names, columns, limits=(0, 1))
         for row, labels in enumerate(self.best[::-1]):
@@ -150,6 +164,7 @@ def logit_lens(
     position: int = -1,
     target: str | int | None = None,
     top: int = 5,
+    most: int | None = None,
     tuned: "TunedLens | None" = None,
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
@@ -164,23 +179,29 @@ def logit_lens(
         target: The token (or class) whose rank is told; where not given, the one that follows in the text or, at its
             end, the model's likeliest.
         top: How many of the likeliest are told.
+        most: At how many positions around it, at most, the likeliest of each layer are told; at all, where not given.
         tuned: A lens made by `tune`, through which the layers are read.
         tokenizer: That of a model by itself.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
-        UserError: there is no such position, token or class, or the lens is another model's.
+        UserError: there is no such position, token or class, the lens is another model's, or `most` is less than 1.
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     at = inputs.predicting(position)
     if tuned is not None:
         tuned.check_model(inputs.model)
+    part = around(at, len(inputs), most)
     with quiet(inputs.model):
         streams = list(_streams(inputs, tuned))
         best, probabilities = (
-            _likeliest(inputs, streams)
+            _likeliest(inputs, streams, part)
             if tuned is not None
-            else once(inputs.model, ("likeliest by layer", inputs.key), lambda: _likeliest(inputs, streams))
+            else once(
+                inputs.model,
+                ("likeliest by layer", inputs.key, part.start, part.stop),
+                lambda: _likeliest(inputs, streams, part),
+            )
         )
         logits = _logits_at(inputs, streams, at)  # [L V]
         own = outputs_at(inputs, at)  # [V] or [C]
@@ -197,23 +218,42 @@ def logit_lens(
         learned=tuned is not None,
         error=float((logits[-1] - own).abs().max()),
         tokens=inputs.labels,
-        best=[[inputs.output_label(token) for token in row] for row in best],
+        best=[inputs.output_labels(row) for row in best],
         probabilities=probabilities.copy(),
+        first=0 if inputs.class_names else part.start,
     )
 
 
+def around(position: int, n: int, most: int | None) -> slice:
+    """The positions around one that are told; of neighbours mostly the same, so that they are computed once.
+
+    Raises:
+        UserError: `most` is less than 1.
+    """
+    if most is None:
+        return slice(0, n)
+    check_whole("most", most)
+    if most < 1:
+        raise UserError(f"most: at least 1; got {most}")
+    stride = max(1, most // 2)
+    first = (position - most // 4) // stride * stride
+    first = max(0, min(first, n - most))
+    return slice(first, min(n, first + most))
+
+
 def _likeliest(
-    inputs: Inputs, streams: Sequence[Float[Tensor, "1 T D"]]
-) -> tuple[list[list[int]], Float[np.ndarray, "L T"]]:
-    """The likeliest of each layer at every position, and their probabilities; some positions after others."""
+    inputs: Inputs, streams: Sequence[Float[Tensor, "1 T D"]], part: slice
+) -> tuple[list[list[int]], Float[np.ndarray, "L C"]]:
+    """The likeliest of each layer at some positions, and their probabilities; some of them after others."""
     best: list[list[int]] = []
     probabilities: list[list[float]] = []
     for vectors in streams:
         row_best: list[int] = []
         row_probabilities: list[float] = []
-        parts = (vectors,) if inputs.class_names else vectors.split(rows_at_once(inputs.model), dim=1)
-        for part in parts:
-            logits = unembedded(inputs.model, part)[0]
+        rows = rows_at_once(inputs.model)
+        parts = (vectors,) if inputs.class_names else vectors[:, part].split(rows, dim=1)
+        for each in parts:
+            logits = unembedded(inputs.model, each)[0]
             largest, likeliest = logits.max(-1)
             row_best += likeliest.tolist()
             row_probabilities += (largest - logits.logsumexp(-1)).exp().tolist()

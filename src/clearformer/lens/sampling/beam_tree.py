@@ -190,6 +190,7 @@ def _tree(begun: Beginning, settings: BeamSearch, max_new_tokens: int) -> BeamTr
         settings.beams,
         begun.sources,
         growing.add,
+        begun.prefill(room=max_new_tokens),
     )
     for place, each in enumerate(hypotheses):
         growing.mark(place, each)

@@ -9,14 +9,16 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
-from clearformer.decoding.decode_state import DecodeState, GenerativeModel
-from clearformer.decoding.inference import evaluating
+from clearformer.decoding.decode_state import DecodeState, GenerativeModel, Prefill
 from clearformer.decoding.loop import score_tokens
 from clearformer.decoding.text.inputs import text_of
 from clearformer.decoding.text.samples import prompt_of
 from clearformer.errors import UserError, count
+from clearformer.hooks.points import is_any_open
 from clearformer.hooks.readings import once
-from clearformer.lens.inputs import Inputs, Subject, parts_of, read, row_of
+from clearformer.lens.activations import outputs_at
+from clearformer.lens.inputs import Inputs, Subject, parts_of, quiet, read, row_of
+from clearformer.lens.sampling.prefixes import prefix_cache
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.text import Tokenizer
 
@@ -82,12 +84,43 @@ class Beginning:
         return once(self.inputs.model, ("next", *self.key), self._logits)
 
     def _logits(self) -> Float[Tensor, " V"]:
+        with quiet(self.inputs.model):
+            if self.is_as_read:
+                return outputs_at(self.inputs, self.position)
+            state = DecodeState(self.model, score_tokens, self.sources, known=self.prefill())
+            return state.advance([self.tokens]).logits[0].clone()
+
+    @property
+    def is_as_read(self) -> bool:
+        """Whether it ends within a text that the model reads as a whole."""
+        return not self.drawn and self.is_read_whole
+
+    @property
+    def is_read_whole(self) -> bool:
+        """Whether the text and what is drawn are no longer than the model reads at once."""
+        longest = max(len(self.inputs), len(self.tokens))
+        return longest <= self.inputs.model.config.max_seq_len
+
+    def prefill(self, num: int = 1, room: int = 0) -> Prefill | None:
+        """With which decoding goes on, of `num` texts that are alike, by the text's one reading; with room for more.
+
+        None where decoding reads them itself: of an encoder-decoder or a kind of attention that keeps no keys, of what
+        is longer than the model reads at once, and while somebody looks at the model or changes it.
+        """
         model = self.inputs.model
-        with evaluating(model), torch.inference_mode():
-            if isinstance(model, Decoder | EncoderDecoder):
-                return DecodeState(model, score_tokens, self.sources).advance([self.tokens]).logits[0]
-            output = model(*self.inputs.arguments)[0]
-            return output if self.inputs.class_names else output[self.position]
+        if not isinstance(model, Decoder) or not self.is_read_whole or is_any_open():
+            return None
+        n = self.position + 1
+        cache = prefix_cache(self.inputs, n, min(len(self.drawn) + room, model.config.max_seq_len - n))
+        if cache is None:
+            return None
+        with quiet(model):
+            if self.drawn:
+                logits = model(row_of(model, self.drawn), cache=cache, last_only=True)[0]
+            else:
+                logits = outputs_at(self.inputs, self.position)[None]
+        cache.select(torch.zeros(num, dtype=torch.long, device=self.inputs.tokens.device))
+        return Prefill(logits.float().expand(num, -1), cache)
 
     def text(self, tokens: Sequence[int]) -> str:
         """Ids as text, without <eos>; nothing, where there is no tokeniser."""

@@ -215,6 +215,7 @@ def _continuations(
         sources=None if begun.sources is None else begun.sources * num,
         use_cache=use_cache,
         look=look,
+        known=begun.prefill(num, max_new_tokens) if use_cache else None,
     )
     completions = collect(new_tokens, num)
     return [_continued(begun, each, chosen) for each, chosen in zip(completions, seen, strict=True)]

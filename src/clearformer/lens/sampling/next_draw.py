@@ -222,7 +222,7 @@ def _draw_of(begun: Beginning, sampling: Sampling, logits: Float[Tensor, "1 V"],
     return NextDraw(
         begun.last_label,
         begun.position + len(begun.drawn),
-        [begun.inputs.output_label(each) for each in order.tolist()],
+        begun.inputs.output_labels(order.tolist()),
         order.numpy(),
         own[order].numpy(),
         whole[order].numpy(),

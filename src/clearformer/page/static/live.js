@@ -3,7 +3,7 @@ import { drawPage } from "./app.js";
 import { html, useState } from "./core/html.js";
 import { fromAddress, toAddress } from "./core/selection.js";
 import { save } from "./parts/taking.js";
-import { exported, server } from "./sources/server.js";
+import { exported, GONE, serverOf } from "./sources/server.js";
 import { Refused } from "./sources/source.js";
 import { signal } from "./vendor/signals-core.js";
 
@@ -24,7 +24,7 @@ async function begin() {
     if (address !== toAddress(selection.value, first)) history.pushState(null, "", address);
     selection.value = chosen;
   };
-  drawPage(place, { runs, selection, onSelect, source: server, Tool: Export });
+  drawPage(place, { runs, selection, onSelect, source: serverOf(runs), Tool: Export });
 }
 
 /** The whole page as one file. @param {{run: any, selection: any}} props */
@@ -37,7 +37,7 @@ function Export({ run, selection }) {
       save(file, `${run.name.replaceAll(/[^\w.-]+/g, "-")}.html`);
       setSaid(`${(file.size / 2 ** 20).toFixed(1)} MB`);
     } catch (error) {
-      setSaid(error instanceof Refused ? error.message : server.gone);
+      setSaid(error instanceof Refused ? error.message : GONE);
     }
   };
   return html`<span class="export"><button type="button" title="the whole page as it is now, as one file that opens without a server" disabled=${said === "writing"} onClick=${take}>Export</button>

@@ -187,6 +187,7 @@ class ClassificationTask(Task):
     def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
         return (
             f"classify {run} YOUR.txt",
+            f"look {run}",
             f"eval {run}",
             f"train {preset or 'classify'} data.path=YOUR.tsv train.max_seconds=120",
         )

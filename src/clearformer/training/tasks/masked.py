@@ -255,6 +255,7 @@ class MaskedTask(Task):
     def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
         return (
             f"train classify train.pretrained={run} data.path=YOUR.tsv",
+            f"look {run}",
             f"eval {run}",
             f"export {run} FOLDER",
         )

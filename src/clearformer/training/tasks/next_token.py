@@ -195,6 +195,7 @@ class NextTokenTask(Task):
         stride = f" --stride {STRIDE}" if self.config.model.max_seq_len > 2 * STRIDE else ""
         return (
             f"generate {run} --prompt {shlex.quote(self.prompt_to_try())} --temperature 0.8 --num 3",
+            f"look {run}",
             f"eval {run}{stride}",
             f"train {preset or 'quick'} data.path=YOUR.txt train.max_seconds=120",
         )

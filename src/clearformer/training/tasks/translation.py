@@ -160,6 +160,7 @@ class TranslationTask(Task):
     def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
         return (
             f"translate {run} YOUR.txt --beams 5",
+            f"look {run}",
             f"eval {run}",
             f"train {preset or 'translate'} data.source=YOUR.fr data.target=YOUR.en train.max_seconds=600",
         )

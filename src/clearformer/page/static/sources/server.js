@@ -1,25 +1,41 @@
 // The page's own server, on this machine.
+import { inTurn } from "../core/turns.js";
 import { decode } from "../core/wire.js";
 import { follows, Refused } from "./source.js";
 
 const AGAIN = 2000; // milliseconds, after which a lost connection is made anew
 
-/** @type {import("./source.js").Source} */
-export const server = {
-  fixed: [],
-  gone: "the server does not answer: is `clearformer look` still running?",
-  within: follows,
-  follow,
-  ask: async (view, selection, signal) => decode(await (await post(`api/view/${view}`, selection, signal)).arrayBuffer()),
-  table: async (view, selection, signal) => (await post(`api/table/${view}`, selection, signal)).json(),
-  progress: async (name) => {
-    const response = await fetch(`api/progress/${name}`).catch(() => null);
-    return response?.ok ? response.json() : null;
-  },
-  end: async (name) => void (await post(`api/end/${name}`, null)),
-  replay: async (selection) => void (await post("api/replay", selection)),
-  picture: async (view, kind, selection) => (await post(`api/figure/${view}.${kind}`, selection)).blob(),
-};
+export const GONE = "the server does not answer: is `clearformer look` still running?";
+
+/**
+ * The source of a page with its server.
+ * @param {any[]} runs as the server describes them
+ * @returns {import("./source.js").Source}
+ */
+export function serverOf(runs) {
+  const views = runs.flatMap((run) => Object.entries({ ...run.views, ...run.views_of_two }));
+  const long = new Set(views.filter(([_, view]) => view.is_long).map(([name]) => name)); // which have turns of their own
+  return {
+    fixed: [],
+    gone: GONE,
+    within: follows,
+    follow,
+    ask: (view, selection, signal) => (long.has(view) ? asked(view, selection, signal) : inTurn(view, signal, () => asked(view, selection, signal))),
+    table: async (view, selection, signal) => (await post(`api/table/${view}`, selection, signal)).json(),
+    progress: async (name) => {
+      const response = await fetch(`api/progress/${name}`).catch(() => null);
+      return response?.ok ? response.json() : null;
+    },
+    end: async (name) => void (await post(`api/end/${name}`, null)),
+    replay: async (selection) => void (await post("api/replay", selection)),
+    picture: async (view, kind, selection) => (await post(`api/figure/${view}.${kind}`, selection)).blob(),
+  };
+}
+
+/** A view's answer. @param {string} view @param {any} selection @param {AbortSignal} signal */
+async function asked(view, selection, signal) {
+  return decode(await (await post(`api/view/${view}`, selection, signal)).arrayBuffer());
+}
 
 /** The whole page of a selection as one file. @param {any} selection */
 export async function exported(selection) {

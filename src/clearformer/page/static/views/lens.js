@@ -13,11 +13,12 @@ function LogitLens({ model, found, both }) {
   // Another position or target leaves the picture as it is: then it is not painted anew.
   if (!picture.current || !isSame(picture.current.found, found)) picture.current = { found, texts: upsideDown(found.best), values: turned(found.probabilities) };
   const { texts, values } = picture.current;
+  const columns = found.tokens.slice(found.first, found.first + values.shape[1]).map(visible);
   const names = layers.map((layer) => layer.name.replace("blocks.", "").replace(".hook_resid_", " "));
   return html`<div class="logit-lens">
-    <${HeatMap} values=${values} name="likeliest token by layer and position" rows=${names} columns=${found.tokens.map(visible)} signed=${Boolean(both)} limits=${both ? undefined : [0, 1]}
-      texts=${texts} cell=${24} wide=${both ? 1.5 * WIDE : WIDE} chosen=${[0, found.position]} onChoose=${(/** @type {number} */ _, /** @type {number} */ position) => select(model, { position })}
-      say=${(/** @type {number} */ r, /** @type {number} */ c) => `${names[r]} at ${c} ${visible(found.tokens[c])}`} />
+    <${HeatMap} values=${values} name="likeliest token by layer and position" rows=${names} columns=${columns} signed=${Boolean(both)} limits=${both ? undefined : [0, 1]}
+      texts=${texts} cell=${24} wide=${both ? 1.5 * WIDE : WIDE} chosen=${[0, found.position - found.first]} onChoose=${(/** @type {number} */ _, /** @type {number} */ c) => select(model, { position: found.first + c })}
+      say=${(/** @type {number} */ r, /** @type {number} */ c) => `${names[r]} at ${found.first + c} ${columns[c]}`} />
     <div class="wide" tabindex="0" role="region" aria-label="ranks by layer"><table class="ranks"><caption>at position ${found.position}, ${both ? "change for the target" : "the target"} <code>${visible(found.target)}</code></caption>
       <thead><tr><th scope="col">layer</th>${both ? html`<th scope="col">likeliest, first</th><th scope="col">second</th>` : html`<th scope="col">likeliest</th>`}<th scope="col" class="is-number">probability</th><th scope="col" class="is-number">rank</th><th scope="col" class="is-number" title="of the layer’s distribution over all outputs">entropy, nats</th><th scope="col" class="is-number" title="KL(last ‖ layer): how far the layer’s distribution is from that of the last">KL to the last, nats</th></tr></thead>
       <tbody>${layers.map((layer) => html`<tr key=${layer.name}><td>${layer.name}</td>${(both ? [both.first, both.second] : [found]).map((each, i) => html`<td key=${i}><${Likeliest} layer=${each.layers.find((/** @type {any} */ other) => other.name === layer.name)} /></td>`)}<td class="is-number">${told(layer.probability, 4)}</td><td class="is-number">${both && layer.rank ? signed(layer.rank, 0) : layer.rank}</td><td class="is-number">${told(layer.entropy, 3)}</td><td class="is-number">${told(layer.kl, 3)}</td></tr>`)}</tbody></table></div>
@@ -44,7 +45,7 @@ function turned({ data, shape: [n, width] }) {
 /** Whether two answers show the same picture. @param {any} one @param {any} other */
 function isSame(one, other) {
   const [a, b] = [one.probabilities, other.probabilities];
-  return a.shape.join() === b.shape.join() && a.data.every((/** @type {number} */ value, /** @type {number} */ i) => value === b.data[i]) && one.best.join() === other.best.join();
+  return one.first === other.first && a.shape.join() === b.shape.join() && a.data.every((/** @type {number} */ value, /** @type {number} */ i) => value === b.data[i]) && one.best.join() === other.best.join();
 }
 
 export default view(LogitLens);
