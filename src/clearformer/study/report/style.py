@@ -56,7 +56,7 @@ caption {{ text-align: left; font-weight: 600; font-size: .95rem; padding: 0 0 .
 th, td {{ padding: .4rem .8rem .4rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--grid); }}
 thead th {{ color: var(--muted); font-weight: 500; vertical-align: bottom; border-bottom-color: var(--muted); }}
-tbody th {{ font-weight: 500; }}
+tbody th {{ font-weight: 500; min-width: 8.5rem; }}
 .number {{ text-align: right; white-space: nowrap; }}
 thead .number {{ white-space: normal; }}
 .verdict {{ font-weight: 600; }}
