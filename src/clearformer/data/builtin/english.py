@@ -22,13 +22,10 @@ from num2words import num2words
 
 from clearformer.data.builtin import quantities as q
 from clearformer.data.builtin.cldr import Language
+from clearformer.data.builtin.day_names import ENGLISH_MONTHS as MONTHS
+from clearformer.data.builtin.day_names import ENGLISH_WEEKDAYS as WEEKDAYS
 from clearformer.data.builtin.quantities import chance
 
-MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 SIGNS: dict[q.Currency, str] = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CHF": "CHF ", "CAD": "CA$"}
 IN_WORDS: dict[q.Currency, tuple[str, str]] = {
     "EUR": ("euro", "euros"),

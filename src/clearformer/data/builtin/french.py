@@ -17,18 +17,11 @@ from random import Random
 
 from clearformer.data.builtin import quantities as q
 from clearformer.data.builtin.cldr import Language
+from clearformer.data.builtin.day_names import FRENCH_MONTHS as MONTHS
+from clearformer.data.builtin.day_names import FRENCH_SHORT_MONTHS as SHORT_MONTHS
+from clearformer.data.builtin.day_names import FRENCH_WEEKDAYS as WEEKDAYS
 from clearformer.data.builtin.quantities import chance, pick
 
-MONTHS = (
-    *("janvier", "février", "mars", "avril", "mai", "juin"),
-    *("juillet", "août", "septembre", "octobre", "novembre", "décembre"),
-)
-_ABBREVIATED = (
-    *("janv. jan. janv jan", "févr. fév. févr fév", "mars", "avr. avr", "mai", "juin"),
-    *("juil. juill. juil", "août", "sept. sept sep.", "oct. oct", "nov. nov", "déc. déc"),
-)
-SHORT_MONTHS = tuple(forms.split() for forms in _ABBREVIATED)
-WEEKDAYS = ("lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche")
 SMALL = (
     *("zéro", "un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix", "onze", "douze"),
     *("treize", "quatorze", "quinze", "seize", "dix-sept", "dix-huit", "dix-neuf"),

@@ -16,7 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from clearformer.data.builtin import english, french
+from clearformer.data.builtin.day_names import (
+    ENGLISH_MONTHS,
+    ENGLISH_WEEKDAYS,
+    FRENCH_MONTHS,
+    FRENCH_SHORT_MONTHS,
+    FRENCH_WEEKDAYS,
+)
 from clearformer.lens.activations import kept
 from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.run import Run
@@ -58,13 +64,13 @@ class DatePair:
 def date_pair(source: str, target: str) -> DatePair | None:
     """A French date and the English one, with the parts of both; None where one cannot be told to be a date."""
     found = ENGLISH.search(target)
-    if found is None or found["month"] not in english.MONTHS:
+    if found is None or found["month"] not in ENGLISH_MONTHS:
         return None
-    date = Date(int(found["year"]), english.MONTHS.index(found["month"]) + 1, int(found["day"]))
+    date = Date(int(found["year"]), ENGLISH_MONTHS.index(found["month"]) + 1, int(found["day"]))
     source_parts = french_parts(source, date)
     if source_parts is None:
         return None
-    target_parts = parts_of(target, found) | weekday_part(target, english.WEEKDAYS)
+    target_parts = parts_of(target, found) | weekday_part(target, ENGLISH_WEEKDAYS)
     if ("weekday" in source_parts) != ("weekday" in target_parts):
         return None
     return DatePair(source, target, source_parts, target_parts)
@@ -75,7 +81,7 @@ def french_parts(text: str, date: Date) -> Parts | None:
     for pattern in (ISO, NUMERIC, NAMED):
         found = pattern.search(text)
         if found is not None and says(found, date):
-            return parts_of(text, found) | weekday_part(text[: found.start()], french.WEEKDAYS)
+            return parts_of(text, found) | weekday_part(text[: found.start()], FRENCH_WEEKDAYS)
     return None
 
 
@@ -90,7 +96,7 @@ def says(found: re.Match[str], date: Date) -> bool:
 
 def is_month(word: str, number: int) -> bool:
     """Whether a word names a month in French, in full or in short, with or without accents and capitals."""
-    names = (french.MONTHS[number - 1], *french.SHORT_MONTHS[number - 1])
+    names = (FRENCH_MONTHS[number - 1], *FRENCH_SHORT_MONTHS[number - 1])
     return plain(word) in {plain(name).rstrip(".") for name in names}
 
 
