@@ -2,8 +2,8 @@
 
     python benchmarks/page.py [--each 60] [--interactions 1000] [--json FILE] [--only MODEL]
 
-For a model of 12M parameters with 256 tokens, the same with 1,024, and GPT-2's 124M with 256 (random weights: times do
-not depend on them):
+For models of 10M and 14M parameters (with 4,096 tokens in the vocabulary) with 256 tokens, the larger with 1,024, and
+GPT-2's 124M with 256 (random weights: times do not depend on them):
 
     seconds from the address to the answer of the first view, in a new process
     of `--each` interactions of each sort (another position; layer and head; target; text) the median and the 95th
@@ -40,6 +40,7 @@ from clearformer.page.views import views_of
 from clearformer.text import CharTokenizerSpec
 
 MODELS: dict[str, dict[str, Any]] = {
+    "10M, 256 tokens": {"preset": "quick", "d_model": 384, "n_layers": 4, "max_seq_len": 1024, "tokens": 256},
     "12M, 256 tokens": {"preset": "quick", "d_model": 384, "n_layers": 6, "max_seq_len": 1024, "tokens": 256},
     "12M, 1024 tokens": {
         "preset": "quick",
