@@ -73,6 +73,10 @@ STUDIES = (
         ),
         figures=(Distributions("The next character after a letter", ("counted", "learned")),),
         refuted_if="A learned probability differs from the counted one by more than 0.02.",
+        meaning=(
+            "Three seeds come to 2.454 nats, the lecture's 2.45. The learned probabilities behind t, e, "
+            "space and n lie within about 0.014 of the counted ones: such a model is a table of pairs."
+        ),
     ),
     Study(
         name="trigram",

@@ -96,6 +96,11 @@ STUDIES = (
             ),
         ),
         refuted_if="Without any one of its layers the model is no better than the uniform baseline.",
+        meaning=(
+            "Leaving out a layer costs 1.6 nats for the first and 0.5 for the last, where uniform guessing "
+            "is 2.5 nats worse: in a model of four layers none is superfluous. Of the right token's logit, "
+            "5.1, networks write 4.3 and heads 0.6."
+        ),
     ),
     Study(
         name="order",
@@ -129,6 +134,13 @@ STUDIES = (
         ),
         fairness="With and without the mask: the same first weights, batches and steps.",
         refuted_if="Without positions the two sentences are told apart, or a model without a mask generates as well.",
+        meaning=(
+            "Without positions the two sentences give the same pooled output, to rounding; sinusoids, "
+            "learned positions and RoPE tell them apart. So does a causal mask alone, while ALiBi read in "
+            "both directions does not: it is symmetric, and one sentence is the other's reverse. A model "
+            "whose mask was forgotten reaches 0.16 nats in training by copying the next token, and 3.12 "
+            "where there is none to copy."
+        ),
     ),
     Study(
         name="cost",
@@ -176,6 +188,12 @@ STUDIES = (
         ),
         refuted_if="Greedy continuations repeat themselves no more than those drawn at temperature 1.",
         fairness="One model, eight held-out beginnings of 64 characters, 200 characters after each.",
+        meaning=(
+            "Greedy repeats itself: 47% of its passages stand earlier in the same text (one seed more, one "
+            "less), and 7% of its 4-grams are different ones; a beam search finds likelier texts that are "
+            "as poor. Sampling repeats nothing. More variety costs likelihood: -1.1 nats a token at "
+            "temperature 0.5, -2.8 at 1.5."
+        ),
     ),
     Study(
         name="contexts",
@@ -195,6 +213,11 @@ STUDIES = (
         ),
         refuted_if="Vectors of one sense are no more alike than vectors of different senses.",
         fairness="The contexts tell the sense before the word, for a decoder reads nothing behind it.",
+        meaning=(
+            "In so small a model a word's vectors are no closer within a sense than across: for bank by "
+            "0.01, for it by -0.02, of cosines around 0.95. The lecture's picture needs a better model than "
+            "minutes of training give."
+        ),
     ),
     Study(
         name="position-shift",
