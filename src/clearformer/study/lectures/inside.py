@@ -189,8 +189,8 @@ STUDIES = (
         refuted_if="Greedy continuations repeat themselves no more than those drawn at temperature 1.",
         fairness="One model, eight held-out beginnings of 64 characters, 200 characters after each.",
         meaning=(
-            "Greedy repeats itself: 47% of its passages stand earlier in the same text (one seed more, one "
-            "less), and 7% of its 4-grams are different ones; a beam search finds likelier texts that are "
+            "Greedy repeats itself: 47% of its passages stand earlier in the same text (seeds differ "
+            "widely), and 7% of its 4-grams are different ones; a beam search finds likelier texts that are "
             "as poor. Sampling repeats nothing. More variety costs likelihood: -1.1 nats a token at "
             "temperature 0.5, -2.8 at 1.5."
         ),
