@@ -108,6 +108,10 @@ STUDIES = (
         fairness=FAIR,
         figures=(Curves("Last embedding against the mean of all"),),
         refuted_if="The mean's training loss is not above the last embedding's.",
+        meaning=(
+            "The mean of all embeddings ends 0.7 nats above the last one alone (3.18 against 2.45): equal "
+            "weights dilute what the last letter says, as the lecture has it."
+        ),
     ),
     Study(
         name="attention-variants",

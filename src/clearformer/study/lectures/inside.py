@@ -165,6 +165,11 @@ STUDIES = (
         fairness="Forward and backward on one core, the forms in turn; processor time, medians of five rounds.",
         refuted_if="The explicit form's exponents are not near 2, or those of windows and linear attention not near 1.",
         seeds=1,
+        meaning=(
+            "Time and memory of the formula in the open grow as T^2.1 and T^2.0. The fused kernel needs no "
+            "T x T matrix: its memory grows as T^1.0, its time as T^1.6. Windowed and linear attention grow as "
+            "T^0.9 in time: at 4,096 positions 0.07 and 0.05 s where the open formula takes 2.3 s and 778 MB."
+        ),
     ),
     Study(
         name="decoding",
