@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from clearformer.run import Run
+from clearformer.run import Run, replay
 from clearformer.study.lectures.embedding import LAST, QK, QKV, STUDIES, UNSCALED
 from clearformer.study.measures.ngrams import counted_next, learned_next, next_distributions, training_tokens
-from clearformer.study.measures.patterns import pattern_of, self_weight
+from clearformer.study.measures.patterns import pattern_of, self_weight, with_first_weights
 from clearformer.study.measures.samples import temperatures
 from clearformer.study.outcomes import NOT_RUN, outcome
 from clearformer.study.running import compute, trained
@@ -120,6 +120,13 @@ def test_a_token_reads_itself_until_queries_and_keys_have_matrices_of_their_own(
     assert alone["self_weight_first"] > 0.6  # a letter that came before has an equal share
     assert apart["self_weight_first"] == pytest.approx(apart["equal_self_weight"], abs=0.1)
     assert apart["equal_self_weight"] == pytest.approx(np.mean([1 / t for t in range(1, 25)]))
+
+
+def test_first_weights_are_those_of_the_training(text: str, store: Store) -> None:
+    run = run_of(QK, text, store)
+    first, again = (each.model.state_dict() for each in (with_first_weights(run), replay(run, 0)))
+    assert all(torch.equal(first[name], again[name]) for name in again)
+    assert not torch.equal(first["embed.weight"], run.model.state_dict()["embed.weight"])
 
 
 def test_a_pattern_is_causal_and_its_rows_sum_to_one(text: str, store: Store) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from clearformer import lens
-from clearformer.run import Run, replay
+from clearformer.run import Run
 from clearformer.runs.folders import read_own_data
 from clearformer.study.study import Values
+from clearformer.training.store.state import TrainState
 
 LENGTH = 128  # tokens of held-out text that are read
 
@@ -23,7 +24,7 @@ def self_weight(run: Run) -> Values:
         equal_self_weight: What equal weights would give.
     """
     tokens = held_out_tokens(run, min(LENGTH, run.model.config.max_seq_len))
-    before, after = patterns(replay(run, 0), tokens), patterns(run, tokens)
+    before, after = patterns(with_first_weights(run), tokens), patterns(run, tokens)
     return {
         "self_weight_first": float(np.mean(diagonal(before))),
         "self_weight": float(np.mean(diagonal(after))),
@@ -49,6 +50,12 @@ def pattern_of(run: Run, text: str, layer: int = 0, head: int = 0) -> Values:
         "above_diagonal": float(np.triu(weights, 1).max()),
         "row_sum_error": float(np.abs(weights.sum(-1) - 1).max()),
     }
+
+
+def with_first_weights(run: Run) -> Run:
+    """The run as its training began."""
+    device = next(run.model.parameters()).device
+    return Run(TrainState.build(run.config, device).model.eval(), run.tokenizer, run.config)
 
 
 def patterns(run: Run, tokens: list[int]) -> np.ndarray:
