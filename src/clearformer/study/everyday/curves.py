@@ -14,13 +14,12 @@ from clearformer.runs.folders import find_run, name_of
 from clearformer.study.everyday.comparison import lines_of
 from clearformer.study.everyday.text_plot import Line, text_plot
 from clearformer.study.measures.losses import curve
+from clearformer.study.report.figures.drawing import COLOURS
 
 Over = Literal["steps", "tokens", "seconds"]
 COLUMNS: dict[str, int] = {"steps": 0, "tokens": 1, "seconds": 2}  # of `losses.curve`
 TRAINING, HELD_OUT = 3, 4
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-"""Okabe and Ito's, which the colour-blind can tell apart."""
 INK = "#444444"
 WIDTH, HEIGHT = 8.0, 4.5  # inches
 LONGEST_LABEL = 24  # characters

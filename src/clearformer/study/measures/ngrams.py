@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from clearformer.lens import quiet
 from clearformer.run import Run
-from clearformer.runs.folders import read_own_data
+from clearformer.study.measures.held_out import text_split
 from clearformer.study.study import Values
 
 TOP = 10
@@ -60,7 +60,7 @@ def contexts_that_end_alike(run: Run, one: str, other: str) -> Values:
 
 def training_tokens(run: Run) -> Int[np.ndarray, " N"]:
     """The tokens that a run was trained on."""
-    text: Any = read_own_data(run).prepared.splits["train"]
+    text = text_split(run, "train")
     return text.read(0, len(text))
 
 

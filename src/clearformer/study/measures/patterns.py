@@ -1,12 +1,10 @@
 """Measures of who reads whom: the weight that stays with a token itself, and one whole pattern."""
 
-from typing import Any
-
 import numpy as np
 
 from clearformer import lens
 from clearformer.run import Run
-from clearformer.runs.folders import read_own_data
+from clearformer.study.measures.held_out import text_split
 from clearformer.study.study import Values
 from clearformer.training.store.state import TrainState
 
@@ -70,5 +68,5 @@ def diagonal(weights: np.ndarray) -> np.ndarray:
 
 def held_out_tokens(run: Run, n: int) -> list[int]:
     """The first tokens of a run's held-out text."""
-    text: Any = read_own_data(run).prepared.splits["val"]
+    text = text_split(run)
     return text.read(0, min(n, len(text))).tolist()
