@@ -25,7 +25,7 @@ from clearformer.study.report.figures import Bars, Curves, Matrix, Texts
 from clearformer.study.report.markdown_pages import escaped, fenced
 from clearformer.study.report.nodes import Command, Judged, Link, Node, Paragraph, Picture, Table
 from clearformer.study.report.result import result_of
-from clearformer.study.study import Claim, Training
+from clearformer.study.study import Claim, Published, Training
 
 from .reported import losses, outcome_of, planted, study
 
@@ -104,6 +104,14 @@ class TestSummary:
         said = " ".join(node.text for node in nodes if isinstance(node, Paragraph))
         assert "7 of 11 runs are done, in 3 studies. Partial: planted (1 of 2). Not begun: 1 study." in said
         assert "planted (0.05 of its steps). No published number of these trainings is judged." in said
+
+    def test_lists_those_that_wait_without_a_link_and_counts_their_numbers(self) -> None:
+        of = study("a", name="later", published=(Published("a", "loss", 1.0, 0.1, "1.2"),))
+        nodes = list(summary([planted()], [outcome_of(of, {})]))
+        assert isinstance(nodes[0], Paragraph)
+        assert nodes[0].text.startswith("Of 4 published numbers, ")
+        assert nodes[0].text.endswith("1 is reproduced and 1 is not run yet.")
+        assert [row[0] for row in table(nodes, "All").rows] == [Link("planted"), "later"]
 
 
 class TestSection:
@@ -317,3 +325,10 @@ def test_a_report_is_the_same_bytes_from_the_same_values(tmp_path: Path) -> None
     one, other = (write_report([planted(figures=figures)], tmp_path / name) for name in ("one", "other"))
     for file in one.parent.rglob("*.*"):
         assert file.read_bytes() == (other.parent / file.relative_to(one.parent)).read_bytes()
+
+
+def test_a_report_takes_away_the_figures_that_a_study_no_longer_has(tmp_path: Path) -> None:
+    write_report([planted(figures=(Bars("Loss", "loss"), Bars("Again", "loss")))], tmp_path)
+    (tmp_path / "planted" / "mine.svg").write_text("<svg/>")
+    write_report([planted(figures=(Bars("Loss", "loss"),))], tmp_path)
+    assert {path.name for path in (tmp_path / "planted").glob("*.svg")} == {"figure-1.svg", "mine.svg"}

@@ -149,7 +149,8 @@ def report(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...", help="Studies; all of which something was measured, if none is named."
+            metavar="[NAME]...|all",
+            help="Studies; those of which something was measured, if none is named; all: with those that wait.",
         ),
     ] = None,
     folder: Folder = None,
@@ -170,10 +171,12 @@ def report(
         raise UserError(f"--folder: there is no folder {store.folder}; clearformer study run makes it")
     place = store.folder if out is None else folder_of("--out", out)
     wanted = outcomes_of(chosen_studies(names or [ALL], store), store, scale, seeds)
-    found = wanted if names else [outcome for outcome in wanted if outcome.n_done]
+    is_of_all = ALL in (names or [])
+    found = wanted if names and not is_of_all else [outcome for outcome in wanted if outcome.n_done]
     if not found:
         raise UserError(f"{store.folder}: nothing was measured yet; clearformer study run NAME does")
-    typer.echo(write_report(found, place))
+    waiting = [outcome for outcome in wanted if not outcome.n_done] if is_of_all else []
+    typer.echo(write_report(found, place, waiting))
 
 
 app.command("compare")(compare)

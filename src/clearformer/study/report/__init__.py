@@ -14,7 +14,7 @@ from clearformer.study.report.markdown_pages import PAGE, markdown_page
 from clearformer.study.report.nodes import Heading, Node, Paragraph, Picture
 from clearformer.study.report.result import result_of
 
-RESULT, REPORT = "result.json", "report.html"
+RESULT, REPORT, FIGURES = "result.json", "report.html", "figure-*.svg"
 MADE_BY = "Made by clearformer study report."
 
 
@@ -32,24 +32,23 @@ def write_study(outcome: Outcome, folder: Path) -> Path:
     return own / REPORT
 
 
-def write_report(outcomes: Sequence[Outcome], folder: Path) -> Path:
+def write_report(outcomes: Sequence[Outcome], folder: Path, waiting: Sequence[Outcome] = ()) -> Path:
     """Write one report over several studies; returns its path.
 
     FOLDER/report.html is the whole of it in one file, FOLDER/README.md the summary as Markdown, and
-    FOLDER/NAME/README.md, figure-N.svg and result.json each study.
+    FOLDER/NAME/README.md, figure-N.svg and result.json each study. Studies that wait to be run are counted and listed
+    in the summary.
 
     Raises:
         MissingPackageError: matplotlib is not installed.
         DiskError: it cannot be written.
     """
     sections = [list(section(outcome)) for outcome in outcomes]
-    top: list[Node] = [Heading(TITLE, 1), *summary(outcomes), Paragraph(MADE_BY, kind="small")]
+    top: list[Node] = [Heading(TITLE, 1), *summary(outcomes, waiting), Paragraph(MADE_BY, kind="small")]
     for outcome, nodes in zip(outcomes, sections, strict=True):
         own = folder / outcome.study.name
         write_result(outcome, own)
-        for picture in nodes:
-            if isinstance(picture, Picture):
-                write_text(own / picture.file, picture.svg)
+        write_pictures([node for node in nodes if isinstance(node, Picture)], own)
         write_text(own / PAGE, markdown_page(raised(nodes)) + f"\n[All studies](../{PAGE})\n")
     write_text(folder / PAGE, markdown_page(top))
     write_text(folder / REPORT, html_page(TITLE, [*top, *(node for nodes in sections for node in nodes)]))
@@ -60,6 +59,15 @@ def raised(nodes: Iterable[Node]) -> Iterator[Node]:
     """The same, each heading one level higher: of a section that is a page of its own."""
     for node in nodes:
         yield replace(node, level=node.level - 1) if isinstance(node, Heading) else node
+
+
+def write_pictures(pictures: Sequence[Picture], folder: Path) -> None:
+    """Write a study's figures, and take away those of an earlier report that it no longer has."""
+    for picture in pictures:
+        write_text(folder / picture.file, picture.svg)
+    with disk_errors(folder):
+        for path in set(folder.glob(FIGURES)) - {folder / picture.file for picture in pictures}:
+            path.unlink()
 
 
 def write_result(outcome: Outcome, folder: Path) -> None:

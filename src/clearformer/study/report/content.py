@@ -57,18 +57,19 @@ CLAIM_HEADS = ("claim", "value", "difference", "95% interval", "seeds", "verdict
 PLACE = re.compile(r"(?<![\w.~])(?:~|[A-Za-z]:)?(?:[/\\][\w.+~-]+){2,}")
 
 
-def summary(outcomes: Sequence[Outcome]) -> Iterator[Node]:
-    """The sentences and tables on top of a report of several studies."""
-    published = [(outcome, each) for outcome in outcomes for each in outcome.published()]
-    claims = [(outcome, each) for outcome in outcomes for each in outcome.claims()]
+def summary(outcomes: Sequence[Outcome], waiting: Sequence[Outcome] = ()) -> Iterator[Node]:
+    """The sentences and tables on top of a report of several studies, of which some wait and have no section."""
+    everything = (*outcomes, *waiting)
+    published = [(outcome, each) for outcome in everything for each in outcome.published()]
+    claims = [(outcome, each) for outcome in everything for each in outcome.claims()]
     yield Paragraph(published_sentence([each for _, each in published]))
     if claims:
         yield Paragraph(claims_sentence([each for _, each in claims]))
-    yield Paragraph(runs_sentence(outcomes))
+    yield Paragraph(runs_sentence(everything))
     if shortened := shortened_sentence(outcomes):
         yield Paragraph(shortened, "Shortened", "warning")
     yield from failed_tables(published, claims)
-    yield studies_table(outcomes)
+    yield studies_table(outcomes, waiting)
 
 
 def published_sentence(found: Sequence[PublishedVerdict]) -> str:
@@ -159,20 +160,24 @@ def failed_tables(
         yield Table("Claims that are refuted or undecided", ("study", *CLAIM_HEADS), tuple(rows), n_left=3)
 
 
-def studies_table(outcomes: Sequence[Outcome]) -> Table:
-    """All studies, with how much of each is done and reproduced."""
+def studies_table(outcomes: Sequence[Outcome], waiting: Sequence[Outcome] = ()) -> Table:
+    """All studies, with how much of each is done and reproduced; those that have a section with a link to it."""
+    names: tuple[Cell, ...] = (
+        *(Link(outcome.study.name) for outcome in outcomes),
+        *(outcome.study.name for outcome in waiting),
+    )
     return Table(
         "All studies",
         ("study", "question", "lecture", "runs", "published numbers reproduced"),
         tuple(
             (
-                Link(outcome.study.name),
+                name,
                 outcome.study.question,
                 outcome.study.lecture or "own",
                 f"{outcome.n_done} of {outcome.n_trials}",
                 reproduced_text(outcome.published()),
             )
-            for outcome in outcomes
+            for name, outcome in zip(names, (*outcomes, *waiting), strict=True)
         ),
         n_left=3,
     )
