@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from clearformer.device import kept_random_state
@@ -43,15 +43,31 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
         try:
             run = trained(trial, store, reporter or Reporter())
         except NonFiniteError as error:
-            measured[DIVERGED] = {"diverged_at": error.step}
-        else:
-            for measure in trial.measures:
-                if measure.key not in measured:
-                    measured[measure.key] = values_of(measure, run)
+            run, measured[DIVERGED] = None, {"diverged_at": error.step}
         seconds = before.seconds if before else trained_seconds(RunFolder(store.runs / trial.key))
+        if run is not None:
+            try:
+                measure_what_is_missing(run, trial.measures, measured)
+            except Exception:
+                if measured:  # by other measures, which need not be made again
+                    keep(trial, measured, seconds, store)
+                raise
+    record = keep(trial, measured, seconds, store)
+    store.forget_failure(trial)
+    return record
+
+
+def measure_what_is_missing(run: Run, measures: Sequence[Measure], measured: dict[str, Values]) -> None:
+    """Add the values of those measures that have none yet, one after the other."""
+    for measure in measures:
+        if measure.key not in measured:
+            measured[measure.key] = values_of(measure, run)
+
+
+def keep(trial: Trial, measured: Mapping[str, Values], seconds: float, store: Store) -> Record:
+    """Keep what was measured of a trial until now."""
     record = Record(trial.key, trial.settings, trial.seed, measured, round(seconds, 3), about())
     store.write(record)
-    store.forget_failure(trial)
     return record
 
 

@@ -10,8 +10,8 @@ default changes, `GENERATION` is counted up (a test says so).
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -125,6 +125,11 @@ class Trial:
         if self.config is None:
             return frozenset({PROBE})
         return frozenset(measure.key for measure in self.measures)
+
+    def with_measures(self, measures: Iterable[Measure]) -> "Trial":
+        """The same run, of which more is measured."""
+        by_key = {measure.key: measure for measure in (*self.measures, *measures)}
+        return replace(self, measures=tuple(by_key.values()))
 
 
 def trial_name(label: str, seed: int) -> str:

@@ -132,6 +132,19 @@ def test_a_further_measure_trains_nothing_and_keeps_the_others(
     assert record.seconds == first.seconds
 
 
+def defective(run: Any) -> dict[str, float]:
+    raise ZeroDivisionError
+
+
+def test_what_was_measured_before_a_measure_failed_is_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path / "studies")
+    trial = first_trial(tmp_path).with_measures([Measure(defective)])
+    with pytest.raises(ZeroDivisionError):
+        compute(trial, store)
+    assert store.is_done(first_trial(tmp_path))
+    assert not store.is_done(trial)
+
+
 def test_a_run_with_a_limit_of_time_is_whole_once_it_is_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ import pytest
 import clearformer as cf
 from clearformer.errors import DiskError, Interrupted, UserError
 from clearformer.registry import import_parts
-from clearformer.study import Probe, Store, Study, lectures
+from clearformer.study import Measure, Probe, Store, Study, lectures
 from clearformer.study.lectures import find_study
 from clearformer.study.trials import Trial, trials
 from clearformer.study.workers import launch, pool
@@ -366,6 +366,12 @@ def test_a_run_that_two_studies_share_is_one_job(tmp_path: Path) -> None:
     one, other = tiny_study(tmp_path), tiny_study(tmp_path, name="other", seeds=3)
     assert len(jobs_of([one, other])) == 6
     assert [job.trial.seed for job in jobs_of([one, other])] == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_run_that_two_studies_share_is_measured_for_both(tmp_path: Path) -> None:
+    one, other = tiny_study(tmp_path), tiny_study(tmp_path, measures=(Measure(counted),))
+    values = {job.trial.values for job in jobs_of([one, other])}
+    assert values == {frozenset(measure.key for measure in (*one.measures, *other.measures))}
 
 
 # --- how far it is ----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Running studies: in this process, by worker processes, or on a cluster; then what came out of them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -30,16 +31,17 @@ from clearformer.study.workers.work import work
 def jobs_of(
     chosen: Sequence[Study], scale: float = 1.0, seeds: int | None = None, device: str | None = None
 ) -> list[Job]:
-    """The trials of some studies, each once, all arms of the first seed first.
+    """The trials of some studies, all arms of the first seed first; each once, with the measures of all that share it.
 
     Raises:
         UserError: the scale or the number of seeds is out of range.
         ConfigError: an arm's settings are none.
     """
-    found: dict[tuple[str, frozenset[str]], Job] = {}
+    found: dict[str, Job] = {}
     for study in chosen:
         for trial in trials(study, scale, seeds, device):
-            found.setdefault((trial.settings_key, trial.values), Job(study.name, trial))
+            first = found.setdefault(trial.settings_key, Job(study.name, trial))
+            found[trial.settings_key] = replace(first, trial=first.trial.with_measures(trial.measures))
     return sorted(found.values(), key=lambda job: job.trial.seed)
 
 
