@@ -37,6 +37,7 @@ from clearformer.training.store.snapshots import FEWEST, SnapshotStore, snapshot
 from clearformer.training.store.state import TrainState
 from clearformer.training.tasks import EvaluationResult, Task, make_task
 from clearformer.training.tasks.reports import TrainingReport
+from clearformer.training.threads import ThreadsByLoad
 
 LESS_MEMORY = (
     "raise train.grad_accum_steps: the same step in more parts, each of which needs less memory (see "
@@ -193,14 +194,17 @@ class Training:
             check_hold: Called after each step; raises where another process has taken the run over.
         """
         self.interrupts = interrupts
-        kernels = deterministic_kernels(self.device) if self.settings.deterministic else nullcontext()
-        with self.store, self.snapshots, kernels:
+        deterministic = self.settings.deterministic
+        kernels = deterministic_kernels(self.device) if deterministic else nullcontext()
+        threads = ThreadsByLoad(self.log.reporter, self.device.type == "cpu" and not deterministic)
+        with self.store, self.snapshots, kernels, threads:
             if self.processes.is_main:
                 self.store.records = self.log.open(self.config, self.folder, self.progress)
             self.begin_snapshots()
             self.prepare_steps()
             with self.log.reporting(self.config, self.progress):
                 while not self.finished():
+                    threads.adapt()
                     result = self.step()
                     line = self.due_line(result)
                     if check_hold:

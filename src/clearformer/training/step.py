@@ -86,7 +86,9 @@ class TrainStep:
         """Compile the loss of a batch; where that fails, go on without it and say so."""
         start = time.perf_counter()
         reporter.say("compiling the step (train.compile=false leaves this out)")
-        self.compute_loss = compile_step(self.loss_of_batch, dynamic=self.task.shapes_vary or None)
+        self.compute_loss = compile_step(
+            self.loss_of_batch, dynamic=self.task.shapes_vary or None, any_threads=self.device.type == "cpu"
+        )
         try:
             self.compute_loss(*self.micro_batch(0, 0)).backward()
         except torch.OutOfMemoryError:

@@ -315,7 +315,7 @@ def test_the_nearer_limit_ends_the_run(
 
 @pytest.mark.usefixtures("clock")
 def test_compiling_takes_none_of_the_runs_time(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearformer.training.step.compile_step", lambda function, dynamic: function)
+    monkeypatch.setattr("clearformer.training.step.compile_step", lambda function, **_: function)
     reporter = At()
 
     outcome = trained(
@@ -466,8 +466,11 @@ def test_a_compiled_step_is_used_and_changes_nothing(
 ) -> None:
     calls = 0
 
-    def compile_(function: Callable[..., Tensor], dynamic: bool | None) -> Callable[..., Tensor]:
+    def compile_(
+        function: Callable[..., Tensor], dynamic: bool | None, any_threads: bool
+    ) -> Callable[..., Tensor]:
         assert dynamic is None  # every batch of a text has one shape
+        assert any_threads
 
         def compiled(*arguments: Tensor) -> Tensor:
             nonlocal calls
@@ -485,7 +488,7 @@ def test_a_compiled_step_is_used_and_changes_nothing(
 def test_where_compiling_fails_the_run_goes_on_and_says_so(
     trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(function: object, dynamic: object) -> Callable[..., Tensor]:
+    def broken(function: object, **_: object) -> Callable[..., Tensor]:
         def compiled(*arguments: Tensor) -> Tensor:
             raise RuntimeError("Python.h: No such file\nand much more")
 

@@ -16,6 +16,7 @@ from typing import IO, Any, Protocol
 
 import torch
 
+from clearformer.cores import n_cores
 from clearformer.errors import ClearformerError, Interrupted, UserError
 from clearformer.study.store import Store
 from clearformer.study.workers.claims import claims
@@ -237,11 +238,6 @@ def surroundings(place: int, jobs: int, device: str | None) -> dict[str, str]:
     if device in (None, "auto", "cuda") and (gpus := visible_gpus()):
         found["CUDA_VISIBLE_DEVICES"] = gpus[place % len(gpus)]
     return found
-
-
-def n_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_gpus() -> list[str]:

@@ -1,0 +1,78 @@
+"""The cores of this machine: which of them this process may use, and how much others take of them."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
+STAT = Path("/proc/stat")
+IDLE = (3, 4)  # the columns of a core's line that are no work: idle, and waiting for a disk
+
+
+def n_cores() -> int:
+    """The cores that this process may use, by its affinity and by the quota of its control groups; at least one."""
+    return max(1, min([len(own_cores()), *(int(quota) for quota in quotas())]))
+
+
+def own_cores() -> set[int]:
+    """The numbers of the cores that this process may run on."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def quotas() -> Iterator[float]:
+    """How many cores' time each control group around this process allows it; nothing where none limits it.
+
+    The quota of a container's processor (`docker run --cpus 1`) stands in `cpu.max`, and with the first version of
+    control groups in two files.
+    """
+    for line in lines_of(OWN_CGROUPS):
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = CGROUPS / "cpu" if controllers else CGROUPS
+        own = Path(path.lstrip("/"))
+        for group in (own, *own.parents):
+            yield from quota_of(root / group)
+
+
+def quota_of(group: Path) -> Iterator[float]:
+    """The quota of one control group, in cores; nothing where it has none."""
+    words = " ".join(lines_of(group / "cpu.max")).split()
+    words = words or [*lines_of(group / "cpu.cfs_quota_us"), *lines_of(group / "cpu.cfs_period_us")]
+    if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal():
+        yield int(words[0]) / int(words[1])
+
+
+def lines_of(file: Path) -> list[str]:
+    """The lines of one of the system's files; none where it is not there."""
+    try:
+        return file.read_text().split("\n")[:-1]
+    except OSError:
+        return []
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The seconds of work of some cores, and of this process, until a moment of the clock."""
+
+    clock: float
+    cores: float
+    process: float
+
+    def by_others_since(self, earlier: "Usage") -> float:
+        """How many cores other processes kept busy from then until now, on average."""
+        seconds = max(self.clock - earlier.clock, 1e-9)
+        return max(0.0, self.cores - earlier.cores - (self.process - earlier.process)) / seconds
+
+
+def usage() -> Usage | None:
+    """The work until now of the cores that this process may run on; None on a system that does not tell it."""
+    names = {f"cpu{number}" for number in own_cores()}
+    work = [line.split()[1:] for line in lines_of(STAT) if line.split()[0] in names]
+    if not work:
+        return None
+    ticks = sum(int(n) for each in work for i, n in enumerate(each[:8]) if i not in IDLE)
+    return Usage(time.perf_counter(), ticks / os.sysconf("SC_CLK_TCK"), time.process_time())

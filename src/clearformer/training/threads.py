@@ -1,0 +1,78 @@
+"""As many threads as have a core to themselves.
+
+OpenMP's threads wait for each other by spinning. Where another program takes a core, all of them wait for the thread
+that stands on it, many times a step, and a step takes several times as long as with one thread less.
+"""
+
+import time
+from types import TracebackType
+
+import torch
+
+from clearformer.cores import Usage, n_cores, own_cores, usage
+from clearformer.training.reporting.report import Reporter
+
+LOOK_SECONDS = 1.0
+"""Between looks at the cores: shorter, and a moment's work of others counts as much as their steady work."""
+
+
+class ThreadsByLoad:
+    """Takes threads away from torch while other programs use the cores, and gives them back afterwards.
+
+    There are never more than torch had, and than cores that this process may use. On a system that does not tell how
+    busy its cores are, their number stays.
+    """
+
+    def __init__(self, reporter: Reporter, may_change: bool = True) -> None:
+        """Threads of a `with` block.
+
+        Args:
+            reporter: Told when the number changes for the first time.
+            may_change: Whether it changes within the block: some products depend on it in their last bits.
+        """
+        self.reporter, self.may_change = reporter, may_change
+        self.before = torch.get_num_threads()
+        self.most = min(self.before, n_cores())
+        self.wanted = self.present = self.most
+        self.is_told = False
+        self.last: Usage | None = None
+
+    def __enter__(self) -> "ThreadsByLoad":
+        if self.most < self.before:
+            torch.set_num_threads(self.most)
+        self.last = usage() if self.may_change and self.most > 1 else None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        torch.set_num_threads(self.before)
+
+    def adapt(self) -> None:
+        """Look at the cores, if it is time to, and change the number of threads where it is not the one that pays."""
+        if self.last is None or time.perf_counter() - self.last.clock < LOOK_SECONDS:
+            return
+        now = usage()
+        if now is None:
+            return
+        wanted = threads_that_pay(self.most, len(own_cores()), now.by_others_since(self.last))
+        # One look is enough to give way; a second one must agree that the cores are free again.
+        number = min(wanted, max(self.wanted, self.present))
+        self.last, self.wanted = now, wanted
+        if number != self.present:
+            self.change(number)
+
+    def change(self, number: int) -> None:
+        """Go on with another number of threads."""
+        torch.set_num_threads(number)
+        self.present = number
+        if not self.is_told:
+            self.is_told = True
+            self.reporter.say(
+                f"other programs use this machine: {number} of {self.most} threads as long as they do"
+            )
+
+
+def threads_that_pay(most: int, cores: int, used_by_others: float) -> int:
+    """As many threads as there are cores that others leave free, from 1 to `most`; half a core counts as one."""
+    return max(1, min(most, int(cores - used_by_others + 0.5)))
