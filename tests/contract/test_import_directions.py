@@ -127,6 +127,19 @@ def test_the_command_line_is_there_before_torch_and_pydantic() -> None:
     assert not loaded_by("import clearformer.cli") & {"torch", "pydantic", "numpy"}
 
 
+HELP_OF_ALL = (
+    "import io; from clearformer.cli import COMMANDS, main; sys.stdout = text = io.StringIO(); "
+    "assert not any(main([name, '--help']) for name in COMMANDS); sys.stdout = sys.__stdout__; "
+    "assert text.getvalue().count('Usage:') == len(COMMANDS)"
+)
+
+
+def test_no_command_loads_for_its_help_what_it_needs_for_its_work() -> None:
+    loaded = loaded_by(HELP_OF_ALL)
+    assert "typer" in loaded
+    assert not loaded & {"torch", "numpy", "pydantic", "tokenizers", "rich", "importlib.metadata"}
+
+
 def test_the_lens_offers_what_the_page_makes_and_loads_none_of_it() -> None:
     loaded = loaded_by("import clearformer.lens; assert callable(clearformer.lens.show)")
     assert not [module for module in loaded if module.startswith("clearformer.page")]
