@@ -159,6 +159,27 @@ def test_training_needs_no_compiler_where_nothing_is_compiled() -> None:
     assert not loaded & {"torch._dynamo", "torch._inductor", "sympy", "sklearn", "sacrebleu", "matplotlib"}
 
 
+def test_a_text_is_continued_without_what_trains_compiles_and_compares(tmp_path: Path) -> None:
+    from clearformer.model import ModelConfig, build
+    from clearformer.run import Run
+    from clearformer.text import ByteTokenizerSpec
+
+    model = build(ModelConfig(vocab_size=256, d_model=8, n_layers=1, max_seq_len=8))
+    Run(model, ByteTokenizerSpec().train(())).save(tmp_path / "run")
+    typed = ["generate", str(tmp_path / "run"), "--prompt", "a", "--max-new-tokens", "2"]
+    loaded = loaded_by(
+        f"import io; from clearformer.cli import main; sys.stdout = io.StringIO(); "
+        f"assert main({typed}) == 0; assert sys.stdout.getvalue(); sys.stdout = sys.__stdout__"
+    )
+    assert "clearformer.decoding" in loaded
+    assert not {"torch._dynamo", "torch._inductor", "sympy", "transformers"} & loaded
+    assert not {"matplotlib", "rich", "sklearn", "scipy", "sacrebleu", "starlette"} & loaded
+    assert (
+        not {"clearformer.training.loop", "clearformer.interop", "clearformer.lens", "clearformer.page"}
+        & loaded
+    )
+
+
 def loaded_by(statement: str) -> set[str]:
     """The modules that a fresh interpreter holds after a statement."""
     code = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); {statement}; print(*sys.modules)"
