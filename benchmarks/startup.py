@@ -42,7 +42,7 @@ from clearformer.cli import COMMANDS
 from clearformer.device import resolve_device
 
 HERE = Path(cf.__file__).parents[2]
-STEPS = ("train.max_steps=10", "train.compile=false")
+STEPS = ("train.max_steps=2", "train.compile=false")
 EACH_STEP = ("train.log_every=1", "train.compile=false")
 PROGRAM = (sys.executable, "-m", "clearformer")
 
@@ -60,14 +60,19 @@ class Wait:
     def seconds(self, environment: Mapping[str, str]) -> Seconds:
         """How long it takes once."""
         start = time.perf_counter()
-        process = subprocess.Popen(
+        with subprocess.Popen(
             self.command,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-        )
+        ) as process:
+            self._wait(process)
+            seconds = time.perf_counter() - start
+            return {"clock": seconds, "processor": self._end(process)}
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         if isinstance(self.until, Path):
             while not (self.until.exists() and self.until.stat().st_size):
@@ -79,9 +84,6 @@ class Wait:
         else:
             process.stdout.read()
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        seconds = time.perf_counter() - start
-        used = self._end(process)
-        return {"clock": seconds, "processor": used}
 
     def _end(self, process: subprocess.Popen[bytes]) -> float:
         """Let it end, or end it where it is not waited for; its processor's seconds."""
@@ -181,23 +183,20 @@ def main() -> None:
     earlier = json.loads(given.json.read_text())["rounds"] if given.json and given.json.exists() else []
     sides = {"before": given.before.resolve()} if given.before else {}
     sides["now"] = HERE
+    device = resolve_device("cpu")
+    report: dict[str, Any] = {"machine": describe(device, measure_limits(device))}
+    rounds = list(earlier)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         prepare(folder)
         one_round(sides, folder)
-        rounds = list(earlier)
         for number in range(given.rounds):
             print(f"round {number + 1} of {given.rounds}", file=sys.stderr, flush=True)
             rounds.append(one_round(sides, folder))
-    device = resolve_device("cpu")
-    report = {
-        "machine": describe(device, measure_limits(device)),
-        "medians": medians(rounds),
-        "rounds": rounds,
-    }
+            report |= {"medians": medians(rounds), "rounds": rounds}
+            if given.json:
+                given.json.write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps({name: report[name] for name in ("machine", "medians")}, indent=1))
-    if given.json:
-        given.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
