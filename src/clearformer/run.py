@@ -4,7 +4,7 @@ from functools import cached_property
 from html import escape
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,9 +12,6 @@ from clearformer.decoding import generate, search, stream, translate
 from clearformer.errors import ClearformerError, RunError, UserError, count, shown
 from clearformer.evaluation.classes.scores import classify
 from clearformer.files import user_path
-from clearformer.interop import from_hf as import_hf
-from clearformer.interop import to_hf
-from clearformer.interop.mapping.matching import ArchitectureMatch
 from clearformer.model import Transformer
 from clearformer.runs.folders import (
     UNKEPT,
@@ -27,13 +24,16 @@ from clearformer.runs.folders import (
     write_run,
 )
 from clearformer.runs.folders import kept_steps as steps_kept_in
-from clearformer.runs.replay import OnStep, replay_run
 from clearformer.runs.scores import evaluate
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
 from clearformer.training.setup import LEFT_OPEN, as_written, differences
 from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.store.state import weights_of
+
+if TYPE_CHECKING:  # what few runs need is imported where it is called
+    from clearformer.interop.mapping.matching import ArchitectureMatch
+    from clearformer.runs.replay import OnStep
 
 
 class Run:
@@ -106,7 +106,7 @@ class Run:
         """
         return steps_kept_in(self.folder)
 
-    def export(self, target: str | Path) -> ArchitectureMatch:
+    def export(self, target: str | Path) -> "ArchitectureMatch":
         """Write the model as a folder that transformers loads, or as one file for llama.cpp (`NAME.gguf`).
 
         The model as it is now, whether the run is kept in a folder or not.
@@ -120,6 +120,8 @@ class Run:
             from clearformer.interop.gguf import to_gguf
 
             return to_gguf(self, target)
+        from clearformer.interop import to_hf
+
         return to_hf(self, target)
 
     def save(self, name_or_path: str | Path) -> "Run":
@@ -311,7 +313,7 @@ def load(
 
 
 def replay(
-    run: Run | str | Path, step: int, device: str | torch.device = "auto", on_step: OnStep = lambda *_: None
+    run: Run | str | Path, step: int, device: str | torch.device = "auto", on_step: "OnStep" = lambda *_: None
 ) -> Run:
     """Open a run as it was after any of its steps, to the bit.
 
@@ -332,6 +334,8 @@ def replay(
         DataError: its data cannot be read, or have changed.
         CheckpointError: what it keeps is damaged, or of another model.
     """
+    from clearformer.runs.replay import replay_run
+
     folder = run.folder if isinstance(run, Run) else find_run(run)
     return run_of(replay_run(folder, step, device, on_step))
 
@@ -349,6 +353,8 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
         CheckpointError: the tensors are damaged, or not those that config.json speaks of.
         TokenizerError: there is no tokenizer, or none that can be read.
     """
+    from clearformer.interop import from_hf as import_hf
+
     return run_of(import_hf(folder, name))
 
 

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from typer.main import get_command
 
 from clearformer.cli.failures import UsageMistake
-from clearformer.config import short_problem
 from clearformer.errors import did_you_mean, nearest, shortened
 
 # Newer versions of typer bring a copy of click: its exceptions and classes are recognised by their names.
@@ -153,6 +151,10 @@ def name_of(param: Any) -> str:
 
 def problem_of(error: Any) -> str:
     """Why a value is none for an option."""
+    from pydantic import ValidationError  # here, because help needs no settings
+
+    from clearformer.config import short_problem
+
     cause = error.__cause__
     if isinstance(cause, ValidationError):
         problem: Any = cause.errors(include_url=False)[0]

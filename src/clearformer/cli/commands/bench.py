@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.importing import importing
 from clearformer.cli.options import AsJson, Config, Device, RunName, check_dtype
 from clearformer.cli.tables import table
 from clearformer.cli.units import readable_number, readable_rate
@@ -52,9 +53,10 @@ def train(
     Against nanogpt=FOLDER, transformers and litgpt. Each side takes the same batches' worth of tokens: batch, forward,
     backward, clipping, optimiser. What the run leaves open (train.dtype, train.compile) is decided as train decides it.
     """
-    from clearformer.bench.training import bench_training
-    from clearformer.device import resolve_device
-    from clearformer.presets import resolve_run
+    with importing():
+        from clearformer.bench.training import bench_training
+        from clearformer.device import resolve_device
+        from clearformer.presets import resolve_run
 
     run = resolve_run(arguments or ["nanogpt-cpu"], config)
     limits = limits_of(resolve_device(run.train.device))
@@ -96,8 +98,9 @@ def generate(
     architecture; whether the tokens are the same is printed. llama.cpp has float16 where the others have bfloat16, and
     one stream alone.
     """
-    from clearformer.bench.generation import bench_generation
-    from clearformer.device import resolve_device
+    with importing():
+        from clearformer.bench.generation import bench_generation
+        from clearformer.device import resolve_device
 
     check_dtype(dtype)
     decoder = decoder_of(arguments or ["minigpt"]).to(resolve_device(device, "--device")).eval()
@@ -119,9 +122,10 @@ def load(
 
     Against transformers: from the call to the model, and from a command's start to its first token.
     """
-    from clearformer.bench.loading import bench_loading
-    from clearformer.device import resolve_device
-    from clearformer.run import load as load_run
+    with importing():
+        from clearformer.bench.loading import bench_loading
+        from clearformer.device import resolve_device
+        from clearformer.run import load as load_run
 
     limits = limits_of(resolve_device("cpu"))
     comparisons = bench_loading(load_run(run, device="cpu"), against or [], rounds, print_figure)
@@ -142,8 +146,9 @@ def tokenize(
 
     Encoding, decoding and learning, against tokenizers and tiktoken.
     """
-    from clearformer.bench.tokenizing import bench_tokenizing
-    from clearformer.device import resolve_device
+    with importing():
+        from clearformer.bench.tokenizing import bench_tokenizing
+        from clearformer.device import resolve_device
 
     limits = limits_of(resolve_device("cpu"))
     report(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearformer.cli import standard_input
+from clearformer.cli.importing import importing
 from clearformer.cli.options import Average, Checkpoint, Device, Dtype, RunName, dtype_of, open_run
 from clearformer.errors import UserError
 from clearformer.files import short_path
@@ -43,8 +44,9 @@ def command(
 
     One line out for one line in, the empty line included: the likeliest label, a tab, its probability.
     """
-    from clearformer.evaluation.classes.scores import classify
-    from clearformer.runs.folders import find_run
+    with importing():
+        from clearformer.evaluation.classes.scores import classify
+        from clearformer.runs.folders import find_run
 
     check_classifies(find_run(run).read_config(), run)
     lines = standard_input.lines_of(file)

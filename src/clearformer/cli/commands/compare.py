@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearformer.cli.importing import importing
 from clearformer.cli.options import AsJson, check_not_empty
 from clearformer.cli.tables import paragraph, table
 
@@ -22,7 +23,8 @@ def compare(runs: Runs, as_json: AsJson = False) -> None:
 
     Runs that differ in the seed alone are taken together; differences are taken seed by seed.
     """
-    from clearformer.study.everyday import comparison
+    with importing():
+        from clearformer.study.everyday import comparison
 
     check_not_empty("RUN", runs)
     found = comparison.compare(*runs)

@@ -4,16 +4,16 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clearformer.cli.options import AsJson, show_log
-from clearformer.cli.views.datasets import DatasetView, prepare_view
-from clearformer.config import parse_override, resolve
-from clearformer.data import BUILT_IN_BY_KIND, PrepareConfig, kind_of, section_settings
-from clearformer.data.text.preparing import Progress
 from clearformer.errors import ClearformerError
+
+if TYPE_CHECKING:
+    from clearformer.cli.views.datasets import DatasetView
+    from clearformer.data.text.preparing import Progress
 
 app = typer.Typer(
     help="List the built-in data, prepare data as tokens, and inspect what was made.", no_args_is_help=True
@@ -48,6 +48,8 @@ Overrides = Annotated[
 @app.command("list")
 def list_command(as_json: AsJson = False) -> None:
     """Show the built-in data by kind, and where they are on this machine."""
+    from clearformer.data import BUILT_IN_BY_KIND
+
     if as_json:
         listed = {
             kind: [
@@ -95,7 +97,11 @@ def inspect_command(overrides: Overrides = None, as_json: AsJson = False) -> Non
     typer.echo(f"\n{n_checked} {view.files}, each with the SHA-256 it was written with")
 
 
-def _prepared(overrides: list[str] | None, check: bool) -> DatasetView:
+def _prepared(overrides: list[str] | None, check: bool) -> "DatasetView":
+    from clearformer.cli.views.datasets import prepare_view
+    from clearformer.config import parse_override, resolve
+    from clearformer.data import PrepareConfig, kind_of, section_settings
+
     show_log()
     layers = [parse_override(override) for override in overrides or []]
     config = resolve(PrepareConfig, {"data": {"kind": kind_of(section_settings(layers)) or "text"}}, *layers)
@@ -104,7 +110,7 @@ def _prepared(overrides: list[str] | None, check: bool) -> DatasetView:
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Progress]:
+def _progress_bar() -> Iterator["Progress"]:
     """A bar on standard error, where someone looks; it goes when the work is done."""
     from rich.console import Console
     from rich.progress import Progress as RichProgress

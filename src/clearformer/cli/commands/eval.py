@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from clearformer.cli.importing import importing
 from clearformer.cli.options import (
     AsJson,
     Average,
@@ -84,11 +85,12 @@ def command(
     model's own. Of masked tokens: loss, perplexity and accuracy. Of labelled texts: accuracy, macro-F1 and what is
     taken for what, beside a baseline of TF-IDF and logistic regression.
     """
-    from clearformer.cli.views.evaluation import evaluation_text
-    from clearformer.evaluation.figures import check_known_format, confusion_matrix_figure
-    from clearformer.runs.evaluation import DataChoice, check_applicable, check_choice, evaluate_run
-    from clearformer.runs.folders import find_run
-    from clearformer.training.tasks.task import EvaluationOptions
+    with importing():
+        from clearformer.cli.views.evaluation import evaluation_text
+        from clearformer.evaluation.figures import check_known_format, confusion_matrix_figure
+        from clearformer.runs.evaluation import DataChoice, check_applicable, check_choice, evaluate_run
+        from clearformer.runs.folders import find_run
+        from clearformer.training.tasks.task import EvaluationOptions
 
     show_log()
     spelled = "--{}".format

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from clearformer.cli.importing import importing
 from clearformer.cli.options import Checkpoint, RunName, check_dtype, check_not_empty
 
 app = typer.Typer(add_completion=False)
@@ -29,7 +30,8 @@ def command(
     check_not_empty("RUN", [run])
     check_not_empty("DIR", [target])
     if target.endswith(".gguf"):
-        from clearformer.interop.gguf import FILE_TYPES, to_gguf
+        with importing():
+            from clearformer.interop.gguf import FILE_TYPES, to_gguf
 
         check_dtype(dtype, list(FILE_TYPES))
         fitted = to_gguf(run, target, checkpoint, dtype)
@@ -42,8 +44,9 @@ def command(
             f"--dtype {dtype}: a folder is written in float32, and transformers casts what it loads "
             f"(from_pretrained(..., dtype=torch.{dtype}))"
         )
-    from clearformer.interop import to_hf
-    from clearformer.interop.card import auto_class
+    with importing():
+        from clearformer.interop import to_hf
+        from clearformer.interop.card import auto_class
 
     fitted = to_hf(run, target, checkpoint)
     typer.echo(

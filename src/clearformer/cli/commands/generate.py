@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.cli import standard_input
+from clearformer.cli.importing import importing
 from clearformer.cli.options import (
     AsJson,
     Checkpoint,
@@ -82,8 +83,9 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Continue a prompt, token by token; a single text is shown as it is made."""
-    from clearformer.decoding import generate, search
-    from clearformer.decoding.text.samples import require_decoder
+    with importing():
+        from clearformer.decoding import generate, search
+        from clearformer.decoding.text.samples import require_decoder
 
     if beams is not None:
         check_no_sampling_settings(context)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from clearformer.cli.importing import importing
 from clearformer.cli.options import check_not_empty
 
 app = typer.Typer(add_completion=False)
@@ -25,8 +26,9 @@ def command(
     config.json, model.safetensors and tokenizer.json are read, and no code: GPT-2, Llama, Mistral, Qwen3, GPT-NeoX,
     Bloom, BERT, Marian, Pegasus, BART and T5.
     """
-    from clearformer.files import short_path
-    from clearformer.run import from_hf
+    with importing():
+        from clearformer.files import short_path
+        from clearformer.run import from_hf
 
     check_not_empty("DIR", [folder])
     made = from_hf(folder, run)

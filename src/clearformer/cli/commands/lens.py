@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.cli import standard_input
+from clearformer.cli.importing import importing
 from clearformer.cli.options import (
     AsJson,
     Checkpoint,
@@ -137,7 +138,8 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Look inside a run's model: why this token, who reads whom, what each layer predicts."""
-    from clearformer.evaluation.figures import check_known_format
+    with importing():
+        from clearformer.evaluation.figures import check_known_format
 
     given = {
         "output": output,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.importing import importing
 from clearformer.cli.options import (
     Checkpoint,
     Device,
@@ -64,7 +65,8 @@ def command(
         check_alone(context)
         write(names, export, text, checkpoint, device)
         return
-    from clearformer.page import look
+    with importing():
+        from clearformer.page import look
 
     runs = open_runs(names, checkpoint, device)
     with named_as_options(("port", "text")):
@@ -94,9 +96,10 @@ def waited(looking: "Looking") -> int:
 def write(names: Sequence[str], target: str, text: str | None, checkpoint: str, device: str) -> None:
     """Write the page as one file, and say where and how large it is."""
     check_not_empty("--export", [target])
-    from clearformer.page import export_page
-    from clearformer.page.look import check_names
-    from clearformer.page.standalone.export import new_page
+    with importing():
+        from clearformer.page import export_page
+        from clearformer.page.look import check_names
+        from clearformer.page.standalone.export import new_page
 
     try:
         new_page(target)  # before the model is opened

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearformer.cli.importing import importing
 from clearformer.cli.options import AsJson, Config, Settings, named_as_options
 from clearformer.cli.tables import paragraph, table
 from clearformer.cli.units import readable_bytes, readable_rate, readable_seconds
@@ -35,8 +36,9 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show a run's parameters, FLOPs, memory and time, without training."""
-    from clearformer.presets import resolve_run
-    from clearformer.training.planning.run_plan import notes_on, plan_run
+    with importing():
+        from clearformer.presets import resolve_run
+        from clearformer.training.planning.run_plan import notes_on, plan_run
 
     run = resolve_run(arguments or [], config)
     with named_as_options(options.params):

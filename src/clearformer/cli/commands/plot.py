@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from clearformer.cli.importing import importing
 from clearformer.cli.options import AsJson, check_not_empty, named_as_options
 
 WIDTH_ELSEWHERE = 100  # columns, where the output is no terminal
@@ -26,7 +27,8 @@ def plot(
     as_json: AsJson = False,
 ) -> None:
     """Draw the training and held-out losses of runs, in the terminal or into a file."""
-    from clearformer.study.everyday.curves import curves
+    with importing():
+        from clearformer.study.everyday.curves import curves
 
     check_not_empty("RUN", runs)
     check_not_empty("--figure", [figure])

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from clearformer.cli.importing import importing
+
 app = typer.Typer(add_completion=False)
 
 
@@ -14,9 +16,10 @@ def presets(
     ] = None,
 ) -> None:
     """List the presets, or show one as the TOML that train --config takes."""
-    from clearformer.cli.tables import definitions, paragraph
-    from clearformer.config import to_toml
-    from clearformer.presets import DEFAULTS, PRESETS, preset
+    with importing():
+        from clearformer.cli.tables import definitions, paragraph
+        from clearformer.config import to_toml
+        from clearformer.presets import DEFAULTS, PRESETS, preset
 
     if name is not None:
         typer.echo(to_toml(preset(name)), nl=False)

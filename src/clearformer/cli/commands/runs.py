@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.importing import importing
+
 if TYPE_CHECKING:
     from clearformer.training.store.folder import RunFolder
 
@@ -14,9 +16,10 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
     """List the runs under runs/ (or $CLEARFORMER_RUNS) with how far they are."""
-    from clearformer.cli.tables import table
-    from clearformer.files import runs_folder
-    from clearformer.runs.folders import list_runs
+    with importing():
+        from clearformer.cli.tables import table
+        from clearformer.files import runs_folder
+        from clearformer.runs.folders import list_runs
 
     rows = [describe(folder) for folder in list_runs()]
     if as_json:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.cli.commands.compare import compare
+from clearformer.cli.importing import importing
 from clearformer.cli.options import AsJson, check_not_empty
 from clearformer.cli.tables import table
 
@@ -55,7 +56,8 @@ Slurm = Annotated[
 @app.command("list")
 def list_studies(folder: Folder = None, as_json: AsJson = False) -> None:
     """List the studies: their questions, and how many of their runs are done."""
-    from clearformer.study.everyday.declared import all_studies
+    with importing():
+        from clearformer.study.everyday.declared import all_studies
 
     store = store_of(folder)
     measured = store.measured_settings()
@@ -93,8 +95,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a study: its runs and how long they take here, what is done, what would refute it."""
-    from clearformer.cli.views.study import as_text, described
-    from clearformer.study.everyday.declared import study_of_name
+    with importing():
+        from clearformer.cli.views.study import as_text, described
+        from clearformer.study.everyday.declared import study_of_name
 
     store = store_of(folder)
     shown = described(study_of_name(name, store), store, scale, seeds, device)
@@ -187,7 +190,8 @@ app.command("compare")(compare)
 
 def store_of(folder: str | None) -> "Store":
     """The folder of studies that an option names."""
-    from clearformer.study.store import Store
+    with importing():
+        from clearformer.study.store import Store
 
     return Store(None if folder is None else folder_of("--folder", folder))
 

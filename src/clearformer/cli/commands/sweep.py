@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from clearformer.cli.commands.study import Device, Folder, Jobs, Slurm, run_and_tell, selection_of, store_of
+from clearformer.cli.importing import importing
 from clearformer.cli.options import AsJson, named_as_options
 
 app = typer.Typer(add_completion=False)
@@ -34,9 +35,10 @@ def sweep(
     """
     from dataclasses import replace
 
-    from clearformer.study.everyday import sweep as sweeps
-    from clearformer.study.everyday.declared import declare
-    from clearformer.study.trials import trials
+    with importing():
+        from clearformer.study.everyday import sweep as sweeps
+        from clearformer.study.everyday.declared import declare
+        from clearformer.study.trials import trials
 
     preset, values, seeds = sweeps.parse_sweep(arguments)
     store = store_of(folder)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearformer.cli.importing import importing
 from clearformer.cli.options import Config
 from clearformer.errors import Interrupted, RunError
 
@@ -44,12 +45,13 @@ def train(
     With --resume the run of that name goes on, by the command that began it or by its name alone; where there is none,
     the same command begins it.
     """
-    from clearformer.cli.views.results import program_as_called, result_text
-    from clearformer.runs.folders import name_of
-    from clearformer.runs.training import train_run
-    from clearformer.training.processes.distributed import is_main_process
-    from clearformer.training.reporting.console import ConsoleReporter
-    from clearformer.training.reporting.report import Reporter
+    with importing():
+        from clearformer.cli.views.results import program_as_called, result_text
+        from clearformer.runs.folders import name_of
+        from clearformer.runs.training import train_run
+        from clearformer.training.processes.distributed import is_main_process
+        from clearformer.training.reporting.console import ConsoleReporter
+        from clearformer.training.reporting.report import Reporter
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     start = (resumed_start if resume else new_start)(arguments or [], config, run)

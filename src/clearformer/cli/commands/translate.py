@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from clearformer.cli import standard_input
+from clearformer.cli.importing import importing
 from clearformer.cli.options import (
     AsJson,
     Average,
@@ -94,7 +95,8 @@ def command(
 
     One line out for one line in, the empty line included.
     """
-    from clearformer.decoding.text.translations import BATCH_TOKENS, translate
+    with importing():
+        from clearformer.decoding.text.translations import BATCH_TOKENS, translate
 
     lines = standard_input.lines_of(file)
     references = None if reference is None else standard_input.lines_of(reference)
