@@ -8,7 +8,8 @@ GPT-2's 124M with 256 (random weights: times do not depend on them):
     seconds from the address to the answer of the first view, in a new process
     of `--each` interactions of each sort (another position; layer and head; target; text) the median and the 95th
         percentile of milliseconds, by the clock and of the processor, until all views that it changes are answered:
-        of the view in the middle of a screen, of the screen, and of the whole page
+        of the view in the middle of a screen, of the screen, and of the whole page; of a view that comes in parts also
+        until the first part
     how much the process has grown beyond the model after `--interactions` random ones, and its peak
 
 A screen is a view and its neighbours above and below, as the page asks for those near the window, the view in the
@@ -20,14 +21,16 @@ counted. Prints one JSON object.
 import argparse
 import http.client
 import json
+import math
 import random
 import resource
 import statistics
 import string
+import struct
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,8 +44,8 @@ from clearformer.text import CharTokenizerSpec
 
 MODELS: dict[str, dict[str, Any]] = {
     "10M, 256 tokens": {"preset": "quick", "d_model": 384, "n_layers": 4, "max_seq_len": 1024, "tokens": 256},
-    "12M, 256 tokens": {"preset": "quick", "d_model": 384, "n_layers": 6, "max_seq_len": 1024, "tokens": 256},
-    "12M, 1024 tokens": {
+    "14M, 256 tokens": {"preset": "quick", "d_model": 384, "n_layers": 6, "max_seq_len": 1024, "tokens": 256},
+    "14M, 1024 tokens": {
         "preset": "quick",
         "d_model": 384,
         "n_layers": 6,
@@ -104,13 +107,23 @@ class Browser:
         self.cookie = (answer.getheader("set-cookie") or "").partition(";")[0]
 
     def ask(self, method: str, path: str, body: Any = None) -> bytes:
+        """The whole of an answer."""
+        return self.answer(method, path, body).read()
+
+    def first_of(self, method: str, path: str, body: Any = None) -> Callable[[], bytes]:
+        """Wait for the first part of an answer that comes in them; the others are read by what is returned."""
+        answer = self.answer(method, path, body)
+        (length,) = struct.unpack("<I", answer.read(4))
+        answer.read(length)
+        return answer.read
+
+    def answer(self, method: str, path: str, body: Any = None) -> http.client.HTTPResponse:
         headers = {"Cookie": self.cookie, "Origin": f"http://{self.host}", "Content-Type": "application/json"}
         self.connection.request(method, path, None if body is None else json.dumps(body), headers)
         answer = self.connection.getresponse()
-        content = answer.read()
         if answer.status != 200:
-            raise SystemExit(f"{path}: {content[:200].decode()}")
-        return content
+            raise SystemExit(f"{path}: {answer.read()[:200].decode()}")
+        return answer
 
 
 class Visitor:
@@ -122,8 +135,15 @@ class Visitor:
         self.draws = random.Random(1)
         self.chosen = json.loads(browser.ask("GET", "/api/runs"))["first"]
 
-    def ask(self, view: str) -> None:
-        self.browser.ask("POST", f"/api/view/{view}", self.chosen)
+    def ask(self, view: str) -> float:
+        """Ask for a view; the moment at which its first part was there, of one that comes in parts."""
+        if not self.views[view].is_in_parts:
+            self.browser.ask("POST", f"/api/view/{view}", self.chosen)
+            return time.perf_counter()
+        read_others = self.browser.first_of("POST", f"/api/view/{view}", self.chosen)
+        at = time.perf_counter()
+        read_others()
+        return at
 
     def change(self, sort: str) -> None:
         """Select something else."""
@@ -155,28 +175,34 @@ class Visitor:
                 return middle, near
 
     def interact(self, sort: str, *groups: Sequence[str]) -> list[Times]:
-        """Select something else, and ask for some views; the time until those of each group are answered."""
+        """Select something else, and ask for some views; the time until those of each group are answered.
+
+        The last of these times is that until the first view had its first part.
+        """
         self.change(sort)
         start, cpu = time.perf_counter(), time.process_time()
-        times = []
+        times, firsts = [], []
         for group in groups:
             for view in group:
-                self.ask(view)
+                firsts.append(self.ask(view))
             times.append((1000 * (time.perf_counter() - start), 1000 * (time.process_time() - cpu)))
-        return times
+        return [*times, (1000 * (firsts[0] - start), math.nan)]
 
 
 def of_sort(visitor: Visitor, sort: str, each: int) -> dict[str, Any]:
     """The figures of one sort of interaction."""
     views: list[Times] = []
     views_that_write: list[Times] = []
+    first_parts: list[Times] = []
     screens: list[Times] = []
     screens_without: list[Times] = []
     for _ in range(each):
         middle, near = visitor.screen(sort)
-        of_view, of_screen = visitor.interact(sort, middle, near)
+        of_view, of_screen, first = visitor.interact(sort, middle, near)
         if middle:
             (views_that_write if WRITING & set(middle) else views).append(of_view)
+            if WRITING & set(middle):
+                first_parts.append(first)
         screens.append(of_screen)
         if not WRITING & {*middle, *near}:
             screens_without.append(of_screen)
@@ -184,10 +210,16 @@ def of_sort(visitor: Visitor, sort: str, each: int) -> dict[str, Any]:
     return {
         "view": percentiles(views),
         "view that writes": percentiles(views_that_write),
+        "first part of a view that writes": clock_alone(percentiles(first_parts)),
         "screen": percentiles(screens),
         "screen without writing": percentiles(screens_without),
         "all views": percentiles([visitor.interact(sort, everything)[0] for _ in range(each)]),
     }
+
+
+def clock_alone(found: dict[str, float]) -> dict[str, float]:
+    """Percentiles without those of the processor, which goes on with the other parts."""
+    return {name: value for name, value in found.items() if "cpu" not in name}
 
 
 def percentiles(times: Sequence[Times]) -> dict[str, float]:

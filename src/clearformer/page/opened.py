@@ -135,7 +135,13 @@ class OpenedRuns:
 def described(views: Mapping[str, View]) -> dict[str, Any]:
     """Views as the page must know them."""
     return {
-        name: {"title": view.title, "about": view.about, "uses": view.fields, "is_long": view.is_long}
+        name: {
+            "title": view.title,
+            "about": view.about,
+            "uses": view.fields,
+            "is_long": view.is_long,
+            "is_in_parts": view.is_in_parts,
+        }
         for name, view in views.items()
     }
 

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -23,11 +24,12 @@ from clearformer.errors import ClearformerError, UserError, shown
 from clearformer.lens import Readings, Shown
 from clearformer.page.live import followed
 from clearformer.page.opened import OpenedRuns
+from clearformer.page.parts import InParts, Tell, parts_of
 from clearformer.page.security import MOST_BODY_BYTES, Gate, Guarded
 from clearformer.page.selection import Selection, read_selection
 from clearformer.page.standalone.export import one_file
 from clearformer.page.views import VIEWS, View, check_picture, find_view, table_of
-from clearformer.page.wire import encode
+from clearformer.page.wire import encode, framed
 from clearformer.run import Run
 
 STATIC = Path(__file__).parent / "static"
@@ -54,9 +56,15 @@ class PageServer:
 
     def app(self, gate: Gate) -> ASGIApp:
         """The application behind its gate."""
+        in_parts = {
+            name: partial(answered_or_refused, partial(self.view_in_parts, name))
+            for name, view in VIEWS.items()
+            if view.is_in_parts
+        }
         routes = [
             Route("/", self.index),
             Route("/api/runs", self.runs),
+            *(Route(f"/api/view/{name}", answer, methods=["POST"]) for name, answer in in_parts.items()),
             Route("/api/view/{view}", self.answering(self.view), methods=["POST"]),
             Route("/api/table/{view}", self.answering(self.table), methods=["POST"]),
             Route("/api/figure/{view}.{kind}", self.answering(self.figure), methods=["POST"]),
@@ -82,31 +90,52 @@ class PageServer:
     ) -> Callable[[Request], Any]:
         """A route that reads a selection and answers from the one thread that computes; what takes long, from another.
 
-        What is wrong with the selection is said in one line. A question that the page has dropped meanwhile, because it
-        asked a newer one, is not computed any more.
+        A question that the page has dropped meanwhile, because it asked a newer one, is not computed any more.
         """
 
-        async def endpoint(request: Request) -> Response:
-            try:
-                body = await limited_body(request)
-                selection = read_selection(json.loads(body))
-                if takes_long(request.path_params.get("view", name)):
-                    return await run_in_threadpool(answer, request, selection)
-                async with self.turn:
-                    if await request.is_disconnected():
-                        return Response(status_code=CLOSED)
-                    computed = partial(self.computed, answer, request, selection)
-                    return await asyncio.get_running_loop().run_in_executor(self.thread, computed)
-            except (json.JSONDecodeError, UnicodeDecodeError):
-                return JSONResponse({"error": "the request is no JSON"}, BAD_REQUEST)
-            except ClearformerError as error:
-                return JSONResponse({"error": str(error)}, BAD_REQUEST)
-            except Exception:
-                logger.exception("the page: %s failed", request.url.path)
-                failed = "this view failed; where, stands where the page was started"
-                return JSONResponse({"error": failed}, SERVER_ERROR)
+        async def answered(request: Request, selection: Selection) -> Response:
+            if takes_long(request.path_params.get("view", name)):
+                return await run_in_threadpool(answer, request, selection)
+            async with self.turn:
+                if await request.is_disconnected():
+                    return Response(status_code=CLOSED)
+                computed = partial(self.computed, answer, request, selection)
+                return await asyncio.get_running_loop().run_in_executor(self.thread, computed)
 
-        return endpoint
+        return partial(answered_or_refused, answered)
+
+    async def view_in_parts(self, name: str, request: Request, selection: Selection) -> Response:
+        """A view's numbers and Python, of one that comes in parts with what there is before it is whole."""
+        parts = self.parts(name, request, selection)
+        first = await anext(parts, None)
+        return Response(status_code=CLOSED) if first is None else InParts(first, parts, WIRE)
+
+    async def parts(self, name: str, request: Request, selection: Selection) -> AsyncGenerator[bytes]:
+        """The parts of a view, each behind its length; none where nobody waits for it any more."""
+        is_begun = False
+        async with self.turn:
+            if await request.is_disconnected():
+                return
+            try:
+                compute = partial(self.computed_in_parts, name, selection)
+                async with aclosing(parts_of(compute, self.thread)) as parts:
+                    async for part in parts:
+                        yield framed(part)
+                        is_begun = True
+            except Exception as error:
+                if not is_begun:
+                    raise
+                yield framed(encode({"error": refusal(request, error)[0]}))
+
+    def computed_in_parts(self, name: str, selection: Selection, tell: Tell) -> bytes:
+        """A view that comes in parts; those before the last are told."""
+        with self.readings.in_use():
+            run, view = self.of(name, selection)
+
+            def encoded(found: Shown) -> bytes:
+                return encode(view.described(run, selection, found))
+
+            return encoded(view.call(run, selection, on_part=lambda part: tell(lambda: encoded(part))))
 
     def computed(
         self, answer: Callable[[Request, Selection], Response], request: Request, selection: Selection
@@ -203,6 +232,27 @@ class PageServer:
             await socket.close()  # a damaged line; the view `training` says which
         except (WebSocketDisconnect, asyncio.CancelledError, RuntimeError):
             return
+
+
+async def answered_or_refused(
+    answer: Callable[[Request, Selection], Awaitable[Response]], request: Request
+) -> Response:
+    """The answer to what is selected, or why there is none, in one line."""
+    try:
+        return await answer(request, read_selection(json.loads(await limited_body(request))))
+    except Exception as error:
+        words, status = refusal(request, error)
+        return JSONResponse({"error": words}, status)
+
+
+def refusal(request: Request, error: Exception) -> tuple[str, int]:
+    """What is said of an error, in one line, and the status of such an answer; a defect of ours is logged."""
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return "the request is no JSON", BAD_REQUEST
+    if isinstance(error, ClearformerError):
+        return str(error), BAD_REQUEST
+    logger.error("the page: %s failed", request.url.path, exc_info=error)
+    return "this view failed; where, stands where the page was started", SERVER_ERROR
 
 
 def takes_long(name: str) -> bool:

@@ -62,6 +62,7 @@ class View:
         subtracts: Whether it is shown as a difference, where a run is beside; else it is of the first run alone.
         is_of_two: Whether its function takes two runs, so that there must be one beside.
         is_long: Whether it may take long; then the function says how far it is by `on_step`.
+        is_in_parts: Whether the function tells by `on_part` what it has so far, which is shown until the rest has come.
         given: Further arguments of the function, which are always the same.
     """
 
@@ -79,6 +80,7 @@ class View:
     subtracts: bool = False
     is_of_two: bool = False
     is_long: bool = False
+    is_in_parts: bool = False
     given: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -115,7 +117,7 @@ class View:
             run: At the checkpoint that is looked at.
             selection: What is looked at.
             other: The run beside it, at its checkpoint, of a view that takes one.
-            telling: `on_step`, of a view that takes long.
+            telling: `on_step`, of a view that takes long; `on_part`, of one that comes in parts.
 
         Raises:
             UserError: the selection does not fit the run or the text, or lacks something.
@@ -397,6 +399,7 @@ VIEWS = {
         "continuations",
         ("text", "output", "position", *DRAWS, "drawn", "num", "new_tokens"),
         fits=writes,
+        is_in_parts=True,
         renamed=(("new_tokens", "max_new_tokens"),),
     ),
     "beams": View(
@@ -405,6 +408,7 @@ VIEWS = {
         "beam_tree",
         ("text", "output", "position", "drawn", "beams", "new_tokens"),
         fits=writes,
+        is_in_parts=True,
         renamed=(("new_tokens", "max_new_tokens"),),
     ),
     "interventions": View(
@@ -412,6 +416,7 @@ VIEWS = {
         "Heads and networks switched off, scaled or patched, beside the untouched model.",
         "with_edits",
         (*TEXT, *CHOSEN, "edits", "donor", *DRAWS, "new_tokens"),
+        is_in_parts=True,
         renamed=(("new_tokens", "max_new_tokens"),),
     ),
     "training": View(

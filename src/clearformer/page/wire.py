@@ -5,6 +5,8 @@
     0 to 7    zeros, so that the arrays begin at a multiple of 8
     arrays    one behind the other, each at a multiple of 8
 
+An answer that comes in parts is several of these, each behind four bytes with its length; the last one is whole.
+
 In the value, `{"$array": 0}` stands for the first of the arrays, and `{"$range": [0, 3]}` for [0, 1, 2]. Numbers that
 are not finite travel in arrays as they are, and in JSON as null.
 """
@@ -46,6 +48,11 @@ def encode(value: Any) -> bytes:
     return b"".join(parts)
 
 
+def framed(content: bytes) -> bytes:
+    """The bytes of a value, as one of several parts of an answer."""
+    return struct.pack("<I", len(content)) + content
+
+
 def decode(content: bytes) -> Any:
     """The value of `encode`'s bytes, its dataclasses as mappings."""
     (length,) = struct.unpack_from("<I", content)
@@ -53,6 +60,16 @@ def decode(content: bytes) -> Any:
     start = _aligned(4 + length)
     arrays = [_array(content, start, each) for each in head["arrays"]]
     return _with_arrays(head["value"], arrays)
+
+
+def decode_parts(content: bytes) -> list[Any]:
+    """The values of an answer in parts; the last one is whole."""
+    parts = []
+    while content:
+        (length,) = struct.unpack_from("<I", content)
+        parts.append(decode(content[4 : 4 + length]))
+        content = content[4 + length :]
+    return parts
 
 
 def _array(content: bytes, start: int, described: Mapping[str, Any]) -> np.ndarray:

@@ -12,7 +12,8 @@ import pytest
 
 import clearformer as cf
 from clearformer.page import Looking, look
-from clearformer.page.wire import decode
+from clearformer.page.views import VIEWS
+from clearformer.page.wire import decode, decode_parts
 
 from ..lens.test_embeddings import TEXT, run_of
 
@@ -65,7 +66,13 @@ class Client:
         """A view's answer; raises AssertionError with the server's words where there is none."""
         status, _, body = self.ask("POST", f"/api/view/{name}", selection)
         assert status == 200, body.decode()
-        return decode(body)
+        return decode_parts(body)[-1] if VIEWS[name].is_in_parts else decode(body)
+
+    def parts(self, name: str, **selection: Any) -> list[Any]:
+        """The parts of the answer of a view that comes in them."""
+        status, _, body = self.ask("POST", f"/api/view/{name}", selection)
+        assert status == 200, body.decode()
+        return decode_parts(body)
 
     def table(self, name: str, **selection: Any) -> Any:
         """A view's table."""

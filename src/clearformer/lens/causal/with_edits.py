@@ -11,7 +11,7 @@ Shapes: T positions of the text, V vocabulary.
 
 import json
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -48,6 +48,9 @@ from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.runs.evaluation import CHANGED
 from clearformer.runs.folders import read_own_data
 from clearformer.training.tasks import Task, task_type
+
+OnPart = Callable[["WithEdits"], None]
+"""Receives all but the continuations, of which there is what is written so far, after each token of them."""
 
 TOP = 10
 BELONGS_TO_TEXT = (
@@ -202,6 +205,7 @@ def with_edits(
     repetition_penalty: float = 1.0,
     seed: int = 0,
     masked: Sequence[int] = (),
+    on_part: OnPart | None = None,
 ) -> WithEdits:
     """Read a text with edits made and without, and compare all that comes of it.
 
@@ -226,6 +230,7 @@ def with_edits(
         repetition_penalty: See `Sampling`.
         seed: Of the continuations, both of which use the same random numbers.
         masked: Positions at which an encoder reads [MASK].
+        on_part: Who is told all of it while the continuations are written, with these so far.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -245,8 +250,7 @@ def with_edits(
     before, after = (_measured(measure, each) for each in logits)
     held_out_before, held_out_after, held_out_note = _held_out(subject, made, held_out)
     begun = Beginning(inputs, 0 if nothing_written(inputs.model, output, position) else at, [])
-    continued_before, continued_after = _continued(begun, made, sampling, max_new_tokens, seed)
-    return WithEdits(
+    found = WithEdits(
         edits=list(edits),
         metric=name_of(measure, inputs),
         before=before,
@@ -265,12 +269,18 @@ def with_edits(
         held_out_before=held_out_before,
         held_out_after=held_out_after,
         held_out_note=held_out_note,
-        continued_before=continued_before,
-        continued_after=continued_after,
+        continued_before=None,
+        continued_after=None,
         heads=[each.label for each in heads_of(inputs.model)],
         networks=[each.label for each in networks_of(inputs.model)],
         residuals=[each.label for each in residuals_of(inputs.model)],
     )
+
+    def joined(without: Continued | None, with_them: Continued | None) -> WithEdits:
+        return replace(found, continued_before=without, continued_after=with_them)
+
+    told = None if on_part is None else lambda *both: on_part(joined(*both))
+    return joined(*_continued(begun, made, sampling, max_new_tokens, seed, told))
 
 
 @dataclass(frozen=True, eq=False)
@@ -367,23 +377,37 @@ def _continued(
     sampling: Sampling,
     max_new_tokens: int,
     seed: int,
+    told: Callable[[Continued, Continued], None] | None,
 ) -> tuple[Continued | None, Continued | None]:
-    """The text's continuation without the edits and with them, by the same random numbers; none of an encoder."""
+    """The text's continuation without the edits and with them, by the same random numbers; none of an encoder.
+
+    `told` is given both as far as they are written.
+    """
     model = begun.inputs.model
     if not max_new_tokens or not isinstance(model, Decoder | EncoderDecoder):
         return None, None
-    before = continued(begun, sampling, max_new_tokens, 1, seed)
     made = edits.before(begun.position + 1)
+    nothing = Continued("", [], 0.0, "length")
+
+    def tell_before(written: list[Continued]) -> None:
+        if told is not None:
+            told(written[0], nothing if made.pairs else written[0])
+
+    [before] = continued(begun, sampling, max_new_tokens, 1, seed, on_part=tell_before)
     if not made.pairs:
-        return before[0], before[0]
+        return before, before
+
+    def tell_after(written: list[Continued]) -> None:
+        if told is not None:
+            told(before, written[0])
 
     def with_them() -> list[Continued]:
         # A site's position counts in the whole text, so that the whole is read for every token where one is named.
         with model.hooked(made.hooks):
-            return continued(begun, sampling, max_new_tokens, 1, seed, made.are_of_any_text)
+            return continued(begun, sampling, max_new_tokens, 1, seed, made.are_of_any_text, tell_after)
 
     key = ("continued with edits", *begun.key, *made.key, sampling.model_dump_json(), max_new_tokens, seed)
-    return before[0], once(model, key, with_them)[0]
+    return before, once(model, key, with_them)[0]
 
 
 def _mean(losses: Float[np.ndarray, " T"]) -> float:

@@ -4,7 +4,7 @@ tree = lens.beam_tree(run, "First Citizen:", beams=3, max_new_tokens=8)
 tree.found[0].text                                  the best: that of `search`, of an encoder-decoder `translate`
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,6 +23,10 @@ from clearformer.lens.sampling.beginnings import Beginning, beginning
 from clearformer.lens.showing import Shown, Table, quoted, visible
 from clearformer.model import EncoderDecoder
 from clearformer.text import Tokenizer
+
+
+OnPart = Callable[["BeamTree"], None]
+"""Receives the tree so far after every step, in which nothing is found yet."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,7 @@ def beam_tree(
     length_penalty_kind: Literal["hf", "gnmt"] = "hf",
     early_stopping: bool | Literal["never"] = False,
     tokenizer: Tokenizer | None = None,
+    on_part: OnPart | None = None,
 ) -> BeamTree:
     """Search the likeliest continuations, and keep every step.
 
@@ -163,6 +168,7 @@ def beam_tree(
         length_penalty_kind: `hf` or `gnmt`.
         early_stopping: When the search ends.
         tokenizer: That of a model by itself.
+        on_part: Who is told the tree so far.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -170,7 +176,7 @@ def beam_tree(
     """
     settings = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)
     begun = beginning(subject, text, output, position=position, drawn=drawn, tokenizer=tokenizer)
-    return _tree(begun, settings, _limit(begun, max_new_tokens))
+    return _tree(begun, settings, _limit(begun, max_new_tokens), on_part)
 
 
 def _limit(begun: Beginning, max_new_tokens: int | None) -> int:
@@ -179,8 +185,14 @@ def _limit(begun: Beginning, max_new_tokens: int | None) -> int:
     return min(length_limit(len(begun.sources[0]), max_new_tokens), begun.model.config.max_seq_len)
 
 
-def _tree(begun: Beginning, settings: BeamSearch, max_new_tokens: int) -> BeamTree:
+def _tree(begun: Beginning, settings: BeamSearch, max_new_tokens: int, on_part: OnPart | None) -> BeamTree:
     growing = _Growing(begun)
+
+    def look(row: int, step: BeamStep) -> None:
+        growing.add(row, step)
+        if on_part is not None:
+            on_part(BeamTree(begun.last_label, settings.beams, list(growing.nodes), []))
+
     [hypotheses] = beam_search(
         begun.model,
         [begun.tokens],
@@ -189,7 +201,7 @@ def _tree(begun: Beginning, settings: BeamSearch, max_new_tokens: int) -> BeamTr
         begun.eos_id,
         settings.beams,
         begun.sources,
-        growing.add,
+        look,
         begun.prefill(room=max_new_tokens),
     )
     for place, each in enumerate(hypotheses):

@@ -7,8 +7,8 @@ The tokens are those of `generate` with the same settings and seed.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
-from clearformer.decoding.loop import Completion, FinishReason, collect, generate_tokens
+from clearformer.decoding.loop import FinishReason, NewToken, generate_tokens
 from clearformer.decoding.samplers import Sampling, random_stream, sampling_of
 from clearformer.errors import UserError
 from clearformer.hooks.readings import once
@@ -28,6 +28,9 @@ from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
 from clearformer.text import Tokenizer
 
 MOST = 64  # continuations that are looked at side by side
+
+OnPart = Callable[["Continuations"], None]
+"""Receives what is written so far, once each continuation has a token more; not what is returned."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,7 @@ def continuations(
     repetition_penalty: float = 1.0,
     seed: int = 0,
     tokenizer: Tokenizer | None = None,
+    on_part: OnPart | None = None,
 ) -> Continuations:
     """Draw continuations as `generate` does, and keep how each token was chosen.
 
@@ -158,6 +162,7 @@ def continuations(
         repetition_penalty: See `Sampling`.
         seed: Of the draws; see `generate`.
         tokenizer: That of a model by itself.
+        on_part: Who is told what is written so far.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -168,11 +173,19 @@ def continuations(
         raise UserError(f"num: from 1 to {MOST}; got {num}")
     sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
     begun = beginning(subject, text, output, position=position, drawn=drawn, tokenizer=tokenizer)
-    return Continuations(begun.last_label, continued(begun, sampling, max_new_tokens, num, seed))
+    label = begun.last_label
+    told = None if on_part is None else lambda written: on_part(Continuations(label, written))
+    return Continuations(label, continued(begun, sampling, max_new_tokens, num, seed, on_part=told))
 
 
 def continued(
-    begun: Beginning, sampling: Sampling, max_new_tokens: int, num: int, seed: int, use_cache: bool = True
+    begun: Beginning,
+    sampling: Sampling,
+    max_new_tokens: int,
+    num: int,
+    seed: int,
+    use_cache: bool = True,
+    on_part: Callable[[list[Continued]], None] | None = None,
 ) -> list[Continued]:
     """Continuations of what is written so far.
 
@@ -183,28 +196,32 @@ def continued(
         num: How many of them.
         seed: Of the draws.
         use_cache: See `generate_tokens`.
+        on_part: Receives those so far, once each has a token more; not where they are kept from before.
     """
     chosen = (sampling.model_dump_json(), max_new_tokens, num, seed, use_cache)
     key = ("continued", *begun.key, begun.eos_id, *chosen)
     found = once(
-        begun.model, key, lambda: _continuations(begun, sampling, max_new_tokens, num, seed, use_cache)
+        begun.model,
+        key,
+        lambda: _continuations(begun, sampling, max_new_tokens, num, seed, use_cache, on_part),
     )
     return list(found)
 
 
 def _continuations(
-    begun: Beginning, sampling: Sampling, max_new_tokens: int, num: int, seed: int, use_cache: bool
+    begun: Beginning,
+    sampling: Sampling,
+    max_new_tokens: int,
+    num: int,
+    seed: int,
+    use_cache: bool,
+    on_part: Callable[[list[Continued]], None] | None,
 ) -> list[Continued]:
-    seen: list[list[Chosen]] = [[] for _ in range(num)]
+    written = [_Writing(begun, sampling) for _ in range(num)]
     streams = [random_stream(seed, number) for number in range(num)]
     if not sampling.greedy:
         for stream in streams:
             stream.random(len(begun.drawn))
-
-    def look(row: int, logits: Float[Tensor, " V"], so_far: Sequence[int]) -> None:
-        adjusted = sampling.adjust(logits.unsqueeze(0), [so_far])
-        seen[row].append(Chosen(probabilities_of(logits.unsqueeze(0)), adjusted, sampling.greedy))
-
     new_tokens = generate_tokens(
         begun.model,
         [begun.tokens] * num,
@@ -214,38 +231,60 @@ def _continuations(
         eos_id=begun.eos_id,
         sources=None if begun.sources is None else begun.sources * num,
         use_cache=use_cache,
-        look=look,
+        look=lambda row, logits, so_far: written[row].look(logits, so_far),
         known=begun.prefill(num, max_new_tokens) if use_cache else None,
     )
-    completions = collect(new_tokens, num)
-    return [_continued(begun, each, chosen) for each, chosen in zip(completions, seen, strict=True)]
+    going_on = list(range(num))
+    for new in new_tokens:
+        written[new.row].add(new)
+        if new.row == going_on[-1]:  # the last of those that are given a token at once
+            going_on = [row for row in going_on if written[row].goes_on] or going_on
+            if on_part is not None:
+                on_part([each.so_far() for each in written])
+    return [each.so_far() for each in written]
 
 
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """The distributions that a token was chosen by: the model's own, and the logits that were drawn from."""
+@dataclass(eq=False)
+class _Writing:
+    """One continuation on its way."""
 
-    own: Float[Tensor, " V"]
-    adjusted: Float[Tensor, "1 V"]
-    greedy: bool
+    begun: Beginning
+    sampling: Sampling
+    tokens: list[DrawnToken] = field(default_factory=list)
+    logprob: float = 0.0
+    finish_reason: FinishReason | None = None
+    own: Float[Tensor, " V"] | None = None
+    drawn_with: Float[Tensor, " V"] | None = None
 
-    def drawn(self, label: str, token: int) -> DrawnToken:
-        """The token that was chosen."""
-        p = float(self.own[token])
-        return DrawnToken(
-            label,
-            token,
+    @property
+    def goes_on(self) -> bool:
+        return self.finish_reason is None
+
+    def look(self, logits: Float[Tensor, " V"], so_far: Sequence[int]) -> None:
+        """Keep the distributions that the next token is chosen by: the model's own, and what is drawn from."""
+        row = logits.unsqueeze(0)
+        self.own = self.drawn_with = probabilities_of(row)
+        if not self.sampling.greedy and self.sampling != Sampling():
+            self.drawn_with = probabilities_of(self.sampling.adjust(row, [so_far]))
+
+    def add(self, new: NewToken) -> None:
+        """Add the token that was chosen by them."""
+        assert self.own is not None and self.drawn_with is not None
+        p = float(self.own[new.token])
+        drawn = DrawnToken(
+            self.begun.inputs.label(new.token),
+            new.token,
             p,
-            1.0 if self.greedy else float(probabilities_of(self.adjusted)[token]),
-            1 + int((self.own > self.own[token]).sum()),
+            1.0 if self.sampling.greedy else float(self.drawn_with[new.token]),
+            1 + int((self.own > self.own[new.token]).sum()),
             -math.log(p) if p > 0 else math.inf,
             entropy_of(self.own),
         )
+        self.tokens.append(drawn)
+        self.logprob += new.logprob
+        self.finish_reason = new.finish_reason
 
-
-def _continued(begun: Beginning, completion: Completion, chosen: Sequence[Chosen]) -> Continued:
-    label = begun.inputs.label
-    tokens = [each.drawn(label(token), token) for each, token in zip(chosen, completion.tokens, strict=True)]
-    return Continued(
-        begun.text(completion.tokens), tokens, sum(completion.logprobs), completion.finish_reason
-    )
+    def so_far(self) -> Continued:
+        """As far as it is written; the reason of its end is `length` until it has one."""
+        text = self.begun.text([each.id for each in self.tokens])
+        return Continued(text, list(self.tokens), self.logprob, self.finish_reason or "length")

@@ -285,3 +285,24 @@ def test_a_classifier_is_edited_too(tmp_path: Path) -> None:
     assert len(found.table().rows) == 3
     assert "KL" in found.notes()[0]
     assert "blocks.0.attn.hook_z:0" in found.caption()
+
+
+def test_all_is_told_while_the_continuations_are_written(runs: dict[str, Run]) -> None:
+    run = runs["decoder"]
+    edits = [f"zero {sites(run, 'hook_z')[0]}"]
+    parts: list[lens.WithEdits] = []
+    whole = lens.with_edits(run, TEXT, edits, max_new_tokens=3, seed=4, on_part=parts.append)
+    assert [(len(ids_of(each.continued_before)), len(ids_of(each.continued_after))) for each in parts] == [
+        (1, 0),
+        (2, 0),
+        (3, 0),
+        (3, 1),
+        (3, 2),
+        (3, 3),
+    ]
+    assert parts[-1].to_dict() == whole.to_dict()
+    for part in parts:
+        assert (part.before, part.after, part.kl) == (whole.before, whole.after, whole.kl)
+    alike: list[lens.WithEdits] = []
+    lens.with_edits(run, TEXT, max_new_tokens=2, on_part=alike.append)
+    assert [each.continued_before == each.continued_after for each in alike] == [True, True]

@@ -317,3 +317,38 @@ def test_all_are_values_that_show_and_draw_themselves(decoder: Run, tmp_path: Pa
         json.dumps(each.to_dict(), allow_nan=False)
         assert each.figure(tmp_path / f"{i}.png").stat().st_size > 1000
     assert [row[2] for row in found[0].table().rows].count("top_k") == len(found[0].ids) - 5
+
+
+def test_continuations_are_told_as_they_are_written(decoder: Run) -> None:
+    parts: list[lens.Continuations] = []
+    settings: dict[str, Any] = {"num": 3, "max_new_tokens": 5, "seed": 2, "top_k": 9}
+    whole = lens.continuations(decoder, TEXT, on_part=parts.append, **settings)
+    assert [len(part.continuations[0].tokens) for part in parts] == [1, 2, 3, 4, 5]
+    for part in parts:
+        for so_far, written in zip(part.continuations, whole.continuations, strict=True):
+            n = len(so_far.tokens)
+            assert so_far.tokens == written.tokens[:n]
+            assert written.text.startswith(so_far.text)
+    assert parts[-1].to_dict() == whole.to_dict() == lens.continuations(decoder, TEXT, **settings).to_dict()
+
+
+def test_a_continuation_that_has_ended_waits_for_the_others(pair: Run) -> None:
+    parts: list[lens.Continuations] = []
+    settings: dict[str, Any] = {"num": 6, "max_new_tokens": 30, "temperature": 5.0}
+    whole = lens.continuations(pair, TEXT, on_part=parts.append, **settings).continuations
+    lengths = [len(each.tokens) for each in whole]
+    assert len(parts) == max(lengths) > min(lengths)
+    for n, part in enumerate(parts, 1):
+        assert [len(each.tokens) for each in part.continuations] == [min(n, length) for length in lengths]
+
+
+def test_a_tree_is_told_step_by_step(decoder: Run) -> None:
+    parts: list[lens.BeamTree] = []
+    whole = lens.beam_tree(decoder, TEXT, beams=3, max_new_tokens=4, on_part=parts.append)
+    assert len(parts) == max(node.step for node in whole.nodes)
+    for step, part in enumerate(parts, 1):
+        assert not part.found
+        own = [(node.step, node.parent, node.id, node.score) for node in part.nodes]
+        assert own == [
+            (node.step, node.parent, node.id, node.score) for node in whole.nodes if node.step <= step
+        ]

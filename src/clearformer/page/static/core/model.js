@@ -70,7 +70,8 @@ export class PageModel {
     this.set("ended", false);
     const stop = followProgress(this.source, this.name, (words) => this.set("progress", words));
     try {
-      const answer = await this.source.ask(this.name, selection, asking.signal);
+      const tell = (/** @type {any} */ part) => asking.signal.aborted || this.take(part);
+      const answer = await this.source.ask(this.name, selection, asking.signal, tell);
       if (!asking.signal.aborted) this.take(answer);
     } catch (error) {
       if (!asking.signal.aborted) this.set("error", error instanceof Refused ? error.message : this.source.gone);

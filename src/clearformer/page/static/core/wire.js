@@ -25,6 +25,36 @@ export function decode(buffer) {
 }
 
 /**
+ * The values of an answer in parts, as they come; the last is whole.
+ * @param {ReadableStream<Uint8Array>} stream
+ * @returns {AsyncGenerator<any>}
+ */
+export async function* decodeParts(stream) {
+  let bytes = new Uint8Array(0);
+  // A part whose end has not come yet is joined with what follows.
+  for await (const piece of /** @type {any} */ (stream)) {
+    bytes = joined(bytes, piece);
+    for (let end = endOf(bytes); end <= bytes.length; end = endOf(bytes)) {
+      yield decode(bytes.slice(4, end).buffer);
+      bytes = bytes.subarray(end);
+    }
+  }
+}
+
+/** Where the first part ends. @param {Uint8Array} bytes */
+function endOf(bytes) {
+  return bytes.length < 4 ? Infinity : 4 + new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
+}
+
+/** @param {Uint8Array} one @param {Uint8Array} other */
+function joined(one, other) {
+  const both = new Uint8Array(one.length + other.length);
+  both.set(one);
+  both.set(other, one.length);
+  return both;
+}
+
+/**
  * @param {any} value
  * @param {NDArray[]} arrays
  * @returns {any}

@@ -1,6 +1,6 @@
 // The page's own server, on this machine.
 import { inTurn } from "../core/turns.js";
-import { decode } from "../core/wire.js";
+import { decode, decodeParts } from "../core/wire.js";
 import { follows, Refused } from "./source.js";
 
 const AGAIN = 2000; // milliseconds, after which a lost connection is made anew
@@ -15,12 +15,16 @@ export const GONE = "the server does not answer: is `clearformer look` still run
 export function serverOf(runs) {
   const views = runs.flatMap((run) => Object.entries({ ...run.views, ...run.views_of_two }));
   const long = new Set(views.filter(([_, view]) => view.is_long).map(([name]) => name)); // which have turns of their own
+  const inParts = new Set(views.filter(([_, view]) => view.is_in_parts).map(([name]) => name));
   return {
     fixed: [],
     gone: GONE,
     within: follows,
     follow,
-    ask: (view, selection, signal) => (long.has(view) ? asked(view, selection, signal) : inTurn(view, signal, () => asked(view, selection, signal))),
+    ask: (view, selection, signal, tell) => {
+      const go = () => (inParts.has(view) ? askedInParts(view, selection, signal, tell) : asked(view, selection, signal));
+      return long.has(view) ? go() : inTurn(view, signal, go);
+    },
     table: async (view, selection, signal) => (await post(`api/table/${view}`, selection, signal)).json(),
     progress: async (name) => {
       const response = await fetch(`api/progress/${name}`).catch(() => null);
@@ -35,6 +39,18 @@ export function serverOf(runs) {
 /** A view's answer. @param {string} view @param {any} selection @param {AbortSignal} signal */
 async function asked(view, selection, signal) {
   return decode(await (await post(`api/view/${view}`, selection, signal)).arrayBuffer());
+}
+
+/** A view's answer, of which there is something before it is whole. @param {string} view @param {any} selection @param {AbortSignal} signal @param {(part: any) => void} tell */
+async function askedInParts(view, selection, signal, tell) {
+  const { body } = await post(`api/view/${view}`, selection, signal);
+  let last = null;
+  for await (const part of decodeParts(/** @type {ReadableStream<Uint8Array>} */ (body))) {
+    if (part.error) throw new Refused(part.error);
+    tell(part);
+    last = part;
+  }
+  return last;
 }
 
 /** The whole page of a selection as one file. @param {any} selection */

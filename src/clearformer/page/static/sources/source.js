@@ -4,7 +4,7 @@
 
 /**
  * @typedef {object} Source
- * @property {(view: string, selection: any, signal: AbortSignal) => Promise<any>} ask a view's answer; a refusal is a Refused
+ * @property {(view: string, selection: any, signal: AbortSignal, tell: (part: any) => void) => Promise<any>} ask a view's answer, and tells what there is of it before; a refusal is a Refused
  * @property {(view: string, selection: any, signal?: AbortSignal) => Promise<Table>} table a view as a table of words
  * @property {((view: string, kind: string, selection: any) => Promise<Blob>) | null} picture null where nothing can draw
  * @property {(run: string, tell: (news: {lines: any[], restarted: boolean, steps: number[] | null}) => void) => () => void} follow tells a run's metrics as they come, until it is called again

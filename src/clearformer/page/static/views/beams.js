@@ -14,15 +14,20 @@ function Beams({ model, found, selection }) {
       <${NumberField} label="Beams" name="beams" value=${selection.beams} low=${1} high=${12} onChange=${(/** @type {number} */ beams) => select(model, { beams })} />
       <${NumberField} label="Tokens, at most" name="beam_tokens" value=${selection.new_tokens} low=${1} high=${256} onChange=${(/** @type {number} */ new_tokens) => select(model, { new_tokens })} />
     </fieldset>
-    ${found && html`<${Tree} model=${model} found=${found} drawn=${selection.drawn} />`}
+    ${found && html`<${Tree} model=${model} found=${found} drawn=${selection.drawn} steps=${isGrowing(found) ? selection.new_tokens : 0} />`}
     ${found && html`<${Texts} model=${model} found=${found} drawn=${selection.drawn} />`}
   </div>`;
 }
 
-/** @param {{model: any, found: any, drawn: number[]}} props */
-function Tree({ model, found, drawn }) {
+/** Whether the search still goes on. @param {any} found */
+function isGrowing(found) {
+  return found.found.length === 0;
+}
+
+/** The tree, with room for the steps that are still to come. @param {{model: any, found: any, drawn: number[], steps: number}} props */
+function Tree({ model, found, drawn, steps }) {
   const places = placed(found.nodes);
-  const wide = WIDE * (1 + Math.max(0, ...places.map(([x]) => x)));
+  const wide = WIDE * (1 + Math.max(steps, ...places.map(([x]) => x)));
   const high = HIGH * (1 + Math.max(0, ...places.map(([, y]) => y)));
   const from = (/** @type {any} */ node) => (node.parent === null ? [0, 0] : places[node.parent]);
   return html`<div class="beam-tree" role="region" tabindex="0" aria-label="the beam tree, step by step from left to right">
@@ -80,7 +85,7 @@ function pathTo(nodes, i) {
 function Texts({ model, found, drawn }) {
   return html`<table><caption>found, the best first; a score is the log-probability over the length penalty</caption>
     <thead><tr><th scope="col">text</th><th scope="col" class="is-number">log P</th><th scope="col" class="is-number">score</th><td></td></tr></thead>
-    <tbody>${found.found.map((/** @type {any} */ each, /** @type {number} */ i) => html`<tr key=${i}><td><code>${visible(each.text)}</code></td><td class="is-number">${number(each.logprob, 3)}</td><td class="is-number">${number(each.score, 3)}</td>
+    <tbody>${isGrowing(found) && Array.from({ length: found.beams }, (_, i) => html`<tr key=${i} class="is-to-come"><td colspan="3">searching</td><td><button type="button" disabled>go there</button></td></tr>`)}${found.found.map((/** @type {any} */ each, /** @type {number} */ i) => html`<tr key=${i}><td><code>${visible(each.text)}</code></td><td class="is-number">${number(each.logprob, 3)}</td><td class="is-number">${number(each.score, 3)}</td>
       <td><button type="button" disabled=${isFixed(model, "drawn")} onClick=${() => select(model, { drawn: [...drawn, ...each.tokens] })}>go there</button></td></tr>`)}</tbody></table>`;
 }
 
