@@ -181,10 +181,10 @@ class Visitor:
         """
         self.change(sort)
         start, cpu = time.perf_counter(), time.process_time()
-        times, firsts = [], []
+        times: list[Times] = []
+        firsts: list[float] = []
         for group in groups:
-            for view in group:
-                firsts.append(self.ask(view))
+            firsts += map(self.ask, group)
             times.append((1000 * (time.perf_counter() - start), 1000 * (time.process_time() - cpu)))
         return [*times, (1000 * (firsts[0] - start), math.nan)]
 

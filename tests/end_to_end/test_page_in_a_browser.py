@@ -293,6 +293,47 @@ def window_run(window: Window) -> Any:
     return cf.load(window.page.title().removesuffix(" · clearformer"))
 
 
+def test_what_a_screen_does_not_show_is_asked_for(window: Window) -> None:
+    run, page = window_run(window), window.page
+    long = TEXT * 6
+    page.fill("textarea[name=text]", long)
+    page.fill("input[name=position]", "-1")
+    page.keyboard.press("Tab")
+    n = len(lens.tokens(run, long).tokens)
+    paged = window.section("block").get_by_role("group", name="the part of pattern that is shown")
+    api.expect(paged).to_contain_text(f"positions {n - 32} to {n - 1} of {n}")
+    paged.get_by_role("button", name="earlier rows of pattern").click()
+    api.expect(paged).to_contain_text(f"positions {n - 64} to {n - 33} of {n}")
+    figure = page.locator("#block figure", has=page.get_by_role("button", name="earlier rows of pattern"))
+    cell = figure.locator("[role=gridcell]")
+    cell.focus()
+    page.keyboard.press("Control+Home")
+    own = lens.attention(run, long).patterns["blocks.0.attn.hook_pattern"]
+    api.expect(figure.locator(".reading")).to_contain_text(f"pattern[{n - 64} ")
+    api.expect(figure.locator(".reading")).to_contain_text(f"{own[0, n - 64, 0]:.4f}")
+    page.keyboard.press("Enter")
+    api.expect(page.locator(".inspector .inspected")).to_contain_text(f"pattern[{n - 64}, 0]")
+    page.get_by_role("button", name="close the number inspector").click()
+    whole = lens.next_draw(run, long, seed=1)
+    sampling = window.section("sampling")
+    api.expect(sampling.locator(".vocabulary li")).to_have_count(30)
+    for _ in range(2):
+        sampling.get_by_role("button", name=re.compile("^show .* more of")).click()
+    api.expect(sampling.locator(".vocabulary li")).to_have_count(whole.n_tokens)
+    assert sum("/api/view/vocabulary" in url for url in window.asked) == 1
+    assert window.complaints == []
+
+
+def test_continuations_are_seen_while_they_are_written(window: Window) -> None:
+    window.section("continuations")
+    window.page.locator("input[name=new_tokens]").fill("40")
+    window.page.keyboard.press("Tab")
+    api.expect(window.page.locator("#continuations .drawn").first.locator("button")).to_have_count(40)
+    best = lens.beam_tree(window_run(window), TEXT, beams=3, max_new_tokens=40).found[0]
+    api.expect(window.section("beams").locator("tbody tr").first).to_contain_text(f"{best.score:.3f}"[1:])
+    assert window.complaints == []
+
+
 def test_axe_finds_nothing(window: Window) -> None:
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"

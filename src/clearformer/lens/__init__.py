@@ -8,6 +8,7 @@
     lens.attention(run, text), lens.alignment(run, text)  who reads whom
     lens.attention_overview(run, text), lens.head_pattern(run, text, layer=0, head=2)    the same of long texts
     lens.block(run, text, layer=0, head=2)                every matrix on the way through a block
+    lens.matrix(run, text, name="blocks.0.mlp.hook_post", row=700, column=900)    a part of a large one
     lens.cell(run, text, name="blocks.0.attn.hook_q", row=3, column=5)    one number, by what it is computed of
     lens.next_tokens(run, text), lens.positions(run), lens.tokens(run, text)
     lens.pieces(run, text, position=3)                    a token's bytes, and the merges or pieces it came from
@@ -123,7 +124,18 @@ from clearformer.lens.learning import (
 from clearformer.lens.ledgers import Ledger, Part, Score, Sources, ledger, score, sources
 from clearformer.lens.meanings import Meanings, WordPlace, meanings
 from clearformer.lens.metrics import Metrics, metrics
-from clearformer.lens.numbers import BlockNumbers, Cell, CodeLine, NamedArray, Operand, Term, block, cell
+from clearformer.lens.numbers import (
+    BlockNumbers,
+    Cell,
+    CodeLine,
+    MatrixPart,
+    NamedArray,
+    Operand,
+    Term,
+    block,
+    cell,
+    matrix,
+)
 from clearformer.lens.passages import Corpus, CorpusRow, Passage, corpus
 from clearformer.lens.patterns import (
     Alignment,
@@ -214,6 +226,7 @@ __all__ = [
     "LogitLens",
     "LossChanges",
     "MatrixGradient",
+    "MatrixPart",
     "MeanLoss",
     "Meanings",
     "MergeStep",
@@ -282,6 +295,7 @@ __all__ = [
     "loss_changes",
     "loss_changes_since",
     "match_heads",
+    "matrix",
     "mean",
     "meanings",
     "metrics",

@@ -173,14 +173,14 @@ class PageServer:
     def found(
         self, name: str, selection: Selection, again: bool = True
     ) -> tuple[Run, Run | None, View, Shown]:
-        """A run and the one beside it, a view, and what it shows.
+        """A run and the one beside it, a view, and what it shows; all of it for a table or picture, not `again`.
 
         One that takes long holds up no quick one, and is not computed again for a picture of it.
         """
         run, view = self.of(name, selection)
         other = self.opened.beside(view, selection)
         if not view.is_long:
-            return run, other, view, view.call(run, selection, other)
+            return run, other, view, (view if again else view.whole).call(run, selection, other)
         question = [getattr(selection, field) for field in view.fields]
         found = None if again else self.opened.long.kept(name, question)
         if found is None:

@@ -6,7 +6,7 @@ Python that gives the same numbers.
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ class View:
         is_long: Whether it may take long; then the function says how far it is by `on_step`.
         is_in_parts: Whether the function tells by `on_part` what it has so far, which is shown until the rest has come.
         given: Further arguments of the function, which are always the same.
+        at_once: Those that bound what is sent at once, where the page asks for the rest when somebody wants to see it.
     """
 
     title: str
@@ -82,6 +83,12 @@ class View:
     is_long: bool = False
     is_in_parts: bool = False
     given: tuple[tuple[str, Any], ...] = ()
+    at_once: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def whole(self) -> "View":
+        """The same view with all that it has, as tables, pictures and exported pages hold it."""
+        return replace(self, at_once=())
 
     @property
     def fields(self) -> list[str]:
@@ -105,7 +112,7 @@ class View:
             if field == "text" or not fits or is_left_out(field, value):
                 continue
             found[renamed.get(field, field)] = list(value) if isinstance(value, tuple) else value
-        return found | dict(self.given)
+        return found | dict(self.given) | dict(self.at_once)
 
     def _takes(self, run: Run, field: str) -> bool:
         return (field == "position" and self.is_read_at) or takes(run, field)
@@ -142,7 +149,8 @@ class View:
             UserError: the selection does not fit the run or the text.
         """
         found = self.call(run, selection, other)
-        return self.described(run, selection, found, other) | {"table": table_of(found)}
+        whole = self.whole.call(run, selection, other) if self.at_once else found
+        return self.described(run, selection, found, other) | {"table": table_of(whole)}
 
     def described(
         self, run: Run, selection: Selection, found: Shown, other: Run | None = None
@@ -164,7 +172,7 @@ class View:
             MissingPackageError: matplotlib is not installed.
         """
         check_picture(kind)
-        return self.drawn(self.call(run, selection, other), kind)
+        return self.drawn(self.whole.call(run, selection, other), kind)
 
     def drawn(self, found: Shown, kind: str) -> bytes:
         """A picture of what was found."""
@@ -319,6 +327,16 @@ VIEWS = {
         "block",
         (*TEXT, "layer", "head", "part", "position"),
         subtracts=True,
+        at_once=(("most_rows", 32), ("most_columns", 128)),
+    ),
+    "matrix": View(
+        "A part of a matrix",
+        "Some numbers of one matrix of the block.",
+        "matrix",
+        (*TEXT, "layer", "head", "part", "matrix", "row", "column"),
+        renamed=(("matrix", "name"),),
+        subtracts=True,
+        beside=True,
     ),
     "cell": View(
         "One number",
@@ -392,6 +410,14 @@ VIEWS = {
         "The whole vocabulary by its probability, what each setting cuts off it, and the token that is drawn.",
         "next_draw",
         (*TEXT, "position", *DRAWS, "drawn"),
+        at_once=(("most", 120),),
+    ),
+    "vocabulary": View(
+        "The whole vocabulary",
+        "Every token by its probability.",
+        "next_draw",
+        (*TEXT, "position", *DRAWS, "drawn"),
+        beside=True,
     ),
     "continuations": View(
         "Continuations",

@@ -65,3 +65,29 @@ def test_a_number_of_another_layer_is_refused_in_one_line(runs: dict[str, Run]) 
     selection = Selection(text=TEXT, layer=0, matrix="blocks.1.attn.hook_q")
     with pytest.raises(UserError, match=r"has no 'blocks\.1\.attn\.hook_q'"):
         VIEWS["cell"].call(runs["decoder"], selection)
+
+
+def test_a_page_is_sent_what_a_screen_shows_and_asked_for_the_rest(runs: dict[str, Run]) -> None:
+    run = runs["decoder"]
+    selection = Selection(text=TEXT * 3, position=9)
+    found = VIEWS["block"].call(run, selection)
+    whole = VIEWS["block"].whole.call(run, selection)
+    assert isinstance(found, lens.BlockNumbers)
+    assert isinstance(whole, lens.BlockNumbers)
+    name = "blocks.0.attn.hook_pattern"
+    assert found[name].values.shape[0] == 32 < whole[name].values.shape[0] == whole[name].size[0]
+    assert VIEWS["block"].answer(run, selection)["table"]["rows"] == whole.table().rows
+    part = VIEWS["matrix"].call(run, selection.replace(matrix=name, row=len(found.tokens) - 1, column=3))
+    assert isinstance(part, lens.MatrixPart)
+    assert part.array.rows[-1] == len(found.tokens) - 1
+    np.testing.assert_array_equal(part.array.values[-1], whole[name].values[-1][part.array.columns])
+
+
+def test_the_sampling_desk_is_sent_the_likeliest_and_its_table_is_whole(runs: dict[str, Run]) -> None:
+    run, selection = runs["decoder"], Selection(text=TEXT)
+    found = VIEWS["sampling"].answer(run, selection)
+    n = run.tokenizer.vocab_size
+    assert len(found["found"].tokens) < found["found"].n_tokens == n == len(found["table"]["rows"])
+    whole = VIEWS["vocabulary"].call(run, selection)
+    assert isinstance(whole, lens.NextDraw)
+    assert len(whole.tokens) == n

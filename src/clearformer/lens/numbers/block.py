@@ -4,6 +4,7 @@
     found["blocks.0.attn.hook_q"].values        [T Dh]
     found["blocks.0.attn.scores"].equation      scores = scale q_rot k_rot^T
     lens.cell(run, "First Citizen:", layer=0, head=2, name="blocks.0.attn.hook_q", row=3, column=5)
+    lens.matrix(run, text, layer=0, head=2, name="blocks.0.mlp.hook_post", row=700, column=900)     a part of one
 
 Names are those of the hook points; a matrix without one (scores before the mask, one head's output) has no `hook_` in
 its name. What a kind does not have is not there. The first block's way begins at the embeddings; the last one's ends
@@ -20,11 +21,13 @@ import numpy as np
 from jaxtyping import Float
 
 from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, did_you_mean, shown
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.numbers.sources import as_array
 from clearformer.lens.numbers.steps import Step
 from clearformer.lens.numbers.walk import Walk
+from clearformer.lens.patterns.head_pattern import window
 from clearformer.lens.showing import Shown, Table, heat_map
 from clearformer.results import Result
 from clearformer.text import Tokenizer
@@ -49,6 +52,7 @@ class NamedArray(Result):
         row_axis: What the rows are: tokens, the source's, or the text as a whole.
         column_axis: What the columns are: dimensions, tokens, source, vocabulary or classes.
         column_labels: Of outputs; none elsewhere.
+        size: How many rows and columns there are, of which these are shown.
         values: The numbers.
     """
 
@@ -62,6 +66,7 @@ class NamedArray(Result):
     row_axis: str
     column_axis: str
     column_labels: list[str]
+    size: tuple[int, int]
     values: Float[np.ndarray, "R C"]
 
     def change_to(self, other: "NamedArray") -> "NamedArray":
@@ -168,6 +173,8 @@ def block(
     head: int = 0,
     part: str = "attn",
     position: int = -1,
+    most_rows: int = MOST_ROWS,
+    most_columns: int | None = None,
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> BlockNumbers:
@@ -181,12 +188,15 @@ def block(
         head: Of the attention: whose queries, keys, values and scores are shown.
         part: `attn`; of an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
         position: Looked at; of a long text some rows around it are shown, and the logits are its own.
+        most_rows: Of a matrix, at most; `matrix` has the others.
+        most_columns: Likewise: the first ones, and of positions those around the position; all, where not given.
         tokenizer: That of a model by itself.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
-        UserError: there is no such layer, head, part or position.
+        UserError: there is no such layer, head, part or position, or a number of rows or columns is less than 1.
     """
+    check_sizes(most_rows, most_columns)
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     at = row_of(inputs, part, position)
     with quiet(inputs.model):
@@ -198,8 +208,25 @@ def block(
         position=at,
         tokens=inputs.labels,
         source=inputs.source_labels,
-        arrays=[named_array(inputs, step, at) for step in walk.way.steps.values()],
+        arrays=[
+            named_array(inputs, step, at, centre_of(step, at), most_rows, most_columns)
+            for step in walk.way.steps.values()
+        ],
     )
+
+
+def check_sizes(most_rows: Any, most_columns: Any) -> None:
+    """Raise UserError where no rows or columns would be shown."""
+    for name, most in (("most_rows", most_rows), ("most_columns", most_columns)):
+        if most is not None:
+            check_whole(name, most)
+            if most < 1:
+                raise UserError(f"{name}: at least 1; got {most}")
+
+
+def centre_of(step: Step, at: int) -> int:
+    """The column around which some are shown: of positions of the text that reads itself the one that is looked at."""
+    return at if step.columns == step.rows else 0
 
 
 def row_of(inputs: Inputs, part: str, position: int) -> int:
@@ -207,32 +234,39 @@ def row_of(inputs: Inputs, part: str, position: int) -> int:
     return inputs.position(position, of_source=part == "encoder")
 
 
-def named_array(inputs: Inputs, step: Step, at: int) -> NamedArray:
-    """A step's matrix as it is shown."""
+def named_array(
+    inputs: Inputs,
+    step: Step,
+    row: int,
+    column: int,
+    most_rows: int = MOST_ROWS,
+    most_columns: int | None = None,
+) -> NamedArray:
+    """A step's matrix as it is shown: all of it, or so much of it around a row and a column."""
     source = step.source
-    rows = range(source.first_row, source.first_row + len(source.values))
-    columns = list(range(source.values.shape[1]))
-    values = as_array(source.values)
-    if len(rows) > MOST_ROWS:
-        # Keys and values of another text, whose rows the position does not name, begin at the first.
-        centre = at if at in rows else 0
-        first = min(max(0, centre - MOST_ROWS // 2), len(rows) - MOST_ROWS)
-        rows, values = rows[first : first + MOST_ROWS], values[first : first + MOST_ROWS]
-    labels = []
+    n_rows, n_columns = source.values.shape
+    # Keys and values of another text, whose rows the position does not name, begin at the first.
+    place = row - source.first_row if 0 <= row - source.first_row < n_rows else 0
+    rows, columns = window(place, n_rows, most_rows), window(column, n_columns, most_columns or n_columns)
+    labels: list[str] = []
     if step.columns in ("vocabulary", "classes"):
-        columns = np.argsort(-values[0], kind="stable")[:MOST_OUTPUTS].tolist()
-        values, labels = values[:, columns], [inputs.output_label(column) for column in columns]
+        values = as_array(source.values)
+        chosen = np.argsort(-values[0], kind="stable")[:MOST_OUTPUTS].tolist()
+        values, labels = values[rows, chosen], [inputs.output_label(each) for each in chosen]
+    else:
+        values, chosen = as_array(source.values[rows, columns]), list(range(columns.start, columns.stop))
     return NamedArray(
         source.name,
         source.symbol,
         step.title,
         step.equation,
         step.stage,
-        list(rows),
-        columns,
+        list(range(source.first_row + rows.start, source.first_row + rows.stop)),
+        chosen,
         step.rows,
         step.columns,
         labels,
+        (n_rows, n_columns),
         values.copy(),
     )
 

@@ -144,11 +144,16 @@ def cell(
         UserError: there is no such layer, head, part, matrix, row or column.
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
-    position = row if name in ("logits", "uncapped") and inputs.model.config.n_classes is None else -1
-    with quiet(inputs.model):
-        walk = Walk(inputs, layer, head, part, row_of(inputs, part, position))
+    walk = walk_by(inputs, layer, head, part, name, row)
     wanted = f"{walk.path}.hook_resid_post" if name is None else name
     return cell_of(walk, beginning(subject, text, output, masked), wanted, row, column)
+
+
+def walk_by(inputs: Inputs, layer: int, head: int, part: str, name: str | None, row: int) -> Walk:
+    """The way that a number of a matrix stands on; where it is a logit, the logits are those of its row."""
+    position = row if name in ("logits", "uncapped") and inputs.model.config.n_classes is None else -1
+    with quiet(inputs.model):
+        return Walk(inputs, layer, head, part, row_of(inputs, part, position))
 
 
 def cell_of(walk: Walk, lines: Sequence[str], name: str, row: int, column: int) -> Cell:
@@ -157,11 +162,7 @@ def cell_of(walk: Walk, lines: Sequence[str], name: str, row: int, column: int) 
     check_name(name, list(steps))
     step = steps[name]
     source = step.source
-    if source.first_row:
-        row = row_of(inputs, walk.part, row)
-    else:
-        row = index_of("row", row, len(source.values))
-    column = index_of("column", column, source.values.shape[1])
+    row, column = place_in(walk, step, row, column)
     value = float(source.values[row - source.first_row, column])
     labels = label_of(inputs, step.rows, row), label_of(inputs, step.columns, column)
     if isinstance(step.rule, str):
@@ -250,6 +251,18 @@ def ids_of(given: Any) -> list[int]:
 
 
 # --- what there is ----------------------------------------------------------------------------------------
+
+
+def place_in(walk: Walk, step: Step, row: int, column: int) -> tuple[int, int]:
+    """A row and a column of a matrix, from 0.
+
+    Raises:
+        UserError: there are not so many.
+    """
+    source = step.source
+    has_one_row = bool(source.first_row)
+    row = row_of(walk.inputs, walk.part, row) if has_one_row else index_of("row", row, len(source.values))
+    return row, index_of("column", column, source.values.shape[1])
 
 
 def index_of(what: str, index: Any, n: int) -> int:

@@ -24,7 +24,6 @@ from clearformer.lens.showing import Shown, Table, quoted, visible
 from clearformer.model import EncoderDecoder
 from clearformer.text import Tokenizer
 
-
 OnPart = Callable[["BeamTree"], None]
 """Receives the tree so far after every step, in which nothing is found yet."""
 

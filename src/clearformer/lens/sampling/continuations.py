@@ -269,7 +269,8 @@ class _Writing:
 
     def add(self, new: NewToken) -> None:
         """Add the token that was chosen by them."""
-        assert self.own is not None and self.drawn_with is not None
+        assert self.own is not None
+        assert self.drawn_with is not None
         p = float(self.own[new.token])
         drawn = DrawnToken(
             self.begun.inputs.label(new.token),

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
 from clearformer.decoding.loop import NOT_FINITE
 from clearformer.decoding.samplers import Sampling, draw, random_stream, sampling_of
 from clearformer.errors import NonFiniteError, UserError
@@ -59,7 +60,10 @@ class NextDraw(Shown):
     Attributes:
         token: The one that it follows, or that is predicted anew by an encoder.
         position: Of that token, counted from 0.
-        tokens: The whole vocabulary; the likeliest after penalty and temperature first. A classifier's classes.
+        tokens: The whole vocabulary; the likeliest after penalty and temperature first. A classifier's classes. Where
+            only some are asked for, the likeliest of them, and the one that is drawn and the likeliest of all.
+        places: Of each, in the whole vocabulary; of the likeliest 0.
+        n_tokens: How many tokens the vocabulary has.
         ids: Theirs.
         own: The model's own probabilities.
         probabilities: Those after penalty and temperature, which the filters cut.
@@ -84,6 +88,8 @@ class NextDraw(Shown):
     token: str
     position: int
     tokens: list[str]
+    places: list[int]
+    n_tokens: int
     ids: Int[np.ndarray, " V"]
     own: Float[np.ndarray, " V"]
     probabilities: Float[np.ndarray, " V"]
@@ -105,14 +111,17 @@ class NextDraw(Shown):
     ended: bool
 
     def caption(self) -> str:
-        drawn = "" if self.drawn is None else f": {quoted(self.tokens[self.drawn])} is drawn"
+        drawn = (
+            "" if self.drawn is None else f": {quoted(self.tokens[self.places.index(self.drawn)])} is drawn"
+        )
         return f"after {quoted(self.token)} (position {self.position}){drawn}"
 
     def table(self) -> Table:
-        removed = np.full(len(self.tokens), "", dtype=object)
+        removed = np.full(self.n_tokens, "", dtype=object)
         for cut in self.cuts:
             removed[cut.place : cut.place + cut.removed] = cut.name
-        columns = zip(self.tokens, self.ids, removed, self.own, self.probabilities, self.kept, strict=True)
+        by = removed[self.places]
+        columns = zip(self.tokens, self.ids, by, self.own, self.probabilities, self.kept, strict=True)
         rows = [
             [visible(token), str(i), by, *(f"{p:.6f}" for p in values)] for token, i, by, *values in columns
         ]
@@ -163,6 +172,7 @@ def next_draw(
     repetition_penalty: float = 1.0,
     seed: int = 0,
     masked: Sequence[int] = (),
+    most: int | None = None,
     tokenizer: Tokenizer | None = None,
 ) -> NextDraw:
     """The next token's whole distribution, what each setting does to it, and the draw.
@@ -182,14 +192,19 @@ def next_draw(
         repetition_penalty: See `Sampling`.
         seed: Of the draw; see `generate`.
         masked: Positions at which an encoder reads [MASK].
+        most: How many of the likeliest tokens are told, at most; the whole vocabulary, where not given.
         tokenizer: That of a model by itself.
 
     Raises:
         ConfigError: a setting is out of its range.
         NonFiniteError: the model's scores are not finite.
-        UserError: the text cannot be read, there is no such position or id, or settings are given to a model that
-            tells classes.
+        UserError: the text cannot be read, there is no such position or id, settings are given to a model that
+            tells classes, or `most` is less than 1.
     """
+    if most is not None:
+        check_whole("most", most)
+        if most < 1:
+            raise UserError(f"most: at least 1; got {most}")
     sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
     begun = beginning(
         subject, text, output, position=position, drawn=drawn, masked=masked, tokenizer=tokenizer
@@ -201,10 +216,12 @@ def next_draw(
     logits = begun.logits().clone().unsqueeze(0)
     if not bool(logits.logsumexp(-1).isfinite().all()):
         raise NonFiniteError(NOT_FINITE)
-    return _draw_of(begun, sampling, logits, seed)
+    return _draw_of(begun, sampling, logits, seed, most)
 
 
-def _draw_of(begun: Beginning, sampling: Sampling, logits: Float[Tensor, "1 V"], seed: int) -> NextDraw:
+def _draw_of(
+    begun: Beginning, sampling: Sampling, logits: Float[Tensor, "1 V"], seed: int, most: int | None
+) -> NextDraw:
     draws = not begun.inputs.class_names
     stages = dict(sampling.stages(logits, [begun.tokens]))
     before = stages.get("temperature", stages.get("repetition_penalty", logits))
@@ -219,23 +236,29 @@ def _draw_of(begun: Beginning, sampling: Sampling, logits: Float[Tensor, "1 V"],
             number, token = drawn_by(last, seed, len(begun.drawn))
             interval = _interval(last, int(token))
     own, whole = probabilities_of(logits), probabilities_of(before)
+    greedy = int(places[last.argmax(-1)])
+    drawn = None if token is None else int(places[token])
+    told = _told(len(order), most, [greedy, *([] if drawn is None else [drawn])])
+    ids = order[told]
     return NextDraw(
         begun.last_label,
         begun.position + len(begun.drawn),
-        begun.inputs.output_labels(order.tolist()),
-        order.numpy(),
-        own[order].numpy(),
-        whole[order].numpy(),
-        kept[order].numpy(),
-        _repeated(begun, sampling, len(order))[order].numpy(),
+        begun.inputs.output_labels(ids.tolist()),
+        told,
+        len(order),
+        ids.numpy(),
+        own[ids].numpy(),
+        whole[ids].numpy(),
+        kept[ids].numpy(),
+        _repeated(begun, sampling, len(order))[ids].numpy(),
         cuts_of(sampling, before, stages),
         int((kept > 0).sum()),
         float(whole[kept > 0].sum()),
         _penalised(begun, sampling, logits, before),
         entropy_of(own),
         entropy_of(kept),
-        int(places[last.argmax(-1)]),
-        None if token is None else int(places[token]),
+        greedy,
+        drawn,
         number,
         interval,
         begun.inputs.model.config.family,
@@ -243,6 +266,12 @@ def _draw_of(begun: Beginning, sampling: Sampling, logits: Float[Tensor, "1 V"],
         len(begun.drawn),
         begun.has_ended,
     )
+
+
+def _told(n: int, most: int | None, besides: Sequence[int]) -> list[int]:
+    """The places of the tokens that are told: the first ones, and some besides."""
+    n_first = n if most is None else min(n, most)
+    return [*range(n_first), *sorted({place for place in besides if place >= n_first})]
 
 
 def cuts_of(sampling: Sampling, before: Float[Tensor, "1 V"], stages: dict[str, Tensor]) -> list[Cut]:

@@ -241,7 +241,14 @@ def tokens_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Select
         yield selection.replace(position=position)
 
 
+def nothing(_: Mapping[str, Any], __: Selection) -> Iterator[Selection]:
+    """None: what it would hold is a part of what another view holds whole."""
+    yield from ()
+
+
 BESIDE = {
+    "matrix": nothing,
+    "vocabulary": nothing,
     "cell": cells_of,
     "pieces": tokens_of,
     "pattern": heads_of,
@@ -261,7 +268,7 @@ def _answered(run: Run, view: str, selection: Selection, other: Run | None) -> d
             "error": f"{VIEWS[view].title}: this takes long, and is not part of an exported page; open it live"
         }
     try:
-        return VIEWS[view].answer(run, selection, beside_of(VIEWS[view], run, other))
+        return VIEWS[view].whole.answer(run, selection, beside_of(VIEWS[view], run, other))
     except ClearformerError as error:
         return {"error": str(error)}
 

@@ -294,3 +294,77 @@ def test_every_line_that_is_shown_says_what_its_number_does(norm: Any) -> None:
     assert (
         len({lines[each] for each in ("embed", "norm1", "q", "q_rot", "scores", "pattern", "z", "pre")}) == 8
     )
+
+
+# --- parts of large matrices ------------------------------------------------------------------------------
+
+
+def test_a_part_of_each_matrix_is_cut_out_of_the_whole() -> None:
+    model = model_of()
+    whole = lens.block(model, ids(), layer=1, head=1, position=4)
+    part = lens.block(model, ids(), layer=1, head=1, position=4, most_rows=3, most_columns=5)
+    for array, small in zip(whole.arrays, part.arrays, strict=True):
+        assert small.size == array.size
+        is_told_whole = bool(array.column_labels)
+        assert len(small.rows) == min(3, len(array.rows))
+        assert len(small.columns) == (len(array.columns) if is_told_whole else min(5, len(array.columns)))
+        rows, columns = ([one.index(each) for each in other] for one, other in (
+            (array.rows, small.rows), (array.columns, small.columns)))  # fmt: skip
+        np.testing.assert_array_equal(small.values, array.values[np.ix_(rows, columns)])
+        assert 4 in small.rows
+    keys = part["blocks.1.attn.hook_pattern"].columns
+    assert 4 in keys
+    assert part["blocks.1.mlp.hook_post"].columns == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (-1, -1), (3, 9)])
+def test_any_number_of_a_matrix_is_in_the_part_around_it(row: int, column: int) -> None:
+    model = model_of()
+    name = "blocks.0.mlp.hook_post"
+    whole = lens.block(model, ids(), layer=0)[name]
+    found = lens.matrix(model, ids(), layer=0, name=name, row=row, column=column, most_rows=2, most_columns=3)
+    array = found.array
+    assert array.values.shape == (2, 3)
+    assert (row % T in array.rows, column % 17 in array.columns) == (True, True)
+    at = array.rows.index(row % T), array.columns.index(column % 17)
+    assert array.values[at] == whole.values[row % T, column % 17]
+    assert f"rows {array.rows[0]} to {array.rows[-1]} of {T}" in found.caption()
+
+
+def test_a_part_of_the_logits_is_that_of_its_row() -> None:
+    model = model_of()
+    found = lens.matrix(model, ids(), layer=1, name="logits", row=2)
+    own = model(ids()[None])[0, 2].detach().numpy()
+    np.testing.assert_allclose(found.array.values[0], own[found.array.columns], rtol=1e-12)
+    assert found.array.rows == [2]
+
+
+def test_a_part_is_a_table_of_its_numbers_and_a_figure(tmp_path: Path) -> None:
+    found = lens.matrix(model_of(), ids(), layer=0, most_rows=3, most_columns=4)
+    heads, rows, n_left = found.table()
+    assert (heads, n_left) == (["row", "0", "1", "2", "3"], 1)
+    assert [row[0] for row in rows] == [str(row) for row in found.array.rows]
+    assert float(rows[1][2].replace("\N{MINUS SIGN}", "-")) == pytest.approx(
+        found.array.values[1, 1], abs=1e-3
+    )
+    assert found.figure(tmp_path / "part.png").stat().st_size > 0
+    difference = lens.difference(found, found)
+    assert not difference.changes.array.values.any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"most_rows": 0}, "most_rows: at least 1"),
+        ({"most_columns": 0}, "most_columns: at least 1"),
+        ({"name": "blocks.0.mlp.hook_past"}, "has no 'blocks.0.mlp.hook_past'"),
+        ({"row": 99}, "row 99: the matrix has 7"),
+        ({"column": 99}, "column 99"),
+    ],
+)
+def test_a_part_that_is_not_there_is_said(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        lens.matrix(model_of(), ids(), **arguments)
+    if "most_rows" in arguments or "most_columns" in arguments:
+        with pytest.raises(UserError, match=said):
+            lens.block(model_of(), ids(), **arguments)

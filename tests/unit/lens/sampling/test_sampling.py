@@ -352,3 +352,33 @@ def test_a_tree_is_told_step_by_step(decoder: Run) -> None:
         assert own == [
             (node.step, node.parent, node.id, node.score) for node in whole.nodes if node.step <= step
         ]
+
+
+def test_the_likeliest_are_told_with_the_draw_that_is_none_of_them(decoder: Run) -> None:
+    whole = lens.next_draw(decoder, TEXT, temperature=4.0, top_k=18)
+    assert whole.places == list(range(whole.n_tokens)) == list(range(len(whole.tokens)))
+    seen = set()
+    for seed in range(12):
+        whole, part = (
+            lens.next_draw(decoder, TEXT, temperature=4.0, top_k=18, seed=seed, most=most)
+            for most in (None, 3)
+        )
+        told = part.places
+        assert told[:3] == [0, 1, 2]
+        assert part.drawn in told
+        assert part.greedy in told
+        for name in ("ids", "own", "probabilities", "kept", "repeated"):
+            np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[told])
+        assert part.tokens == [whole.tokens[place] for place in told]
+        assert (part.cuts, part.n_left, part.left, part.drawn) == (
+            whole.cuts,
+            whole.n_left,
+            whole.left,
+            whole.drawn,
+        )
+        assert part.caption() == whole.caption()
+        assert part.table().rows == [whole.table().rows[place] for place in told]
+        seen.add(len(told))
+    assert seen == {3, 4}
+    with pytest.raises(UserError, match="most: at least 1"):
+        lens.next_draw(decoder, TEXT, most=0)

@@ -25,17 +25,17 @@ export function decode(buffer) {
 }
 
 /**
- * The values of an answer in parts, as they come; the last is whole.
+ * Tell the values of an answer in parts as they come; the last is whole.
  * @param {ReadableStream<Uint8Array>} stream
- * @returns {AsyncGenerator<any>}
+ * @param {(value: any) => void} tell
  */
-export async function* decodeParts(stream) {
-  let bytes = new Uint8Array(0);
-  // A part whose end has not come yet is joined with what follows.
-  for await (const piece of /** @type {any} */ (stream)) {
-    bytes = joined(bytes, piece);
+export async function decodeParts(stream, tell) {
+  const reader = stream.getReader();
+  let bytes = new Uint8Array(0); // of a part whose end has not come yet
+  for (let { value, done } = await reader.read(); !done; { value, done } = await reader.read()) {
+    bytes = joined(bytes, /** @type {Uint8Array} */ (value));
     for (let end = endOf(bytes); end <= bytes.length; end = endOf(bytes)) {
-      yield decode(bytes.slice(4, end).buffer);
+      tell(decode(bytes.slice(4, end).buffer));
       bytes = bytes.subarray(end);
     }
   }

@@ -44,12 +44,13 @@ async function asked(view, selection, signal) {
 /** A view's answer, of which there is something before it is whole. @param {string} view @param {any} selection @param {AbortSignal} signal @param {(part: any) => void} tell */
 async function askedInParts(view, selection, signal, tell) {
   const { body } = await post(`api/view/${view}`, selection, signal);
-  let last = null;
-  for await (const part of decodeParts(/** @type {ReadableStream<Uint8Array>} */ (body))) {
+  let last = /** @type {any} */ (null);
+  await decodeParts(/** @type {ReadableStream<Uint8Array>} */ (body), (part) => {
     if (part.error) throw new Refused(part.error);
-    tell(part);
     last = part;
-  }
+    tell(part);
+  });
+  if (!last) throw new Error("the answer has no part");
   return last;
 }
 

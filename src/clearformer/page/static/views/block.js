@@ -1,8 +1,9 @@
 // One block by its numbers: every matrix on the way through it, in the order of computation, and the inspector beside.
-import { html, select, useMemo, useState, view } from "../core/html.js";
+import { html, select, useEffect, useMemo, useState, useTrait, view } from "../core/html.js";
 import { visible } from "../core/words.js";
 import { HeatMap } from "../parts/heatmap.js";
 import { Inspector } from "../parts/inspector.js";
+import { PagedIn } from "../parts/paged.js";
 
 const HIGHEST = 160; // pixels of a matrix
 const WIDEST = 256;
@@ -11,7 +12,7 @@ const HUES = { q: "query", q_rot: "query", phi_q: "query", k: "key", k_rot: "key
 const STAGES = { embedding: "Embeddings", attention: "Attention", "cross-attention": "Cross-attention", "feed-forward": "Feed-forward network", output: "Output" };
 const PARTS = { encoder: "encoder", attn: "decoder, itself", cross_attn: "decoder, the source" };
 
-/** @typedef {{name: string, symbol: string, title: string, equation: string, stage: string, rows: number[], columns: number[], row_axis: string, column_axis: string, column_labels: string[], values: import("../core/wire.js").NDArray}} NamedArray */
+/** @typedef {{name: string, symbol: string, title: string, equation: string, stage: string, rows: number[], columns: number[], row_axis: string, column_axis: string, column_labels: string[], size: [number, number], values: import("../core/wire.js").NDArray}} NamedArray */
 
 /** @param {{model: any, found: any, both: any, selection: any}} props */
 function Block({ model, found, both, selection }) {
@@ -26,7 +27,7 @@ function Block({ model, found, both, selection }) {
       ${found.source.length > 0 && html`<${Parts} model=${model} chosen=${found.part} />`}
       ${stages.map((stage) => html`<section class="stage" key=${stage} aria-label=${title(stage, found)}>
         <h3>${title(stage, found)}</h3>
-        <div class="matrices">${arrays.filter((array) => array.stage === stage).map((array) => html`<${Matrix} key=${array.name} array=${array} found=${found} both=${both} inspected=${inspected} open=${open} />`)}</div>
+        <div class="matrices">${arrays.filter((array) => array.stage === stage).map((array) => html`<${Matrix} key=${array.name} model=${model} selection=${selection} whole=${array} found=${found} both=${both} inspected=${inspected} open=${open} />`)}</div>
       </section>`)}
     </div>
     ${inspected && html`<${Inspector} model=${model} selection=${inspected} arrays=${arrays} open=${open} />`}
@@ -49,8 +50,12 @@ function Parts({ model, chosen }) {
   return html`<p class="parts" role="group" aria-label="which attention">${Object.entries(PARTS).map(([part, words]) => html`<button key=${part} type="button" aria-pressed=${part === chosen} onClick=${() => select(model, { part })}>${words}</button>`)}</p>`;
 }
 
-/** @param {{array: NamedArray, found: any, both: any, inspected: any, open: (name: string, row: number, column: number) => void}} props */
-function Matrix({ array, found, both, inspected, open }) {
+/**
+ * A matrix, or as much of it as a screen shows: the rest is asked for.
+ * @param {{model: any, selection: any, whole: NamedArray, found: any, both: any, inspected: any, open: (name: string, row: number, column: number) => void}} props
+ */
+function Matrix({ model, selection, whole, found, both, inspected, open }) {
+  const [array, { go, busy, error }] = useParts(model, selection, whole, found, inspected);
   const { name, symbol, rows, columns } = array;
   const band = array.row_axis === "text" ? 0 : rows.indexOf(found.position);
   const [moved, setMoved] = useState(/** @type {[number, number] | null} */ (null));
@@ -67,8 +72,37 @@ function Matrix({ array, found, both, inspected, open }) {
     <figcaption><code title=${name}>${array.equation}</code><span>${array.title}</span></figcaption>
     <${HeatMap} values=${values} name=${`${symbol}: ${array.title}`} signed=${both || !isShare(symbol)} limits=${isShare(symbol) && !both ? [0, 1] : undefined} ...${sizes(array, texts)}
       texts=${texts} chosen=${chosen} band=${band < 0 || array.row_axis === "text" ? undefined : band} say=${words} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => setMoved([r, c])} onOpen=${opened} onClick=${opened} />
-    <small>${rows.length} ${plural(array.row_axis, rows.length)} × ${columns.length} ${plural(array.column_axis, columns.length)}</small>
+    ${isPart(whole)
+      ? html`<${PagedIn} name=${symbol} array=${array} rows=${plural(array.row_axis, 2)} columns=${plural(array.column_axis, 2)} busy=${busy} error=${error} go=${go} />`
+      : html`<small>${rows.length} ${plural(array.row_axis, rows.length)} × ${columns.length} ${plural(array.column_axis, columns.length)}</small>`}
   </figure>`;
+}
+
+/** Whether a matrix has more numbers than were sent; of logits the largest are enough. @param {NamedArray} array */
+function isPart({ rows, columns, size, column_labels: labels }) {
+  return rows.length < size[0] || (!labels.length && columns.length < size[1]);
+}
+
+/**
+ * The part of a matrix that is shown: what came with the block, or what was asked for since.
+ * @param {any} model @param {any} selection @param {NamedArray} whole @param {any} found @param {any} inspected
+ * @returns {[NamedArray, {go: (row: number, column: number) => void, busy: boolean, error: string}]}
+ */
+function useParts(model, selection, whole, found, inspected) {
+  const part = useMemo(() => model.beside("matrix"), [model]);
+  const other = useTrait(part, "found");
+  const [busy, error] = [useTrait(part, "busy"), useTrait(part, "error")];
+  const [asked, setAsked] = useState(/** @type {NamedArray | null} */ (null)); // since this one came
+  const go = (/** @type {number} */ row, /** @type {number} */ column) => {
+    setAsked(whole);
+    part.ask({ ...selection, layer: found.layer, head: found.head, matrix: whole.name, row, column });
+  };
+  const own = inspected && inLayer(inspected.matrix, found.layer) === whole.name ? inspected : null;
+  useEffect(() => {
+    if (own && isPart(whole) && !inInspected(whole, own)) go(own.row, own.column);
+  }, [whole, own?.row, own?.column]);
+  const isHere = asked === whole && other && other.array.name === whole.name;
+  return [isHere ? other.array : whole, { go, busy: busy && asked === whole, error: asked === whole ? error : "" }];
 }
 
 /** Where the inspected number stands in what is shown of its matrix. @param {NamedArray} array @param {any} inspected @returns {[number, number] | null} */

@@ -1,5 +1,5 @@
 // The sampling desk: the vocabulary sorted, where each setting cuts it, the draw, and the way from draw to draw.
-import { html, isFixed, select, useState, view } from "../core/html.js";
+import { html, isFixed, select, useMemo, useState, useTrait, view } from "../core/html.js";
 import { number, thousands, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
 
@@ -13,7 +13,7 @@ function Sampling({ model, found, selection }) {
     ${draws && html`<${Settings} model=${model} selection=${selection} />`}
     ${found && draws && html`<${Steps} model=${model} found=${found} selection=${selection} />`}
     ${found && (draws ? html`<${Facts} found=${found} />` : html`<p>The model tells the class of the whole text: these are its classes, and nothing is drawn.</p>`)}
-    ${found && html`<${Vocabulary} found=${found} target=${selection.target} isFixed=${isFixed(model, "target")} onTarget=${(/** @type {string} */ target) => select(model, { target })} />`}
+    ${found && html`<${Vocabulary} model=${model} selection=${selection} likeliest=${found} target=${selection.target} isFixed=${isFixed(model, "target")} onTarget=${(/** @type {string} */ target) => select(model, { target })} />`}
   </div>`;
 }
 
@@ -34,14 +34,15 @@ function Settings({ model, selection }) {
 function Steps({ model, found, selection }) {
   const drawn = selection.drawn;
   const go = (/** @type {number[]} */ ids) => select(model, { drawn: ids });
-  const token = (/** @type {number} */ place) => html`<code>${visible(found.tokens[place])}</code>`;
+  const at = (/** @type {number} */ place) => found.places.indexOf(place);
+  const token = (/** @type {number} */ place) => html`<code>${visible(found.tokens[at(place)])}</code>`;
   const adopt = () => select(model, { [found.family === "encoder-decoder" ? "output" : "text"]: found.text, position: -1, drawn: [] });
   if (found.family === "encoder") return null;
   return html`<div class="steps">
-    <p class="so-far" aria-label="the text so far">${visible(found.text).slice(-240)}<mark>${visible(found.tokens[found.drawn])}</mark></p>
+    <p class="so-far" aria-label="the text so far">${visible(found.text).slice(-240)}<mark>${visible(found.tokens[at(found.drawn)])}</mark></p>
     <fieldset class="actions" disabled=${isFixed(model, "drawn")} aria-label="what is done next">
-      <button type="button" class="is-main" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[found.drawn]])}>Step on with ${token(found.drawn)}</button>
-      <button type="button" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[found.greedy]])}>Greedy: ${token(found.greedy)}</button>
+      <button type="button" class="is-main" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[at(found.drawn)]])}>Step on with ${token(found.drawn)}</button>
+      <button type="button" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[at(found.greedy)]])}>Greedy: ${token(found.greedy)}</button>
       <button type="button" disabled=${!drawn.length} onClick=${() => go(drawn.slice(0, -1))}>Step back</button>
       <button type="button" onClick=${() => select(model, { seed: selection.seed + 1 })}>Fork: seed ${selection.seed + 1}</button>
       <button type="button" disabled=${!drawn.length} onClick=${() => go([])}>Start over</button>
@@ -53,9 +54,9 @@ function Steps({ model, found, selection }) {
 
 /** @param {{found: any}} props */
 function Facts({ found }) {
-  const n = found.tokens.length;
+  const [n, at] = [found.n_tokens, found.places.indexOf(found.drawn)];
   return html`<dl class="facts">
-    <dt>drawn</dt><dd><code>${visible(found.tokens[found.drawn])}</code> with probability ${number(found.kept.data[found.drawn])}, the model's own ${number(found.own.data[found.drawn])}; place ${found.drawn + 1} of ${thousands(n)}</dd>
+    <dt>drawn</dt><dd><code>${visible(found.tokens[at])}</code> with probability ${number(found.kept.data[at])}, the model's own ${number(found.own.data[at])}; place ${found.drawn + 1} of ${thousands(n)}</dd>
     ${found.number !== null && html`<dt>by chance</dt><dd>the random number ${number(found.number)} falls from ${number(found.interval[0])} to ${number(found.interval[1])}, this token's part of all, in the order of their ids</dd>`}
     <dt>drawn from</dt><dd>${thousands(found.n_left)} of ${thousands(n)} tokens, which hold ${number(found.left)} of the probability</dd>
     <dt>entropy</dt><dd>${number(found.entropy_before, 3)} nats of the model's own, ${number(found.entropy_after, 3)} of what is drawn from</dd>
@@ -63,11 +64,17 @@ function Facts({ found }) {
   </dl>`;
 }
 
-/** @param {{found: any, target: string | null, isFixed: boolean, onTarget: (token: string) => void}} props */
-function Vocabulary({ found, target, isFixed, onTarget }) {
+/** The likeliest tokens; the others are asked for when somebody wants to see them. @param {{model: any, selection: any, likeliest: any, target: string | null, isFixed: boolean, onTarget: (token: string) => void}} props */
+function Vocabulary({ model, selection, likeliest, target, isFixed, onTarget }) {
   const [most, setMost] = useState(AT_FIRST);
-  const n = found.tokens.length;
-  const shown = Math.min(most, n);
+  const [found, { busy, error, has, ask }] = useWhole(model, selection, likeliest);
+  const n = found.n_tokens;
+  const shown = Math.min(most, has, n);
+  const next = Math.min(n, most * 4);
+  const more = () => {
+    setMost(next);
+    if (next > has) ask();
+  };
   const high = Math.max(found.probabilities.data[0], ...found.kept.data.subarray(0, shown), ...found.own.data.subarray(0, shown));
   const cutsAt = (/** @type {number} */ place) => found.cuts.filter((/** @type {any} */ cut) => cut.removed > 0 && cut.place === place);
   const below = found.cuts.filter((/** @type {any} */ cut) => cut.place > shown || cut.removed === 0);
@@ -81,9 +88,30 @@ function Vocabulary({ found, target, isFixed, onTarget }) {
     ${found.drawn !== null && html`<p class="legend vocabulary-legend"><i class="is-whole"></i> at this temperature <i class="is-kept"></i> drawn from <b></b> the model's own</p>`}
     <ol class="vocabulary" aria-label="the vocabulary, the likeliest first">${rows}</ol>
     ${below.map((/** @type {any} */ cut) => html`<p key=${cut.name} class="note">${wordsOf(cut)}${cut.removed ? `, behind the token at place ${thousands(cut.place)}` : ""}</p>`)}
-    ${shown < n && html`<button type="button" onClick=${() => setMost(Math.min(n, most * 4))}>show ${thousands(Math.min(n, most * 4) - shown)} more of ${thousands(n)}</button>`}
+    ${error && html`<p class="error" role="alert">${error}</p>`}
+    ${shown < n && html`<button type="button" disabled=${busy} onClick=${more}>show ${thousands(next - shown)} more of ${thousands(n)}</button>`}
     ${most > AT_FIRST && html`<button type="button" onClick=${() => setMost(AT_FIRST)}>show ${AT_FIRST}</button>`}
   </div>`;
+}
+
+/**
+ * The vocabulary as it came, its likeliest tokens, or whole, once it was asked for of this answer.
+ * @param {any} model @param {any} selection @param {any} likeliest
+ * @returns {[any, {busy: boolean, error: string, has: number, ask: () => void}]}
+ */
+function useWhole(model, selection, likeliest) {
+  const vocabulary = useMemo(() => model.beside("vocabulary"), [model]);
+  const whole = useTrait(vocabulary, "found");
+  const [busy, error] = [useTrait(vocabulary, "busy"), useTrait(vocabulary, "error")];
+  const [asked, setAsked] = useState(/** @type {any} */ (null));
+  const ask = () => {
+    setAsked(likeliest);
+    vocabulary.ask(selection);
+  };
+  const isHere = asked === likeliest && whole && !busy && !error;
+  const found = isHere ? whole : likeliest;
+  const has = found.places.findLastIndex((/** @type {number} */ place, /** @type {number} */ i) => place === i) + 1;
+  return [found, { busy: busy && asked === likeliest, error: asked === likeliest ? error : "", has, ask }];
 }
 
 /** @param {any} cut */
