@@ -38,7 +38,7 @@ OPTIONAL = (
 )
 """Left out of a call where nothing is selected."""
 PICTURES = ("svg", "png")
-MOST_COLUMNS = 64  # of the logit lens, each of which takes a whole vocabulary's logits of every layer
+MOST_COLUMNS = 32  # of the logit lens, each of which takes a whole vocabulary's logits of every layer
 
 Fits = Callable[[Run], bool]
 

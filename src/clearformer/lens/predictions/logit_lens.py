@@ -10,8 +10,10 @@ model's own.
 Shapes: L layers, T tokens, D d_model, V vocabulary, C classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +36,8 @@ from clearformer.text import Tokenizer
 
 if TYPE_CHECKING:
     from clearformer.lens.predictions.tuned_lens import TunedLens
+
+AT_ONCE = 16  # positions of which the picture is computed at a time
 
 
 @dataclass(frozen=True)
@@ -194,15 +198,7 @@ def logit_lens(
     part = around(at, len(inputs), most)
     with quiet(inputs.model):
         streams = list(_streams(inputs, tuned))
-        best, probabilities = (
-            _likeliest(inputs, streams, part)
-            if tuned is not None
-            else once(
-                inputs.model,
-                ("likeliest by layer", inputs.key, part.start, part.stop),
-                lambda: _likeliest(inputs, streams, part),
-            )
-        )
+        best, probabilities = _picture(inputs, streams, part, is_kept=tuned is None)
         logits = _logits_at(inputs, streams, at)  # [L V]
         own = outputs_at(inputs, at)  # [V] or [C]
     follows = inputs.predicted[at]
@@ -241,25 +237,47 @@ def around(position: int, n: int, most: int | None) -> slice:
     return slice(first, min(n, first + most))
 
 
-def _likeliest(
-    inputs: Inputs, streams: Sequence[Float[Tensor, "1 T D"]], part: slice
-) -> tuple[list[list[int]], Float[np.ndarray, "L C"]]:
-    """The likeliest of each layer at some positions, and their probabilities; some of them after others."""
-    best: list[list[int]] = []
-    probabilities: list[list[float]] = []
-    for vectors in streams:
-        row_best: list[int] = []
-        row_probabilities: list[float] = []
-        rows = rows_at_once(inputs.model)
-        parts = (vectors,) if inputs.class_names else vectors[:, part].split(rows, dim=1)
-        for each in parts:
-            logits = unembedded(inputs.model, each)[0]
-            largest, likeliest = logits.max(-1)
-            row_best += likeliest.tolist()
-            row_probabilities += (largest - logits.logsumexp(-1)).exp().tolist()
-        best.append(row_best)
-        probabilities.append(row_probabilities)
-    return best, np.array(probabilities)
+Picture = tuple[list[list[int]], Float[np.ndarray, "L C"]]
+"""The likeliest of each layer at some positions, and their probabilities."""
+
+
+def _picture(
+    inputs: Inputs, streams: Sequence[Float[Tensor, "1 T D"]], part: slice, is_kept: bool
+) -> Picture:
+    """The picture of some positions, of which a few are computed at a time; of others only what is new is."""
+    if inputs.class_names:
+        return _likeliest([unembedded(inputs.model, vectors)[0] for vectors in streams], len(streams))
+    if not is_kept:
+        return _made(inputs, streams, part)
+    first = part.start // AT_ONCE * AT_ONCE
+    pieces = []
+    for start in range(first, part.stop, AT_ONCE):
+        piece = slice(start, min(start + AT_ONCE, len(inputs)))
+        key = ("likeliest by layer", inputs.key, piece.start, piece.stop)
+        pieces.append(once(inputs.model, key, partial(_made, inputs, streams, piece)))
+    wanted = slice(part.start - first, part.stop - first)
+    best = [list(chain(*rows))[wanted] for rows in zip(*(best for best, _ in pieces), strict=True)]
+    return best, np.concatenate([chances for _, chances in pieces], axis=1)[:, wanted]
+
+
+def _made(inputs: Inputs, streams: Sequence[Float[Tensor, "1 T D"]], piece: slice) -> Picture:
+    """The picture of some positions, of whose logits some are made after others."""
+    vectors = torch.cat([each[:, piece] for each in streams], dim=1)  # [1 LC D]
+    parts = vectors.split(rows_at_once(inputs.model), dim=1)
+    return _likeliest((unembedded(inputs.model, part)[0] for part in parts), len(streams))
+
+
+def _likeliest(parts: Iterable[Float[Tensor, "N V"]], n_layers: int) -> Picture:
+    """The picture by the logits, some of them after others: those of the first layer come first."""
+    best: list[int] = []
+    probabilities: list[float] = []
+    for logits in parts:
+        largest, likeliest = logits.max(-1)
+        best += likeliest.tolist()
+        probabilities += (largest - logits.logsumexp(-1)).exp().tolist()
+    n = len(best) // n_layers
+    rows = [best[first : first + n] for first in range(0, len(best), n)]
+    return rows, np.array(probabilities).reshape(n_layers, n)
 
 
 def _logits_at(
