@@ -3,7 +3,7 @@
     python benchmarks/page.py [--each 60] [--interactions 1000] [--json FILE] [--only MODEL]
 
 For models of 10M and 14M parameters (with 4,096 tokens in the vocabulary) with 256 tokens, the larger with 1,024, and
-GPT-2's 124M with 256 (random weights: times do not depend on them):
+GPT-2's 124M with 256 and 1,024 (random weights: times do not depend on them):
 
     seconds from the address to the answer of the first view, in a new process
     of `--each` interactions of each sort (another position; layer and head; target; text) the median and the 95th
@@ -53,6 +53,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "tokens": 1024,
     },
     "124M, 256 tokens": {"preset": "gpt2", "tokens": 256},
+    "124M, 1024 tokens": {"preset": "gpt2", "tokens": 1024},
 }
 LETTERS = string.ascii_lowercase
 PAGE = (

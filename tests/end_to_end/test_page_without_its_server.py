@@ -34,7 +34,9 @@ def files(runs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dic
     folder = tmp_path_factory.mktemp("pages")
     outputs = {"encoder-decoder": {"output": "the river"}}
     return {
-        family: cf.export_page(run, folder / f"{family}.html", text=TEXT, **outputs.get(family, {}))
+        family: cf.export_page(
+            run, folder / f"{family}.html", text=TEXT, pictures=family == "decoder", **outputs.get(family, {})
+        )
         for family, run in runs.items()
     }
 
@@ -86,7 +88,7 @@ def test_an_exported_page_shows_every_view_and_asks_for_nothing(
         section = opened.section(name)
         assert section.locator(":scope > .error:not(:empty)").count() == 0, section.inner_text()
         assert section.locator(".content").inner_text().strip()
-        assert section.get_by_role("button", name="PNG").first.is_disabled()
+        assert section.get_by_role("button", name="PNG").first.is_disabled() == (family != "decoder")
     assert opened.page.locator("textarea[name=text]").is_disabled()
     assert opened.page.locator("input[name=layer]").is_disabled()
     assert "exported page of the run" in opened.page.locator(".banner").inner_text()
@@ -133,6 +135,21 @@ def test_an_exported_page_is_explored_as_far_as_its_numbers_go(
     page.keyboard.press("Escape")
     assert opened.complaints == []
     page.close()
+
+
+def test_views_of_an_exported_page_are_saved_as_pictures(context: Any, files: dict[str, Path]) -> None:
+    opened = Opened(context, files["decoder"].as_uri())
+    for name in ("ledger", "block", "sampling"):
+        for kind, beginning in (("SVG", b"<?xml"), ("PNG", b"\x89PNG")):
+            section = opened.section(name)
+            with opened.page.expect_download() as download:
+                section.get_by_role("button", name=kind).click()
+            content = download.value.path().read_bytes()
+            assert content.startswith(beginning)
+            assert download.value.suggested_filename == f"{name}.{kind.lower()}"
+            assert len(content) > 5_000
+    assert opened.complaints == []
+    opened.page.close()
 
 
 def test_the_inspector_of_an_exported_page_explains_one_number_of_each_matrix(

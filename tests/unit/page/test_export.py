@@ -16,9 +16,9 @@ import torch
 import clearformer as cf
 from clearformer import lens
 from clearformer.cli import main
-from clearformer.errors import UserError
+from clearformer.errors import MissingPackageError, UserError
 from clearformer.page.standalone import export
-from clearformer.page.views import VIEWS, views_of
+from clearformer.page.views import VIEWS, View, views_of
 from clearformer.page.wire import decode
 
 from ..lens.test_embeddings import TEXT
@@ -26,6 +26,13 @@ from .conftest import FAMILIES, Client
 from .test_server import card, same
 
 WICKED = "</script><!-- <script>document.title = 1</script> \N{LINE SEPARATOR}]]>"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures take seconds a page."""
+    if "drawn" not in request.node.name:
+        monkeypatch.setattr(export, "picture_of", lambda *_: None)
 
 
 class Elements(HTMLParser):
@@ -122,6 +129,28 @@ def test_its_policy_names_its_one_script_and_style_and_nothing_else(
         each for _, each, _ in elements.found if "src" in each or any(name.startswith("on") for name in each)
     ]
     assert [each["href"] for each, _ in elements.of("link")] == ["data:,"]
+
+
+def test_each_view_is_drawn_as_it_is_by_itself(runs: dict[str, Any], tmp_path: Path) -> None:
+    run = runs["encoder"]
+    _, blocks = opened(cf.export_page(run, tmp_path / "page.html", text="the bank"))
+    answers = blocks["index"]["answers"]
+    drawn = {each["view"]: blocks[f"picture-{i}"] for i, each in enumerate(answers) if each["is_drawn"]}
+    views = views_of(run)
+    assert set(drawn) == {name for name, view in views.items() if not view.beside and not view.is_long}
+    assert all(svg.startswith("<?xml") and svg.rstrip().endswith("</svg>") for svg in drawn.values())
+    assert len([name for name in blocks if name.startswith("picture-")]) == len(drawn)
+
+
+def test_without_matplotlib_nothing_is_drawn(
+    runs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: Any) -> bytes:
+        raise MissingPackageError("a figure needs matplotlib")
+
+    monkeypatch.setattr(View, "drawn", missing)
+    _, blocks = opened(cf.export_page(runs["decoder"], tmp_path / "page.html", text=TEXT))
+    assert not any(each["is_drawn"] for each in blocks["index"]["answers"])
 
 
 def test_every_view_that_is_opened_beside_others_is_held() -> None:

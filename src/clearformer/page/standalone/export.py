@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.config import resolve
-from clearformer.errors import ClearformerError, RunError, UserError, shortened, shown
+from clearformer.errors import ClearformerError, MissingPackageError, RunError, UserError, shortened, shown
 from clearformer.files import user_path, write_file
 from clearformer.lens import AttentionOverview, BlockNumbers, Difference, Readings
 from clearformer.lens.patterns.attention import layer_of
@@ -62,6 +62,7 @@ def export_page(
     text: str | None = None,
     checkpoint: str | int = "latest",
     device: str = "auto",
+    pictures: bool = True,
     **selected: Any,
 ) -> Path:
     """Write the page of a run as one HTML file that opens in any browser, without a server or a network.
@@ -79,6 +80,8 @@ def export_page(
         text: What is read; where not given, the beginning of the run's held-out text.
         checkpoint: `latest`, `best` or a step, of a run that is given by its name.
         device: Of a model that is opened by name.
+        pictures: Whether each view can be saved as SVG and PNG there: they are drawn now, which takes some seconds, and
+            are left out where matplotlib is not installed.
         **selected: Other fields of the page's selection, such as `position`, `layer`, `head`, `target` and `foil`.
 
     Returns:
@@ -95,7 +98,7 @@ def export_page(
     other = open_beside(selected, device)
     begun = first_selection(opened, text, other).model_dump()
     with Readings().in_use():
-        content = one_file(opened, resolve(Selection, begun | selected), other)
+        content = one_file(opened, resolve(Selection, begun | selected), other, pictures)
     write_file(place, content)
     return place
 
@@ -132,7 +135,7 @@ def new_page(file: str | PathLike[str]) -> Path:
     return place
 
 
-def one_file(run: Run, selection: Selection, other: Run | None = None) -> bytes:
+def one_file(run: Run, selection: Selection, other: Run | None = None, pictures: bool = True) -> bytes:
     """The page of a selection as an HTML file; of two runs, their difference.
 
     Raises:
@@ -140,11 +143,17 @@ def one_file(run: Run, selection: Selection, other: Run | None = None) -> bytes:
     """
     beside = {"versus": "" if other is None else other.name}
     placed = at_its_place(run, selection.replace(run=run.name, **beside))
-    blocks, answers, size = [], [], 0
+    blocks: list[str] = []
+    answers: list[dict[str, Any]] = []
+    size = 0
     for view, chosen, answer in answers_of(run, placed, other):
-        blocks.append(_block(f"answer-{len(answers)}", answer))
-        answers.append({"view": view, "selection": chosen.model_dump()})
-        size += len(blocks[-1])
+        picture = picture_of(VIEWS[view], answer) if pictures else None
+        added = [_block(f"answer-{len(answers)}", answer)]
+        if picture is not None:
+            added.append(_block(f"picture-{len(answers)}", picture))
+        answers.append({"view": view, "selection": chosen.model_dump(), "is_drawn": picture is not None})
+        blocks += added
+        size += sum(map(len, added))
         check_size(size, selection)
     index = {
         "run": Shelf(run).card(),
@@ -271,6 +280,16 @@ def _answered(run: Run, view: str, selection: Selection, other: Run | None) -> d
         return VIEWS[view].whole.answer(run, selection, beside_of(VIEWS[view], run, other))
     except ClearformerError as error:
         return {"error": str(error)}
+
+
+def picture_of(view: View, answer: Mapping[str, Any]) -> str | None:
+    """A view as SVG; None of one that has no place of its own or is not there, and without matplotlib."""
+    if view.beside or "found" not in answer:
+        return None
+    try:
+        return view.drawn(answer["found"], "svg").decode()
+    except MissingPackageError:
+        return None
 
 
 def recorded(run: Run) -> list[Any]:

@@ -82,7 +82,7 @@ export function Taking({ id, model, answer }) {
   return html`
     <button type="button" disabled=${!answer} onClick=${copy}>Copy as Python</button>
     <button type="button" disabled=${!answer} onClick=${() => take(csv, "csv")}>CSV</button>
-    ${PICTURES.map((kind) => html`<button key=${kind} type="button" disabled=${!answer || !model.draws} title=${model.draws ? "" : "an exported page has no model to draw with"} onClick=${() => take(() => model.picture(kind), kind)}>${kind.toUpperCase()}</button>`)}
+    ${PICTURES.map((kind) => html`<button key=${kind} type="button" disabled=${!answer || !model.draws} title=${model.draws ? "" : "this page was exported without pictures"} onClick=${() => take(() => model.picture(kind), kind)}>${kind.toUpperCase()}</button>`)}
     <span class="said" role="status">${said}</span>
   `;
 }

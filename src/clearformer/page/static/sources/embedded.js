@@ -4,9 +4,11 @@ import { signal } from "../vendor/signals-core.js";
 import { decode } from "../core/wire.js";
 import { quick, Refused } from "./source.js";
 
+const DENSE = 2; // pixels of a PNG for one of its SVG
+
 const FOLLOWED = ["position", "layer", "head", "part", "key", "matrix", "row", "column"]; // by which views look something up in what they have
 
-/** @typedef {{run: any, first: any, uses: Record<string, string[]>, answers: {view: string, selection: any}[], lines: Record<string, any[]>, about: string, python: string}} Index */
+/** @typedef {{run: any, first: any, uses: Record<string, string[]>, answers: {view: string, selection: any, is_drawn: boolean}[], lines: Record<string, any[]>, about: string, python: string}} Index */
 
 /** The value of a block of data. @param {string} id */
 export async function block(id) {
@@ -15,12 +17,24 @@ export async function block(id) {
   return decode(await new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer());
 }
 
+/** A picture as pixels. @param {string} svg @returns {Promise<Blob>} */
+async function pngOf(svg) {
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
+  await image.decode();
+  const canvas = document.createElement("canvas");
+  canvas.width = DENSE * image.width;
+  canvas.height = DENSE * image.height;
+  /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).drawImage(image, 0, 0, canvas.width, canvas.height);
+  return new Promise((resolve, reject) => canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Refused("this picture is too large for pixels: take the SVG")))));
+}
+
 export class Embedded {
   /** @param {Index} index */
   constructor(index) {
     this.index = index;
     this.gone = "this file is damaged: the numbers of this view cannot be read";
-    this.picture = null;
+    this.picture = index.answers.some((answer) => answer.is_drawn) ? this.drawn.bind(this) : null;
     this.progress = quick.progress;
     this.end = quick.end;
     this.replay = quick.replay;
@@ -47,6 +61,15 @@ export class Embedded {
   /** @param {string} view @param {any} selection @returns {Promise<import("./source.js").Table>} */
   async table(view, selection) {
     return (await this.ask(view, selection)).table;
+  }
+
+  /** A view's picture, which was drawn when the page was exported. @param {string} view @param {string} kind @param {any} selection */
+  async drawn(view, kind, selection) {
+    const id = this.blocks.get(this.keyOf(view, selection));
+    const answer = id && this.index.answers[Number(id.replace("answer-", ""))];
+    if (!answer || !answer.is_drawn) throw new Refused("This view was not drawn when the page was exported.");
+    const svg = await block(/** @type {string} */ (id).replace("answer", "picture"));
+    return kind === "png" ? pngOf(svg) : new Blob([svg], { type: "image/svg+xml" });
   }
 
   /** Why there is no answer. @param {string} view @param {any} selection */
