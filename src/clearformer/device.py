@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -220,6 +221,42 @@ def keep_freed_memory(up_to: int = 1 << 30) -> None:
     if not mallopt(M_MMAP_THRESHOLD, up_to):
         mallopt(M_MMAP_THRESHOLD, 1 << 25)  # the most that an older one takes
     mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+class FreedMemory:
+    """Freed memory that a process keeps after `keep_freed_memory`, of which what is too much goes back.
+
+    Args:
+        most: The bytes that may be kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._least = resident_bytes()
+
+    def bound(self) -> None:
+        """Let freed memory go back to the system, where the process has grown by more than may be kept."""
+        resident = resident_bytes()
+        if resident > self._least + self.most:
+            give_back_freed_memory()
+            self._least = resident_bytes()
+        else:
+            self._least = min(self._least, resident)
+
+
+def resident_bytes() -> int:
+    """The process's own memory; 0 where the system does not tell."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def give_back_freed_memory() -> None:
+    """Let all memory that this process has freed go back to the system; where glibc allocates."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def seed_kernels(device: torch.device, seed: int) -> None:

@@ -54,6 +54,7 @@ class Readings:
             raise UserError(f"megabytes: a number from 1 on; got {shown(megabytes)}")
         self.most_bytes = int(megabytes * 2**20)
         self.n_bytes = 0
+        self._most_at_once = 0
         self._values: OrderedDict[tuple[int, Hashable], tuple[Any, int]] = OrderedDict()
         self._models: dict[int, _Watched] = {}
         self._lock = RLock()
@@ -82,8 +83,15 @@ class Readings:
         with self._lock:
             if not self._is_known(model) and not self._watch(model):
                 return
+            self._most_at_once = max(self._most_at_once, sum(map(bytes_of, values.values())))
             for key, value in values.items():
                 self._add((id(model), key), value)
+
+    def make_room(self) -> None:
+        """Drop what would have to go for as much as was kept at once before, so that it is gone when that is made."""
+        with self._lock:
+            while self._values and self.n_bytes + self._most_at_once > self.most_bytes:
+                self._drop(next(iter(self._values)))
 
     def _value(self, key: tuple[int, Hashable]) -> Any:
         if key not in self._values:

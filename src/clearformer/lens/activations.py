@@ -263,6 +263,8 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
     missing = [name for name, value in found.items() if value is MISSING]
     if missing:
         often = [] if form else often_wanted(model)
+        if often:
+            readings.make_room()
         opened = [f"{path}.hook_pattern" for path in sorted(form)]  # looked at, so that the form is the same
         made = _read(inputs, list(dict.fromkeys([*missing, *opened, *often])))
         # A point that the text does not come by is kept as None, so that nobody reads it for that again.

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from clearformer.device import FreedMemory
 from clearformer.errors import ClearformerError, UserError, shown
 from clearformer.lens import Readings, Shown
 from clearformer.page.live import followed
@@ -36,6 +37,7 @@ STATIC = Path(__file__).parent / "static"
 WIRE = "application/octet-stream"
 PICTURE_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
 READINGS_MEGABYTES = 128  # of what the models made of the texts
+KEPT_MEGABYTES = 128  # of memory that the last views have freed, for the next ones
 REPLAY = "replay"  # under which a replay is known where what takes long is followed and ended
 BAD_REQUEST = 400
 CLOSED = 499  # nobody is there to be answered
@@ -50,6 +52,7 @@ class PageServer:
     def __init__(self, opened: OpenedRuns, first: Selection) -> None:
         self.opened, self.first = opened, first
         self.readings = Readings(READINGS_MEGABYTES)
+        self.freed = FreedMemory(KEPT_MEGABYTES * 2**20)
         self.turn = asyncio.Lock()
         self.thread = ThreadPoolExecutor(1, "clearformer page computes")
         self.drawing = Lock()
@@ -129,7 +132,7 @@ class PageServer:
 
     def computed_in_parts(self, name: str, selection: Selection, tell: Tell) -> bytes:
         """A view that comes in parts; those before the last are told."""
-        with self.readings.in_use():
+        with self.keeping():
             run, view = self.of(name, selection)
 
             def encoded(found: Shown) -> bytes:
@@ -141,8 +144,17 @@ class PageServer:
         self, answer: Callable[[Request, Selection], Response], request: Request, selection: Selection
     ) -> Response:
         """An answer, of readings that are kept from one to the next."""
-        with self.readings.in_use():
+        with self.keeping():
             return answer(request, selection)
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Readings are kept from one computation to the next, and not too much memory that nothing stands in."""
+        try:
+            with self.readings.in_use():
+                yield
+        finally:
+            self.freed.bound()
 
     def view(self, request: Request, selection: Selection) -> Response:
         """A view's numbers and Python."""

@@ -269,6 +269,18 @@ def test_the_oldest_goes_first_and_what_is_too_large_is_not_kept() -> None:
         assert readings.n_bytes <= 1000
 
 
+def test_room_is_made_before_a_text_is_read() -> None:
+    model, readings = nn.Linear(2, 2), lens.Readings(1)
+    readings.most_bytes = 1000
+    readings.keep(model, {"first": bytes(100), "second": bytes(100)})
+    readings.make_room()
+    assert len(readings) == 2  # there is room for as much again
+    readings.keep(model, {name: bytes(150) for name in "abc"})
+    readings.make_room()
+    assert readings.find(model, ["first", "a", "c"])[:1] != [bytes(100)]
+    assert readings.n_bytes <= 1000 - 3 * 150
+
+
 def test_what_is_handed_out_may_be_written_to() -> None:
     run = run_of("decoder")
     wanted = (

@@ -10,6 +10,7 @@ import torch
 
 from clearformer import device as module
 from clearformer.device import (
+    FreedMemory,
     autocast,
     bfloat16_gain,
     deterministic_kernels,
@@ -343,6 +344,39 @@ print(without, faults(5))
     without, kept = map(int, done.stdout.split())
 
     assert kept < without / 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc's allocator is told")
+def test_of_freed_memory_what_is_too_much_goes_back() -> None:
+    script = """
+import torch
+from clearformer.device import FreedMemory, keep_freed_memory, resident_bytes
+
+keep_freed_memory()
+torch.ones(1000)
+freed, before = FreedMemory(64 * 2**20), resident_bytes()
+for megabytes in (32, 200):
+    tensors = [torch.ones(2**18) for _ in range(megabytes)]
+    last = torch.ones(1000)  # above them, so that the heap cannot just be made shorter
+    del tensors
+    freed.bound()
+    print((resident_bytes() - before) // 2**20)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    little, much = map(int, done.stdout.split())
+
+    assert little >= 30
+    assert much < 30
+
+
+def test_without_the_systems_word_nothing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("pathlib.Path.read_text", missing)
+    monkeypatch.setattr("clearformer.device.give_back_freed_memory", lambda: pytest.fail("it was given back"))
+
+    FreedMemory(0).bound()
 
 
 def test_another_allocator_is_left_alone(
