@@ -121,9 +121,16 @@ class OpenedRuns:
 
     def replayed(self, name: str) -> list[int]:
         """The steps of a run that were made again, and are still open."""
-        return [
-            int(step) for run, step in list(self._others) if run == name and (run, step) in self._made_again
-        ]
+        return list(self.made_again(name))
+
+    def made_again(self, name: str) -> dict[int, Run]:
+        """A run at these steps."""
+        with self._opening:
+            return {
+                int(step): run
+                for (of, step), run in self._others.items()
+                if of == name and (of, step) in self._made_again
+            }
 
     def _close_oldest(self) -> None:
         """Close what was not looked at for longest; what was made again only where nothing else is left."""

@@ -197,7 +197,8 @@ class PageServer:
         found = None if again else self.opened.long.kept(name, question)
         if found is None:
             with self.opened.long.turn(name) as on_step:
-                found = view.call(run, selection, other, on_step=on_step)
+                opened = {"opened": self.opened.made_again(run.name)} if view.takes_opened else {}
+                found = view.call(run, selection, other, on_step=on_step, **opened)
             self.opened.long.keep(name, question, found)
         return run, other, view, found
 

@@ -62,6 +62,7 @@ class View:
         subtracts: Whether it is shown as a difference, where a run is beside; else it is of the first run alone.
         is_of_two: Whether its function takes two runs, so that there must be one beside.
         is_long: Whether it may take long; then the function says how far it is by `on_step`.
+        takes_opened: Whether its function looks at steps that it is given by `opened` where they are at hand.
         is_in_parts: Whether the function tells by `on_part` what it has so far, which is shown until the rest has come.
         given: Further arguments of the function, which are always the same.
         at_once: Those that bound what is sent at once, where the page asks for the rest when somebody wants to see it.
@@ -81,6 +82,7 @@ class View:
     subtracts: bool = False
     is_of_two: bool = False
     is_long: bool = False
+    takes_opened: bool = False
     is_in_parts: bool = False
     given: tuple[tuple[str, Any], ...] = ()
     at_once: tuple[tuple[str, Any], ...] = ()
@@ -124,7 +126,8 @@ class View:
             run: At the checkpoint that is looked at.
             selection: What is looked at.
             other: The run beside it, at its checkpoint, of a view that takes one.
-            telling: `on_step`, of a view that takes long; `on_part`, of one that comes in parts.
+            telling: `on_step`, of a view that takes long; `on_part`, of one that comes in parts; `opened`, of one that
+                takes it.
 
         Raises:
             UserError: the selection does not fit the run or the text, or lacks something.
@@ -475,6 +478,7 @@ VIEWS = {
         needs=(("before", "the mark before"), ("after", "the mark after")),
         is_of_run=True,
         is_long=True,
+        takes_opened=True,
     ),
     "corpus": View(
         "Corpus",

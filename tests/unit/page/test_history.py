@@ -15,6 +15,7 @@ import websockets
 
 import clearformer as cf
 from clearformer import lens
+from clearformer.lens.gradients import loss_change
 from clearformer.page import look
 from clearformer.page.beginning import LEAST_ROWS, MOST_ROWS, corpus_rows
 from clearformer.page.long import EndedError, LongComputations
@@ -144,6 +145,28 @@ def test_a_step_that_is_not_kept_is_looked_at_once_it_is_replayed(
         status, _, body = page.ask("POST", "/api/replay", chosen | {"checkpoint": wrong})
         assert status == 400
         assert words in json.loads(body)["error"]
+
+
+def test_marks_may_stand_on_any_step(
+    pages: dict[str, Client], runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, marked = pages["decoder"], (3, STEPS - 2)
+    assert not set(marked) & set(runs["decoder"].kept_steps())
+    chosen = card(page)["first"] | {"before": marked[0], "after": marked[1]}
+    answer = page.view("loss_changes", **chosen)
+    before, after = (cf.replay("decoder", step) for step in marked)
+    same(answer["found"], lens.loss_changes(before, after, chosen["text"]))
+    scope: dict[str, Any] = {}
+    exec(answer["python"], scope)  # noqa: S102  (our own snippet)
+    same(answer["found"], scope["found"])
+    for step in marked:
+        assert page.ask("POST", "/api/replay", chosen | {"checkpoint": str(step)})[0] == 200
+    monkeypatch.setattr(loss_change, "replay_run", lambda *_: pytest.fail("it was made again"))
+    again = page.view("loss_changes", **chosen)
+    assert again["found"]["sum"] == answer["found"]["sum"]
+    monkeypatch.undo()
+    too_far = page.refusal("loss_changes", **(chosen | {"after": STEPS + 1}))
+    assert f"has taken {STEPS} steps" in too_far
 
 
 def test_a_replayed_step_stays_open_longer_than_one_that_is_kept(

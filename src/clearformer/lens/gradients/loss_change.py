@@ -14,8 +14,9 @@ The straight way is a convention: training went another. A part that is positive
 Shapes: D d_model, H heads, Dh head size.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -26,15 +27,18 @@ from torch.nn.functional import log_softmax
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
-from clearformer.errors import UserError, count
+from clearformer.errors import ClearformerError, UserError, count
 from clearformer.lens.causal.metrics import Metric, inputs_of, loss_of, metric_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
 from clearformer.model.attention import ProjectedHeads
-from clearformer.runs.folders import read_run
+from clearformer.runs.folders import Loaded, read_run
+from clearformer.runs.replay import replay_run
 from clearformer.training.store.checkpoint import list_checkpoints, step_of
 from clearformer.training.store.folder import RunFolder
+
+NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 OnStep = Callable[[int, int], None]
 """Receives how much is done, and how much there is to do."""
@@ -161,12 +165,13 @@ def loss_changes_since(
     masked: Sequence[int] = (),
     target: str | int | None = None,
     pieces: int = 8,
+    opened: Mapping[int, Run] = NOTHING,
     on_step: OnStep = lambda *_: None,
 ) -> LossChanges:
-    """`loss_changes` between two steps of a run whose weights it keeps.
+    """`loss_changes` between two steps of a run.
 
     Args:
-        run: Kept in a folder.
+        run: Kept in a folder; where it keeps no weights of a step, its training is made again, as `replay` does.
         text: A string or ids.
         since: The earlier step; that of the first checkpoint that is kept, where not given.
         until: The later one; that of the opened run, where not given.
@@ -175,19 +180,23 @@ def loss_changes_since(
         target: Of a model that predicts classes, the class whose loss is meant; where not given, the one that the later
             step finds likeliest.
         pieces: How many pieces the way is cut into.
-        on_step: Called after each gradient with how many are done, and how many there are.
+        opened: The run at some steps, such as those that were replayed: they are not made again.
+        on_step: Called after each step that is made again, and then after each gradient, with how many are done, and
+            how many there are.
 
     Raises:
-        RunError: the run is kept in no folder, or keeps no such step.
+        RunError: the run is kept in no folder, or a step cannot be made again; see `replay`.
         CheckpointError: its weights are damaged.
-        UserError: see `loss_changes`; or a target is given to a model that predicts no classes.
+        DataError: a step is to be made again, and its data cannot be read or have changed.
+        UserError: see `loss_changes`; the run has not taken so many steps, or a target is given to a model that
+            predicts no classes.
     """
     check_run(run, "folder")
     folder: RunFolder = run.folder  # type: ignore[attr-defined]
     device = run.model.embed.weight.device
     step = min(map(step_of, list_checkpoints(folder.checkpoints)), default=0) if since is None else since
-    before = read_run(folder.path, step, device)
-    after = run if until is None else read_run(folder.path, until, device)
+    before = opened.get(step) or _at_step(folder, step, device, on_step)
+    after = run if until is None else opened.get(until) or _at_step(folder, until, device, on_step)
     inputs = read(after, text, output, masked=masked)
     metric = class_loss(inputs, target) if inputs.class_names else None
     if metric is None and target is not None:
@@ -195,6 +204,15 @@ def loss_changes_since(
             "target: the change is that of the text's loss; only a model of classes takes a target"
         )
     return loss_changes(before, after, inputs, metric=metric, pieces=pieces, on_step=on_step)
+
+
+def _at_step(folder: RunFolder, step: int, device: torch.device, on_step: OnStep) -> Loaded:
+    """The run at a step that it keeps; one that was trained in its folder also at any other."""
+    try:
+        folder.trained_on()
+    except ClearformerError:
+        return read_run(folder.path, step, device)
+    return replay_run(folder, step, device, on_step)
 
 
 def class_loss(inputs: Inputs, target: str | int | None) -> Metric:

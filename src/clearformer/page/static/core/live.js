@@ -8,6 +8,7 @@ import { signal } from "../vendor/signals-core.js";
 const runs = new WeakMap();
 /** @type {Map<string, any>} */
 const steps = new Map();
+const NONE = signal(/** @type {number[]} */ ([]));
 
 /**
  * What a run has written so far, as a signal; lines come from a cursor on, never the whole file again.
@@ -46,6 +47,11 @@ export function stepsOf(run, source) {
   return steps.get(run.name);
 }
 
+/** Those steps of a run by its name, of which the source's description was heard before; no others. @param {string} name */
+export function knownSteps(name) {
+  return steps.get(name) ?? NONE;
+}
+
 /** A step was replayed, and can be looked at from now on. @param {any} run @param {number} step @param {Source} source */
 export function addReplayed(run, step, source) {
   run.replayed.push(step);
@@ -59,6 +65,6 @@ export function atHand(run, known, checkpoint) {
 }
 
 /** @param {number[]} some @param {number[]} others */
-function merged(some, others) {
+export function merged(some, others) {
   return [...new Set([...some, ...others])].sort((a, b) => a - b);
 }

@@ -5,7 +5,7 @@ const PAUSE = 350; // milliseconds without a key, after which a text is read
 
 /**
  * A number between two limits; anything else is not selected.
- * @param {{label: string, name: string, value: number, low: number, high: number, step?: number, hint?: string, onChange: (value: number) => void}} props
+ * @param {{label: string, name: string, value: number | "", low: number, high: number, step?: number, hint?: string, onChange: (value: number) => void}} props
  */
 export function NumberField({ label, name, value, low, high, step = 1, hint = "", onChange }) {
   const change = (/** @type {any} */ event) => {

@@ -1,10 +1,11 @@
 // The training of a run, live while it goes on: curves by step, two marks that are set on them, and when something happened.
 import { colour, isDark } from "../core/colours.js";
 import { html, isFixed, render, select, useEffect, useMemo, useState, useTrait } from "../core/html.js";
-import { liveOf } from "../core/live.js";
+import { knownSteps, liveOf, merged } from "../core/live.js";
 import { useSignal } from "../core/signal.js";
 import { number, thousands } from "../core/words.js";
 import { Curve } from "../parts/curve.js";
+import { NumberField } from "../parts/fields.js";
 import { Taking } from "../parts/frame.js";
 
 const CURVES = [
@@ -32,22 +33,24 @@ function Training({ model }) {
   useEffect(() => {
     if (near) ask();
   }, [Boolean(near), selection.run]);
+  const known = useSignal(knownSteps(selection.run));
+  const atHand = useMemo(() => merged(steps ?? [], known), [steps, known]);
   const kept = steps ?? [];
   const mark = (/** @type {any} */ fields) => select(model, fields);
   const pick = (/** @type {number} */ step) => {
-    if (!kept.length) return;
-    mark({ [next]: nearest(kept, step) });
+    if (!atHand.length) return;
+    mark({ [next]: nearest(atHand, step) });
     setNext(next === "before" ? "after" : "before");
   };
   const last = own[own.length - 1];
   const marks = marksOf(selection, found, () => true);
   const unnamed = marksOf(selection, found, () => false);
   const levels = found && found.bigram_loss !== null ? [{ value: found.bigram_loss, label: "bigram model" }] : [];
-  const canMark = kept.length > 1 && !isFixed(model, "before");
+  const canMark = atHand.length > 1 && !isFixed(model, "before");
   const picks = canMark ? pick : undefined;
   return html`<div class="training">
     ${last && html`<p class="sum">step <b>${thousands(last.step)}</b>, loss <b>${number(latest(own, "loss"))}</b>, held-out loss <b>${number(latest(own, "val_loss"))}</b>${other && others.length > 0 && html`; beside, dashed, ${other}: loss <b>${number(latest(others, "loss"))}</b>, held-out loss <b>${number(latest(others, "val_loss"))}</b>`}</p>`}
-    ${canMark && html`<${Marks} selection=${selection} kept=${kept} next=${next} setNext=${setNext} mark=${mark} />`}
+    ${canMark && html`<${Marks} selection=${selection} atHand=${atHand} last=${last?.step ?? 0} next=${next} setNext=${setNext} mark=${mark} />`}
     ${lines.length > 0
       ? html`${curves.slice(0, 1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${marks} levels=${levels} onPick=${picks} />`)}
         <${ByLayer} lines=${own} marks=${unnamed} onPick=${picks} />
@@ -69,17 +72,20 @@ function inOnePicture(own, others) {
   return [...own, ...renamed].sort((a, b) => a.step - b.step);
 }
 
-/** The two marks, and which of them a click on a curve sets. @param {{selection: any, kept: number[], next: string, setNext: (name: string) => void, mark: (fields: any) => void}} props */
-function Marks({ selection, kept, next, setNext, mark }) {
+/** The two marks, and which of them a click on a curve sets. @param {{selection: any, atHand: number[], last: number, next: string, setNext: (name: string) => void, mark: (fields: any) => void}} props */
+function Marks({ selection, atHand, last, next, setNext, mark }) {
   const isSet = MARKS.some((name) => selection[name] >= 0);
   return html`<div class="marks-desk" role="group" aria-label="marks on the curves">
-    ${MARKS.map((name) => html`<label key=${name}>${name === "before" ? "Before" : "After"}
-      <select name=${`mark_${name}`} value=${selection[name]} onChange=${(/** @type {any} */ event) => mark({ [name]: Number(event.target.value) })}>
-        <option value="-1">not set</option>${kept.map((step) => html`<option key=${step} value=${step}>step ${step}</option>`)}</select></label>`)}
+    ${MARKS.map((name) => html`<${NumberField} key=${name} label=${name === "before" ? "Before" : "After"} name=${`mark_${name}`} value=${selection[name] < 0 ? "" : selection[name]} low=${0} high=${Math.max(last, ...atHand)} hint=${hintOf(selection[name], atHand)} onChange=${(/** @type {number} */ step) => mark({ [name]: step })} />`)}
     ${MARKS.map((name) => html`<button key=${name} type="button" disabled=${selection[name] < 0} aria-pressed=${selection[name] >= 0 && selection.checkpoint === String(selection[name])} onClick=${() => mark({ checkpoint: String(selection[name]) })}>Look ${name}</button>`)}
-    <span class="picks">a click on a curve marks the nearest kept step as ${MARKS.map((name) => html`<button key=${name} type="button" aria-pressed=${next === name} onClick=${() => setNext(name)}>${name}</button> `)}</span>
+    <span class="picks">a click on a curve marks the nearest step at hand as ${MARKS.map((name) => html`<button key=${name} type="button" aria-pressed=${next === name} onClick=${() => setNext(name)}>${name}</button> `)}</span>
     ${isSet && html`<button type="button" onClick=${() => mark({ before: -1, after: -1 })}>Clear marks</button>`}
   </div>`;
+}
+
+/** What is said of a mark: how its weights are had. @param {number} step @param {number[]} atHand */
+function hintOf(step, atHand) {
+  return step < 0 ? "no step yet" : atHand.includes(step) ? "at hand" : "made again when asked for";
 }
 
 /** The gradient norm of every part of the model, from the first layer to the last. @param {{lines: any[], marks: any[], onPick: any}} props */
