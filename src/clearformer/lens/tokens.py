@@ -18,6 +18,7 @@ from clearformer.model import Encoder, Transformer
 from clearformer.text import Tokenizer
 
 MOST_LOGITS = 1 << 21  # at once; of more, those of some positions are made after others
+MOST_DOUBLES = 1 << 16  # likewise, in float64: as many as stay in a processor's cache
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -156,12 +157,20 @@ def losses_of_logits(
     """Those of some positions that predict the given tokens."""
     losses = np.full(len(predicted), np.nan)
     known = [(at, token) for at, token in enumerate(predicted) if token is not None]
-    n_rows = max(1, MOST_LOGITS // logits.shape[-1])
-    for first in range(0, len(known), n_rows):  # in float64, which takes twice the memory
+    n_rows = max(1, MOST_DOUBLES // logits.shape[-1])
+    for first in range(0, len(known), n_rows):
         at, wanted = map(list, zip(*known[first : first + n_rows], strict=True))
         rows = logits[at].double().cpu()
-        losses[at] = (rows.logsumexp(-1) - rows[range(len(at)), wanted]).numpy()
+        targets = rows[range(len(at)), wanted]
+        losses[at] = (log_total_(rows) - targets).numpy()
     return losses
+
+
+def log_total_(rows: Float[Tensor, "N V"]) -> Float[Tensor, " N"]:
+    """The logarithm of each row's sum of exponentials, as `logsumexp` has it; the rows are written over."""
+    largest = rows.amax(-1, keepdim=True)
+    largest.masked_fill_(largest.isinf(), 0)
+    return rows.sub_(largest).exp_().sum(-1).log_().add_(largest[:, 0])
 
 
 def n_bytes(tokenizer: Tokenizer | None, token: int) -> int:

@@ -15,6 +15,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -89,25 +90,38 @@ def _with_arrays(value: Any, arrays: list[np.ndarray]) -> Any:
 
 
 def _without_arrays(value: Any, arrays: list[np.ndarray]) -> Any:
+    kind = type(value)
+    if kind in JSON_TYPES:
+        return value
     if isinstance(value, np.ndarray):
         arrays.append(_portable(value))
         return {"$array": len(arrays) - 1}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _without_arrays(getattr(value, field.name), arrays) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _without_arrays(each, arrays) for key, each in value.items()}
-    if isinstance(value, list | tuple):
+    if kind is list or kind is tuple:
         if is_range(value):
             return {"$range": [value[0], value[-1] + 1]}
         if set(map(type, value)) <= JSON_TYPES:
             return value
         return [_without_arrays(each, arrays) for each in value]
+    if is_dataclass(value) and kind is not type:
+        return {name: _without_arrays(getattr(value, name), arrays) for name in names_of(kind)}
+    if isinstance(value, Mapping):
+        return {str(key): _without_arrays(each, arrays) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return _without_arrays(list(value), arrays)
     return plain(value)
+
+
+@cache
+def names_of(kind: type) -> tuple[str, ...]:
+    """The names of a dataclass' fields."""
+    return tuple(field.name for field in fields(kind))
 
 
 def is_range(value: Sequence[Any]) -> bool:
     """Whether these are many whole numbers, each one more than the one before."""
-    if len(value) < LEAST_RANGE or type(value[0]) is not int:
+    if len(value) < LEAST_RANGE or type(value[0]) is not int or type(value[-1]) is not int:
+        return False
+    if value[-1] - value[0] != len(value) - 1:
         return False
     return list(value) == list(range(value[0], value[0] + len(value)))
 
