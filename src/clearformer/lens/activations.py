@@ -263,6 +263,8 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
     missing = [name for name, value in found.items() if value is MISSING]
     if missing:
         often = [] if form else often_wanted(model)
+        if bytes_about(inputs, often) > readings.most_bytes:
+            often = []  # they would drive each other out
         if often:
             readings.make_room()
         opened = [f"{path}.hook_pattern" for path in sorted(form)]  # looked at, so that the form is the same
@@ -277,6 +279,14 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
 def often_wanted(model: Transformer) -> list[str]:
     """The hook points of what is kept of every reading, that with which its text is continued among it."""
     return [*(name for name in hook_points(model) if name.endswith(OFTEN_WANTED)), *formula_points(model)]
+
+
+def bytes_about(inputs: Inputs, names: Sequence[str]) -> int:
+    """The memory that a text's activations at some points take up, about: most are as wide as the residual stream."""
+    weight = inputs.model.embed.weight
+    n_tokens = sum(each.shape[1] for each in inputs.arguments)
+    n_wide = sum(not name.endswith("hook_scale") for name in names)
+    return n_wide * n_tokens * inputs.model.config.d_model * weight.element_size()
 
 
 def _read(inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:

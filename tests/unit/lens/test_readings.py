@@ -145,6 +145,23 @@ def test_a_text_is_read_once() -> None:
     handle.remove()
 
 
+def test_of_a_text_too_large_to_be_kept_whole_each_view_keeps_what_it_needs() -> None:
+    run, read = run_of("decoder"), []
+    handle = run.model.blocks[0].register_forward_hook(lambda *_: read.append(1))  # type: ignore[union-attr]
+    readings = lens.Readings(1)
+    wanted = [lens.logit_lens(run, TEXT, position=at) for at in range(3)]
+    n_tokens = len(wanted[0].tokens)
+    with readings.in_use():
+        readings.most_bytes = 8 * 22 * 4 * n_tokens  # the stream at eight places
+        read.clear()
+        for at, own in enumerate(wanted):
+            same(lens.logit_lens(run, TEXT, position=at), own)
+        assert len(read) == 1
+        lens.ledger(run, TEXT)
+        assert len(read) > 1
+    handle.remove()
+
+
 def change_in_place(model: Any) -> None:
     with torch.no_grad():
         model.blocks[1].attn.W_Q.weight.mul_(1.5)
