@@ -330,7 +330,7 @@ VIEWS = {
         "block",
         (*TEXT, "layer", "head", "part", "position"),
         subtracts=True,
-        at_once=(("most_rows", 32), ("most_columns", 128)),
+        at_once=(("most_rows", 48), ("most_columns", 192)),
     ),
     "matrix": View(
         "A part of a matrix",

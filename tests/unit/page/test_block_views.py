@@ -69,13 +69,13 @@ def test_a_number_of_another_layer_is_refused_in_one_line(runs: dict[str, Run]) 
 
 def test_a_page_is_sent_what_a_screen_shows_and_asked_for_the_rest(runs: dict[str, Run]) -> None:
     run = runs["decoder"]
-    selection = Selection(text=TEXT * 3, position=9)
+    selection = Selection(text=TEXT * 6, position=9)
     found = VIEWS["block"].call(run, selection)
     whole = VIEWS["block"].whole.call(run, selection)
     assert isinstance(found, lens.BlockNumbers)
     assert isinstance(whole, lens.BlockNumbers)
     name = "blocks.0.attn.hook_pattern"
-    assert found[name].values.shape[0] == 32 < whole[name].values.shape[0] == whole[name].size[0]
+    assert found[name].values.shape[0] == 48 < whole[name].values.shape[0] == whole[name].size[0]
     assert VIEWS["block"].answer(run, selection)["table"]["rows"] == whole.table().rows
     part = VIEWS["matrix"].call(run, selection.replace(matrix=name, row=len(found.tokens) - 1, column=3))
     assert isinstance(part, lens.MatrixPart)

@@ -17,7 +17,7 @@ from clearformer.lens.numbers.cell import place_in, walk_by
 from clearformer.lens.showing import Shown, Table, heat_map, number
 from clearformer.text import Tokenizer
 
-MOST_ROWS, MOST_COLUMNS = 32, 128
+MOST_ROWS, MOST_COLUMNS = 48, 192
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -73,7 +73,7 @@ function Matrix({ model, selection, whole, found, both, inspected, open }) {
     <${HeatMap} values=${values} name=${`${symbol}: ${array.title}`} signed=${both || !isShare(symbol)} limits=${isShare(symbol) && !both ? [0, 1] : undefined} ...${sizes(array, texts)}
       texts=${texts} chosen=${chosen} band=${band < 0 || array.row_axis === "text" ? undefined : band} say=${words} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => setMoved([r, c])} onOpen=${opened} onClick=${opened} />
     ${isPart(whole)
-      ? html`<${PagedIn} name=${symbol} array=${array} rows=${plural(array.row_axis, 2)} columns=${plural(array.column_axis, 2)} busy=${busy} error=${error} go=${go} />`
+      ? html`<${PagedIn} name=${symbol} array=${array} rows=${plural(array.row_axis, array.size[0])} columns=${plural(array.column_axis, array.size[1])} busy=${busy} error=${error} go=${go} />`
       : html`<small>${rows.length} ${plural(array.row_axis, rows.length)} × ${columns.length} ${plural(array.column_axis, columns.length)}</small>`}
   </figure>`;
 }

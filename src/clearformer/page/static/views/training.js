@@ -76,7 +76,7 @@ function inOnePicture(own, others) {
 function Marks({ selection, atHand, last, next, setNext, mark }) {
   const isSet = MARKS.some((name) => selection[name] >= 0);
   return html`<div class="marks-desk" role="group" aria-label="marks on the curves">
-    ${MARKS.map((name) => html`<${NumberField} key=${name} label=${name === "before" ? "Before" : "After"} name=${`mark_${name}`} value=${selection[name] < 0 ? "" : selection[name]} low=${0} high=${Math.max(last, ...atHand)} hint=${hintOf(selection[name], atHand)} onChange=${(/** @type {number} */ step) => mark({ [name]: step })} />`)}
+    ${MARKS.map((name) => html`<${NumberField} key=${name} label=${`${name === "before" ? "Before" : "After"}: ${hintOf(selection[name], atHand)}`} name=${`mark_${name}`} value=${selection[name] < 0 ? "" : selection[name]} low=${0} high=${Math.max(last, ...atHand)} onChange=${(/** @type {number} */ step) => mark({ [name]: step })} />`)}
     ${MARKS.map((name) => html`<button key=${name} type="button" disabled=${selection[name] < 0} aria-pressed=${selection[name] >= 0 && selection.checkpoint === String(selection[name])} onClick=${() => mark({ checkpoint: String(selection[name]) })}>Look ${name}</button>`)}
     <span class="picks">a click on a curve marks the nearest step at hand as ${MARKS.map((name) => html`<button key=${name} type="button" aria-pressed=${next === name} onClick=${() => setNext(name)}>${name}</button> `)}</span>
     ${isSet && html`<button type="button" onClick=${() => mark({ before: -1, after: -1 })}>Clear marks</button>`}
@@ -85,7 +85,7 @@ function Marks({ selection, atHand, last, next, setNext, mark }) {
 
 /** What is said of a mark: how its weights are had. @param {number} step @param {number[]} atHand */
 function hintOf(step, atHand) {
-  return step < 0 ? "no step yet" : atHand.includes(step) ? "at hand" : "made again when asked for";
+  return step < 0 ? "not set" : atHand.includes(step) ? "at hand" : "will be replayed";
 }
 
 /** The gradient norm of every part of the model, from the first layer to the last. @param {{lines: any[], marks: any[], onPick: any}} props */
