@@ -124,7 +124,7 @@ function TextLosses({ found, onPosition }) {
       const words = Number.isFinite(change) ? `${i}: ${visible(token)} predicts ${visible(found.targets[i])}, loss ${number(found.losses_before.data[i])} → ${number(found.losses_after.data[i])} (${signed(change)})` : `${i}: ${visible(token)}`;
       return html`<button key=${i} type="button" class=${change > 0 ? "is-worse" : "is-better"} style=${{ "--share": Number.isFinite(change) ? Math.abs(change) / most : 0 }} title=${words} aria-label=${words} onClick=${() => onPosition(i)}>${visible(token)}</button>`;
     })}</div>
-    <p class="note">orange: predicted worse with the edits, blue: better; darkest at ${number(most, 2)} nats</p></div>`;
+    <p class="note">orange: predicted worse with the edits, blue: better; strongest at ${number(most, 2)} nats</p></div>`;
 }
 
 /** @param {{found: any}} props */

@@ -33,8 +33,8 @@ function Tokens({ model, found, both, selection }) {
     </dl>
     <${Pieces} model=${model} selection=${{ ...selection, position: chosen }} />
     ${both
-      ? html`<p class="legend"><i class="swatch is-positive"></i> a larger loss than the first run's <i class="swatch is-negative"></i> a smaller one; darkest at ${number(most, 3)} nats</p>`
-      : html`<p class="legend"><i></i> darker: more surprised; as dark as can be at ln V = ${number(most, 2)} nats, where all tokens are equally likely</p>`}
+      ? html`<p class="legend"><i class="swatch is-positive"></i> a larger loss than the first run's <i class="swatch is-negative"></i> a smaller one; strongest at ${number(most, 3)} nats</p>`
+      : html`<p class="legend"><i></i> stronger: more surprised; as strong as can be at ln V = ${number(most, 2)} nats, where all tokens are equally likely</p>`}
   </div>`;
 }
 
