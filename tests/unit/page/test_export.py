@@ -74,7 +74,7 @@ def opened(file: Path) -> tuple[Elements, dict[str, Any]]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_numbers_in_it_are_the_lens_own(runs: dict[str, Any], family: str, tmp_path: Path) -> None:
     run = runs[family]
-    outputs = {"output": "the river"} if family == "encoder-decoder" else {}
+    outputs: dict[str, Any] = {"output": "the river"} if family == "encoder-decoder" else {}
     _, blocks = opened(cf.export_page(run, tmp_path / "page.html", text=TEXT, head=1, **outputs))
     answers = blocks["index"]["answers"]
     shown = [each["view"] for each in answers]
