@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -296,9 +297,12 @@ def deterministic_kernels(device: torch.device) -> Iterator[None]:
             f"train.deterministic: {WORKSPACE}={workspace} lets products differ from run to run; unset it, or set it "
             f"to {REPEATABLE[0]}"
         )
-    before = torch.are_deterministic_algorithms_enabled()
+    memory: Any = torch.utils.deterministic  # whose stubs lack its setting
+    before, fills = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=device.type == "mps")
+    memory.fill_uninitialized_memory = False  # nothing reads memory that it has not written
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+        memory.fill_uninitialized_memory = fills

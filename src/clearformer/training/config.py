@@ -66,8 +66,9 @@ class TrainConfig(Spec):
         device: `auto` (the best there is), `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
         dtype: Of the matrix products; weights stay float32. `auto` takes bfloat16 where it is faster.
         compile: Whether torch.compile is used; `auto` where it pays within the run.
-        deterministic: Whether two runs are the same to the bit: only deterministic kernels are used, and on a CPU
-            one number of threads throughout, whatever else the machine does: last bits depend on it.
+        deterministic: Whether two runs are the same to the bit. On a GPU only deterministic kernels are used then, as
+            always on a CPU; and there the number of threads, on which last bits may depend, stays the same whatever
+            else the machine does.
     """
 
     objective: Objective = NextTokenObjective()

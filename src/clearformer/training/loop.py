@@ -194,9 +194,9 @@ class Training:
             check_hold: Called after each step; raises where another process has taken the run over.
         """
         self.interrupts = interrupts
-        deterministic = self.settings.deterministic
-        kernels = deterministic_kernels(self.device) if deterministic else nullcontext()
-        threads = ThreadsByLoad(self.log.reporter, self.device.type == "cpu" and not deterministic)
+        on_cpu, deterministic = self.device.type == "cpu", self.settings.deterministic
+        kernels = deterministic_kernels(self.device) if on_cpu or deterministic else nullcontext()
+        threads = ThreadsByLoad(self.log.reporter, may_change=on_cpu and not deterministic)
         with self.store, self.snapshots, kernels, threads:
             if self.processes.is_main:
                 self.store.records = self.log.open(self.config, self.folder, self.progress)

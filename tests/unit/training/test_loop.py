@@ -52,6 +52,7 @@ from clearformer.training.store.checkpoint import (
 from clearformer.training.store.folder import Metrics, RunFolder, read_metrics
 from clearformer.training.store.lock import one_writer
 from clearformer.training.tasks import NextTokenTask, next_token
+from clearformer.training.threads import ThreadsByLoad
 
 Trained = Callable[..., TrainResult]
 Resumed = Callable[..., TrainResult]
@@ -271,7 +272,8 @@ def test_a_reporter_is_told_of_the_end_whatever_it_was(trained: Trained) -> None
     assert reporter.ended
 
 
-def test_deterministic_kernels_are_for_the_run_alone(trained: Trained) -> None:
+@pytest.mark.parametrize("setting", [True, False])  # on a CPU they are used always
+def test_deterministic_kernels_are_for_the_run_alone(trained: Trained, setting: bool) -> None:
     seen: list[bool] = []
 
     def look() -> None:
@@ -279,9 +281,25 @@ def test_deterministic_kernels_are_for_the_run_alone(trained: Trained) -> None:
         raise CrashedError
 
     with pytest.raises(CrashedError):
-        trained("a", "train.deterministic=true", reporter=At(3, look))
+        trained("a", f"train.deterministic={setting}", reporter=At(3, look))
     assert seen == [True]
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_the_number_of_threads_stays_where_runs_are_to_be_the_same_to_the_bit(
+    trained: Trained, deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    class Asking(ThreadsByLoad):
+        def __init__(self, reporter: Reporter, may_change: bool = True) -> None:
+            super().__init__(reporter, may_change)
+            asked.append(may_change)
+
+    monkeypatch.setattr("clearformer.training.loop.ThreadsByLoad", Asking)
+    trained("a", f"train.deterministic={deterministic}", "train.max_steps=1")
+    assert asked == [not deterministic]
 
 
 # --- where a run ends -------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ class Noting(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def say(self, text: str) -> None:
+    def say(self, message: str) -> None:
         self.said.append(message)
 
 
