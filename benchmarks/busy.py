@@ -68,7 +68,7 @@ def work(side: str, preset: str) -> None:
             end = begin + SETTLE_SECONDS + seconds
             counted = 0.0
             while (now := time.perf_counter()) < end:
-                threads.adapt()
+                threads.adapt(progress.step)
                 taken.take(progress)
                 progress = replace(progress, step=progress.step + 1)
                 if now - begin > SETTLE_SECONDS:

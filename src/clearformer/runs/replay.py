@@ -1,21 +1,22 @@
 """A run's training made again, to the bit: its weights after any step that it took.
 
 The steps are taken once more from the nearest checkpoint before, or from the first weights, by the training's own code
-and at the learning rates of then (lr_factors.f64), which may have followed the clock. The run's folder is only read.
-That the weights are the same to the bit holds on the machine and with the number of threads that trained the run.
+at the learning rates of then (lr_factors.f64), which may have followed the clock, and with as many threads as then
+(threads.u16), which may have followed the load of the machine. The run's folder is only read. That the weights are the
+same to the bit holds on the machine that trained the run.
 """
 
 import logging
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from clearformer.device import deterministic_kernels, resolve_device
+from clearformer.device import resolve_device
 from clearformer.errors import CheckpointError, RunError, UserError, shown
 from clearformer.model import build_undrawn
 from clearformer.runs.folders import Loaded, find_kept, kept_steps, read_run, verified_weights
@@ -33,9 +34,10 @@ from clearformer.training.store.checkpoint import (
     step_folder,
     step_of,
 )
-from clearformer.training.store.folder import RunFolder, read_lr_factors, read_metrics
+from clearformer.training.store.folder import LrFactors, RunFolder, ThreadCounts, read_metrics
 from clearformer.training.store.state import weights_of
 from clearformer.training.tasks import Task, make_task
+from clearformer.training.threads import ThreadsOfThen
 
 OnStep = Callable[[int, int], None]
 """Receives how many steps are taken, and how many there are to take."""
@@ -90,7 +92,7 @@ def check_took(folder: RunFolder, step: int) -> None:
         raise UserError(f"step takes a whole number of 0 or more; got {shown(step)}")
     lines = read_metrics(folder.metrics_file)
     taken = max(
-        [0, len(read_lr_factors(folder.lr_factors_file)), *kept_steps(folder)]
+        [0, len(LrFactors.read(folder.lr_factors_file)), *kept_steps(folder)]
         + [line["step"] for line in lines]
     )
     if step > taken:
@@ -144,16 +146,18 @@ def trained_task(folder: RunFolder, tokenizer: Tokenizer) -> Task:
 def made_again(folder: RunFolder, config: RunConfig, task: Task, first: int, last: int) -> Iterator[Training]:
     """A run's training at its nearest checkpoint up to step `first`, or at its first weights, about to go on.
 
-    Its steps, up to `last`, have the learning rates of then. The caller's random state stays as it is.
+    Its steps, up to `last`, have the learning rates and threads of then. The caller's random state stays as it is.
 
     Raises:
         RunError: the learning rates of then are not known.
         CheckpointError: a checkpoint is of another model.
     """
     device = resolve_device(config.train.device)
-    deterministic = deterministic_kernels(device) if config.train.deterministic else nullcontext()
-    with tempfile.TemporaryDirectory() as scratch, torch.random.fork_rng(), deterministic:
+    with tempfile.TemporaryDirectory() as scratch, torch.random.fork_rng(), ExitStack() as stack:
         training = Training(config, RunFolder(Path(scratch)), task, device, Processes(), Reporter())
+        training.threads = ThreadsOfThen(ThreadCounts.read(folder.threads_file))
+        stack.enter_context(training.kernels())
+        stack.enter_context(training.threads)
         begin_at(training, folder, first)
         rates = RatesOfThen(folder, config)
         rates.check_known(training.progress.step, last)
@@ -208,7 +212,7 @@ class RatesOfThen:
 
     def __init__(self, folder: RunFolder, config: RunConfig) -> None:
         self.folder, self.train = folder, config.train
-        self.recorded = read_lr_factors(folder.lr_factors_file)
+        self.recorded = LrFactors.read(folder.lr_factors_file)
         lines = read_metrics(folder.metrics_file)
         self.logged = {line["step"]: line["lr"] for line in lines if "lr" in line}
 

@@ -7,7 +7,7 @@ in `step.py`, evaluations in `evaluator.py`, checkpoints in `store/checkpoint_st
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,7 +37,7 @@ from clearformer.training.store.snapshots import FEWEST, SnapshotStore, snapshot
 from clearformer.training.store.state import TrainState
 from clearformer.training.tasks import EvaluationResult, Task, make_task
 from clearformer.training.tasks.reports import TrainingReport
-from clearformer.training.threads import ThreadsByLoad
+from clearformer.training.threads import Threads, ThreadsByLoad
 
 LESS_MEMORY = (
     "raise train.grad_accum_steps: the same step in more parts, each of which needs less memory (see "
@@ -135,6 +135,8 @@ class Training:
         self.log = RunLog(reporter if processes.is_main else Reporter())
         self.state = TrainState.build(config, device)
         self.train_step = TrainStep(config, task, self.state, device, processes)
+        may_change = device.type == "cpu" and not config.train.deterministic
+        self.threads: Threads = ThreadsByLoad(self.log.reporter, may_change)
         self.evaluator = Evaluator(config.train, task)
         self.store = CheckpointStore(folder, config.train.keep_last, processes)
         steps = steps_within(self.model, config.train.snapshot_megabytes)
@@ -158,6 +160,11 @@ class Training:
     def weights_to_use(self) -> Transformer:
         """The model that is evaluated and kept: the moving average, where there is one."""
         return self.state.weights_to_use
+
+    def kernels(self) -> AbstractContextManager[object]:
+        """Deterministic kernels, where the run asks for them and on a CPU, where they take no longer."""
+        is_wanted = self.settings.deterministic or self.device.type == "cpu"
+        return deterministic_kernels(self.device) if is_wanted else nullcontext()
 
     # --- the course of a run --------------------------------------------------------------------------------
 
@@ -194,17 +201,13 @@ class Training:
             check_hold: Called after each step; raises where another process has taken the run over.
         """
         self.interrupts = interrupts
-        on_cpu, deterministic = self.device.type == "cpu", self.settings.deterministic
-        kernels = deterministic_kernels(self.device) if on_cpu or deterministic else nullcontext()
-        threads = ThreadsByLoad(self.log.reporter, may_change=on_cpu and not deterministic)
-        with self.store, self.snapshots, kernels, threads:
+        with self.store, self.snapshots, self.kernels(), self.threads:
             if self.processes.is_main:
                 self.store.records = self.log.open(self.config, self.folder, self.progress)
             self.begin_snapshots()
             self.prepare_steps()
             with self.log.reporting(self.config, self.progress):
                 while not self.finished():
-                    threads.adapt()
                     result = self.step()
                     line = self.due_line(result)
                     if check_hold:
@@ -242,8 +245,9 @@ class Training:
 
     def step(self) -> StepResult:
         """Take one step; its time is that of the first process."""
-        start = time.perf_counter()
         step = self.progress.step
+        self.threads.adapt(step)
+        start = time.perf_counter()
         with self.nonfinite_ends_the_run(step + 1):
             result = self.train_step.take(self.progress)
         synchronize(self.device)

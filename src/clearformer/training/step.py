@@ -36,6 +36,7 @@ class StepResult(NamedTuple):
         parameter_norms: The norm of each parameter's gradient before clipping, by the parameter's name.
         lr_factor: The factor of the learning rates.
         lr: The scheduled `train.lr`.
+        n_threads: The number of threads that computed it.
     """
 
     loss: float
@@ -43,6 +44,7 @@ class StepResult(NamedTuple):
     parameter_norms: dict[str, float]
     lr_factor: float
     lr: float
+    n_threads: int
 
 
 def lr_factor_after(settings: TrainConfig, progress: Progress) -> float:
@@ -124,7 +126,12 @@ class TrainStep:
             optimizer.zero_grad()
         self.update_average(step)
         return StepResult(
-            loss, norm, dict(zip(names, each, strict=True)), lr_factor, self.settings.lr * lr_factor
+            loss,
+            norm,
+            dict(zip(names, each, strict=True)),
+            lr_factor,
+            self.settings.lr * lr_factor,
+            torch.get_num_threads(),
         )
 
     def gradients(self, step: int) -> Tensor:

@@ -7,7 +7,9 @@ that stands on it, many times a step, and a step takes several times as long as 
 import time
 from types import TracebackType
 
+import numpy as np
 import torch
+from jaxtyping import Shaped
 
 from clearformer.cores import Usage, n_cores, own_cores, usage
 from clearformer.training.reporting.report import Reporter
@@ -16,7 +18,40 @@ LOOK_SECONDS = 1.0
 """Between looks at the cores: shorter, and a moment's work of others counts as much as their steady work."""
 
 
-class ThreadsByLoad:
+class Threads:
+    """The number of torch's threads in a `with` block, after which it is what it was."""
+
+    def __init__(self) -> None:
+        self.before = torch.get_num_threads()
+
+    def __enter__(self) -> "Threads":
+        self.before = torch.get_num_threads()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        torch.set_num_threads(self.before)
+
+    def adapt(self, step: int) -> None:
+        """Change the number, if need be, before the step of this number, counted from 0."""
+
+
+class ThreadsOfThen(Threads):
+    """As many threads as a run had in each step, where that is on record."""
+
+    def __init__(self, recorded: Shaped[np.ndarray, " steps"]) -> None:
+        """Threads of a `threads.u16`."""
+        super().__init__()
+        self.recorded = recorded
+
+    def adapt(self, step: int) -> None:
+        number = int(self.recorded[step]) if step < len(self.recorded) else 0
+        if number and number != torch.get_num_threads():
+            torch.set_num_threads(number)
+
+
+class ThreadsByLoad(Threads):
     """Takes threads away from torch while other programs use the cores, and gives them back afterwards.
 
     There are never more than torch had, and than cores that this process may use. On a system that does not tell how
@@ -30,25 +65,21 @@ class ThreadsByLoad:
             reporter: Told when the number changes for the first time.
             may_change: Whether it changes within the block: some products depend on it in their last bits.
         """
+        super().__init__()
         self.reporter, self.may_change = reporter, may_change
-        self.before = torch.get_num_threads()
         self.most = min(self.before, n_cores())
         self.wanted = self.present = self.most
         self.is_told = False
         self.last: Usage | None = None
 
     def __enter__(self) -> "ThreadsByLoad":
+        super().__enter__()
         if self.most < self.before:
             torch.set_num_threads(self.most)
         self.last = usage() if self.may_change and self.most > 1 else None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        torch.set_num_threads(self.before)
-
-    def adapt(self) -> None:
+    def adapt(self, step: int) -> None:
         """Look at the cores, if it is time to, and change the number of threads where it is not the one that pays."""
         if self.last is None or time.perf_counter() - self.last.clock < LOOK_SECONDS:
             return

@@ -18,12 +18,13 @@ import clearformer as cf
 from clearformer import lens
 from clearformer.config import parse_override, resolve
 from clearformer.errors import CheckpointError, DataError, Interrupted, RunError, UserError
+from clearformer.runs.replay import replay_run
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
 from clearformer.training.loop import train as train_in
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import MODEL, Progress, list_checkpoints, save_snapshot, step_of
-from clearformer.training.store.folder import RunFolder, read_lr_factors
+from clearformer.training.store.folder import LrFactors, RunFolder, ThreadCounts
 from clearformer.training.store.state import weights_of
 
 BASE = (
@@ -153,10 +154,22 @@ def test_a_rate_that_followed_the_clock_is_that_of_then(train: Callable[..., Run
     folder = train("a", *CLOCK)
     seen = dict(seen)
     last = max(seen)
-    factors = read_lr_factors(folder.lr_factors_file)
+    factors = LrFactors.read(folder.lr_factors_file)
     assert len(factors) == last > 12
     assert len(set(factors)) > 5
     assert_all_come_out_the_same("a", seen, (3, 7, last - 2, last - 1))
+
+
+def test_each_step_has_as_many_threads_as_then(train: Callable[..., RunFolder]) -> None:
+    folder = train("a")
+    counts = ThreadCounts.read(folder.threads_file)
+    assert counts.tolist() == [torch.get_num_threads()] * len(LrFactors.read(folder.lr_factors_file))
+
+    folder.threads_file.write_bytes(np.array([1, 2] * (len(counts) // 2), dtype="<u2").tobytes())
+    had: list[int] = []
+    replay_run(folder, 3, on_step=lambda *_: had.append(torch.get_num_threads()))
+    assert had[:3] == [1, 2, 1]
+    assert torch.get_num_threads() == counts[0]
 
 
 def test_also_where_it_was_stopped_and_went_on_with_another_length(
@@ -171,7 +184,7 @@ def test_also_where_it_was_stopped_and_went_on_with_another_length(
     folder = train("a", "train.schedule=cosine", "train.max_steps=30", resume=True)
     seen = dict(seen)
 
-    assert len(read_lr_factors(folder.lr_factors_file)) == 30
+    assert len(LrFactors.read(folder.lr_factors_file)) == 30
     assert_all_come_out_the_same("a", seen, (3, 10, 12, 29))
     run = cf.load("a", device="cpu")
     assert lens.counterfactual(run, without=[]).same_weights
@@ -280,7 +293,7 @@ def test_what_did_not_come_out_the_same_is_not_given_out(train: Callable[..., Ru
 def test_a_rate_that_is_not_known_is_refused(train: Callable[..., RunFolder]) -> None:
     """A run of before the record: where its rate followed the clock, and where it went on with another length."""
     folder = train("a", *CLOCK, "train.log_every=1")
-    factors = read_lr_factors(folder.lr_factors_file)
+    factors = LrFactors.read(folder.lr_factors_file)
     folder.lr_factors_file.unlink()
     with pytest.raises(
         RunError, match=r"followed the clock \(train\.max_seconds=9\), and lr_factors\.f64 does"

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pytest
 import torch
 
 from clearformer.cores import Usage
 from clearformer.training import threads
 from clearformer.training.reporting.report import Reporter
-from clearformer.training.threads import ThreadsByLoad, threads_that_pay
+from clearformer.training.threads import ThreadsByLoad, ThreadsOfThen, threads_that_pay
 
 
 class Noting(Reporter):
@@ -54,8 +55,8 @@ def numbers(
     used += by_others
     found = []
     with ThreadsByLoad(reporter, may_change) as of_run:
-        for _ in by_others:
-            of_run.adapt()
+        for step in range(len(by_others)):
+            of_run.adapt(step)
             found.append(torch.get_num_threads())
     return found
 
@@ -86,6 +87,17 @@ def test_there_are_never_more_than_the_cores_that_may_be_used(
 def test_where_nothing_is_told_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "usage", lambda: None)
     assert numbers([], [0.0, 0.0], Noting()) == [min(4, threads.n_cores())] * 2
+
+
+@pytest.mark.usefixtures("_four_threads")
+def test_threads_of_then_are_those_on_record() -> None:
+    with ThreadsOfThen(np.array([2, 0, 3], dtype="<u2")) as of_then:
+        found = []
+        for step in range(4):
+            of_then.adapt(step)
+            found.append(torch.get_num_threads())
+    assert found == [2, 2, 3, 3]  # a step without a record, and those after the last, go on
+    assert torch.get_num_threads() == 4
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The log of a run under way: the lines of metrics.jsonl, the learning rates, and the reporter that shows them."""
+"""The log of a run under way: metrics.jsonl, learning rates and threads, and the reporter that shows the metrics."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,25 +10,27 @@ from clearformer.training.reporting.loggers import LoggingReporter, TensorBoard
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.step import StepResult
 from clearformer.training.store.checkpoint import Progress
-from clearformer.training.store.folder import LrFactors, Metrics, RunFolder
+from clearformer.training.store.folder import LrFactors, Metrics, RunFolder, StepRecord, ThreadCounts
 
 
 class RunLog:
-    """Writes the metrics and the learning rates of a run, and passes the metrics on to its reporter.
+    """Writes the metrics, learning rates and threads of a run, and passes the metrics on to its reporter.
 
     Attributes:
         reporter: Of the run.
         metrics: metrics.jsonl; None before `open`, and in processes that do not write.
         lr_factors: lr_factors.f64; likewise.
+        threads: threads.u16; likewise.
     """
 
     def __init__(self, reporter: Reporter) -> None:
         self.reporter = reporter
         self.metrics: Metrics | None = None
         self.lr_factors: LrFactors | None = None
+        self.threads: ThreadCounts | None = None
         self.last = Progress()  # at the last line that was due
 
-    def open(self, config: RunConfig, folder: RunFolder, progress: Progress) -> list[Metrics | LrFactors]:
+    def open(self, config: RunConfig, folder: RunFolder, progress: Progress) -> list[Metrics | StepRecord]:
         """Open the run's records, and TensorBoard where the run asks for it, to go on from `progress`.
 
         Returns:
@@ -36,10 +38,11 @@ class RunLog:
         """
         self.metrics = Metrics(folder.metrics_file, progress.step)
         self.lr_factors = LrFactors(folder.lr_factors_file, progress.step)
+        self.threads = ThreadCounts(folder.threads_file, progress.step)
         if config.train.tensorboard:
             board = TensorBoard(folder.path / "tensorboard", purge_step=progress.step + 1)
             self.reporter = LoggingReporter(self.reporter, [board])
-        return [self.metrics, self.lr_factors]
+        return [self.metrics, self.lr_factors, self.threads]
 
     @contextmanager
     def reporting(self, config: RunConfig, progress: Progress) -> Iterator[None]:
@@ -67,9 +70,10 @@ class RunLog:
         }
 
     def took(self, result: StepResult) -> None:
-        """Record a step's learning rate, if this process writes."""
-        if self.lr_factors:
+        """Record a step's learning rate and number of threads, if this process writes."""
+        if self.lr_factors and self.threads:
             self.lr_factors.append(result.lr_factor)
+            self.threads.append(result.n_threads)
 
     def write(self, line: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl, if it is not empty and this process writes."""

@@ -5,18 +5,17 @@ import functools
 import json
 import os
 import platform
-import struct
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Shaped
 
 from clearformer.config import read_toml, resolve, to_toml
 from clearformer.errors import ConfigError, DataError, RunError
@@ -37,6 +36,7 @@ class RunFolder:
         self.env_file = path / "env.json"
         self.metrics_file = path / "metrics.jsonl"
         self.lr_factors_file = path / "lr_factors.f64"
+        self.threads_file = path / "threads.u16"
         self.checkpoints = path / "checkpoints"
         self.snapshots = path / "snapshots"
 
@@ -220,43 +220,58 @@ class Metrics:
             sync(file.fileno())
 
 
-class LrFactors:
-    """lr_factors.f64: the factor of the learning rates in each step, from the first, as little-endian float64.
+class StepRecord:
+    """A file with one number for each step, from the first, as little-endian numbers of one type."""
 
-    A factor that followed the clock cannot be computed anew, and by these the steps can be taken again to the bit. NaN
-    stands for a factor that was not recorded.
-    """
+    kind: ClassVar[str]  # as NumPy writes it
+    unknown: ClassVar[float]  # stands for a step that was not recorded
 
     def __init__(self, path: Path, n_steps: int) -> None:
-        """Open for appending, with the factors of the first `n_steps` (a run that resumes makes later ones again)."""
+        """Open for appending, with the numbers of the first `n_steps` (a run that resumes makes later ones again)."""
         self._path = path
-        factors = np.full(n_steps, np.nan)
-        recorded = read_lr_factors(path)[:n_steps]
-        factors[: len(recorded)] = recorded
-        write_file(path, factors.astype("<f8").tobytes())
+        numbers = np.full(n_steps, self.unknown, dtype=self.kind)
+        recorded = self.read(path)[:n_steps]
+        numbers[: len(recorded)] = recorded
+        write_file(path, numbers.tobytes())
 
-    def append(self, factor: float) -> None:
-        """Add the factor of the next step.
+    @classmethod
+    def read(cls, path: Path) -> Shaped[np.ndarray, " steps"]:
+        """The numbers of a file, of which the last may be cut off; none where it cannot be read."""
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return np.empty(0, dtype=cls.kind)
+        size = np.dtype(cls.kind).itemsize
+        return np.frombuffer(content[: len(content) // size * size], cls.kind)
+
+    def append(self, number: float) -> None:
+        """Add the number of the next step.
 
         Raises:
             DiskError: it cannot be written.
         """
         with disk_errors(self._path), self._path.open("ab") as file:
-            file.write(struct.pack("<d", factor))
+            file.write(np.array(number, dtype=self.kind).tobytes())
 
     def sync(self) -> None:
-        """Wait until all factors are on the disk, as `Metrics.sync` does."""
+        """Wait until all numbers are on the disk, as `Metrics.sync` does."""
         with disk_errors(self._path), self._path.open("ab") as file:
             sync(file.fileno())
 
 
-def read_lr_factors(path: Path) -> Float64[np.ndarray, " steps"]:
-    """The factors of an lr_factors.f64, NaN where a step's was not recorded; none where it cannot be read."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return np.empty(0)
-    return np.frombuffer(content[: len(content) // 8 * 8], "<f8")
+class LrFactors(StepRecord):
+    """lr_factors.f64: the factor of the learning rates in each step.
+
+    A factor that followed the clock cannot be computed anew, and by these the steps can be taken again to the bit.
+    """
+
+    kind, unknown = "<f8", np.nan
+
+
+class ThreadCounts(StepRecord):
+    """threads.u16: the number of threads in each step, which followed what else the machine did."""
+
+    kind, unknown = "<u2", 0
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

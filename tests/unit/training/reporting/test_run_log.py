@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clearformer.training.reporting.run_log import layer_norms
-from clearformer.training.store.folder import LrFactors, read_lr_factors
+from clearformer.training.store.folder import LrFactors
 
 
 def test_norms_of_parameters_are_put_together_by_layer() -> None:
@@ -41,7 +41,7 @@ def test_factors_come_back_to_the_bit(tmp_path: Path) -> None:
         record.append(factor)
     record.sync()
 
-    assert read_lr_factors(path).tolist() == factors
+    assert LrFactors.read(path).tolist() == factors
     assert path.read_bytes() == struct.pack("<4d", *factors)
 
 
@@ -55,9 +55,9 @@ def test_a_resumed_run_goes_on_behind_the_step_it_resumes_from(tmp_path: Path, w
     LrFactors(path, 3).append(0.5)
 
     known = [1.0, 2.0, 3.0] if written else [np.nan] * 3
-    np.testing.assert_array_equal(read_lr_factors(path), [*known, 0.5])
+    np.testing.assert_array_equal(LrFactors.read(path), [*known, 0.5])
 
 
 def test_of_no_record_no_factor_is_known(tmp_path: Path) -> None:
-    assert read_lr_factors(tmp_path / "lr_factors.f64").tolist() == []
-    assert read_lr_factors(tmp_path).tolist() == []
+    assert LrFactors.read(tmp_path / "lr_factors.f64").tolist() == []
+    assert LrFactors.read(tmp_path).tolist() == []
