@@ -28,7 +28,7 @@ MODULES = (
     *("babel", "num2words", "sacrebleu", "sklearn", "scipy", "matplotlib", "gguf", "tensorboard"),
     *("starlette", "uvicorn", "websockets"),
 )
-OF_AN_EXTRA = ("page/server.py", "page/security.py")  # imported when a page is opened
+OF_AN_EXTRA = ("page/server.py", "page/security.py", "page/parts.py")  # imported when a page is opened
 
 
 def draw() -> None:

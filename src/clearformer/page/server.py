@@ -259,7 +259,7 @@ async def answered_or_refused(
 
 
 def refusal(request: Request, error: Exception) -> tuple[str, int]:
-    """What is said of an error, in one line, and the status of such an answer; a defect of ours is logged."""
+    """The line that is said of an error, and the status of such an answer; a defect of ours is logged."""
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
         return "the request is no JSON", BAD_REQUEST
     if isinstance(error, ClearformerError):

@@ -101,8 +101,8 @@ def test_the_page_draws_what_generate_draws(runs: dict[str, cf.Run]) -> None:
 
 def test_what_is_off_is_left_out_of_the_call(runs: dict[str, cf.Run]) -> None:
     plain = VIEWS["sampling"].arguments(runs["decoder"], Selection(text="the bank"))
-    assert plain == {"position": -1, "seed": 1}
-    assert VIEWS["sampling"].arguments(runs["classes"], CHOSEN) == {}
+    assert plain == {"position": -1, "seed": 1, "most": 120}
+    assert VIEWS["sampling"].arguments(runs["classes"], CHOSEN) == {"most": 120}
     given = VIEWS["sampling"].arguments(runs["decoder"], CHOSEN)
     assert given["drawn"] == [6, 7]
     assert given["top_k"] == 7

@@ -8,7 +8,7 @@ The tokens are those of `generate` with the same settings and seed.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -244,17 +244,16 @@ def _continuations(
     return [each.so_far() for each in written]
 
 
-@dataclass(eq=False)
 class _Writing:
     """One continuation on its way."""
 
-    begun: Beginning
-    sampling: Sampling
-    tokens: list[DrawnToken] = field(default_factory=list)
-    logprob: float = 0.0
-    finish_reason: FinishReason | None = None
-    own: Float[Tensor, " V"] | None = None
-    drawn_with: Float[Tensor, " V"] | None = None
+    def __init__(self, begun: Beginning, sampling: Sampling) -> None:
+        self.begun, self.sampling = begun, sampling
+        self.tokens: list[DrawnToken] = []
+        self.logprob = 0.0
+        self.finish_reason: FinishReason | None = None
+        self.own: Float[Tensor, " V"] | None = None
+        self.drawn_with: Float[Tensor, " V"] | None = None
 
     @property
     def goes_on(self) -> bool:
