@@ -23,7 +23,6 @@ import http.client
 import json
 import math
 import random
-import resource
 import statistics
 import string
 import struct
@@ -93,6 +92,17 @@ def memory_bytes() -> int:
     """The process's own memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
+
+
+def forget_peak() -> None:
+    """Let the peak of the process's memory begin anew; building the model is not part of it."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes() -> int:
+    """The most memory that the process has had since then."""
+    [line] = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmHWM")]
+    return 1024 * int(line.split()[1])
 
 
 class Browser:
@@ -241,6 +251,7 @@ def measured(name: str, each: int, interactions: int) -> dict[str, Any]:
     """The figures of one of MODELS."""
     run, n = run_of(MODELS[name])
     before = memory_bytes()
+    forget_peak()
     start = time.perf_counter()
     looking = look(run, text="".join(LETTERS[i % len(LETTERS)] for i in range(n)), browser=False)
     visitor = Visitor(run, n, Browser(looking.address))
@@ -252,7 +263,7 @@ def measured(name: str, each: int, interactions: int) -> dict[str, Any]:
     for _ in range(interactions):
         sort = visitor.draws.choice(SORTS)
         visitor.interact(sort, *visitor.screen(sort))
-    grown, peak = memory_bytes() - before, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    grown, peak = memory_bytes() - before, peak_bytes() - before
     looking.close()
     return {
         "parameters": sum(each.numel() for each in run.model.parameters()),

@@ -5,8 +5,11 @@ from typing import Any
 import torch
 
 from clearformer import lens
+from clearformer.decoding.samplers import Sampling
 from clearformer.hooks import hook_points
+from clearformer.lens import continuations
 from clearformer.lens.sampling.beginnings import beginning
+from clearformer.lens.sampling.continuations import continued
 from clearformer.model import ModelConfig
 
 from .models import V, each_kind, every_model, made, text
@@ -33,6 +36,19 @@ def test_decoding_goes_on_from_any_position_of_a_text_that_was_read(case: ModelC
             found = model(following, cache=known.cache)[:, -1]
             for row, token in zip(found, following, strict=True):
                 torch.testing.assert_close(row, model(torch.tensor([[*tokens, int(token)]]))[0, -1])
+
+
+def test_decoding_goes_on_over_the_end_of_the_context() -> None:
+    model, ids = made(ModelConfig(vocab_size=V, d_model=12, n_layers=2, max_seq_len=T)), text(T, n_rows=1)[0]
+    model.float()
+    for n in range(T - 5, T + 1):
+        with torch.no_grad():
+            wanted = continuations(model, ids[:n], max_new_tokens=4, num=3, seed=n)
+            begun = beginning(model, ids, position=n - 1)
+            found = continued(begun, Sampling(), 4, 3, n, use_cache=False)
+        assert [[each.id for each in one.tokens] for one in wanted.continuations] == [
+            [each.id for each in one.tokens] for one in found
+        ]
 
 
 def check_patterns(case: ModelConfig) -> None:

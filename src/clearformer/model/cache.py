@@ -13,6 +13,9 @@ from torch import Tensor
 from clearformer.errors import UserError
 from clearformer.model.shapes import Keys, Padding, Rows, SourcePadding, Values
 
+MOST_ROOM = (
+    256  # positions that a full buffer grows by: of many long texts, twice as much would be mostly empty
+)
 KeysValues = tuple[Float[Tensor, "B K _ Dh"], Float[Tensor, "B K _ Dv"]]
 
 
@@ -28,7 +31,7 @@ class LayerCache(ABC):
 
 
 class KeyValueCache(LayerCache):
-    """Keys and values of every position so far, in buffers that grow by doubling.
+    """Keys and values of every position so far, in buffers that grow by doubling, and by at most `MOST_ROOM`.
 
     How many positions that is, the model's `Cache` counts for all layers at once.
     """
@@ -51,7 +54,7 @@ class KeyValueCache(LayerCache):
     def make_room(self, n_before: int, n: int) -> None:
         if self.buffers is None or n <= self.buffers[0].shape[2]:
             return
-        old, capacity = slice(n_before), max(2 * n_before, n)
+        old, capacity = slice(n_before), max(n_before + min(n_before, MOST_ROOM), n)
         keys, values = (_buffer_like(buffer, capacity) for buffer in self.buffers)
         keys[:, :, old], values[:, :, old] = (buffer[:, :, old] for buffer in self.buffers)
         self.buffers = keys, values

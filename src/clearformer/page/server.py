@@ -36,7 +36,7 @@ from clearformer.run import Run
 STATIC = Path(__file__).parent / "static"
 WIRE = "application/octet-stream"
 PICTURE_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
-READINGS_MEGABYTES = 128  # of what the models made of the texts
+READINGS_MEGABYTES = 96  # of what the models made of the texts
 KEPT_MEGABYTES = 128  # of memory that the last views have freed, for the next ones
 REPLAY = "replay"  # under which a replay is known where what takes long is followed and ended
 BAD_REQUEST = 400

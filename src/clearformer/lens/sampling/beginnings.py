@@ -105,13 +105,15 @@ class Beginning:
         """With which decoding goes on, of `num` texts that are alike, by the text's one reading; with room for more.
 
         None where decoding reads them itself: of an encoder-decoder or a kind of attention that keeps no keys, of what
-        is longer than the model reads at once, and while somebody looks at the model or changes it.
+        is longer than the model reads at once or soon will be, and while somebody looks at the model or changes it.
         """
         model = self.inputs.model
         if not isinstance(model, Decoder) or not self.is_read_whole or is_any_open():
             return None
-        n = self.position + 1
-        cache = prefix_cache(self.inputs, n, min(len(self.drawn) + room, model.config.max_seq_len - n))
+        n, left = self.position + 1, model.config.max_seq_len - len(self.tokens)
+        if 0 < left < room:
+            return None
+        cache = prefix_cache(self.inputs, n, len(self.drawn) + room)
         if cache is None:
             return None
         with quiet(model):
@@ -119,6 +121,10 @@ class Beginning:
                 logits = model(row_of(model, self.drawn), cache=cache, last_only=True)[0]
             else:
                 logits = outputs_at(self.inputs, self.position)[None]
+        if (
+            left == 0
+        ):  # the token after next is read in a context that begins anew: nothing of this one is used
+            cache = model.new_cache()
         cache.select(torch.zeros(num, dtype=torch.long, device=self.inputs.tokens.device))
         return Prefill(logits.float().expand(num, -1), cache)
 

@@ -260,9 +260,9 @@ def test_an_encoder_decoder_draws_its_output(pair: Run) -> None:
 def test_the_best_of_the_tree_is_that_of_search(decoder: Run, beams: int) -> None:
     wanted = search(decoder, TEXT, beams=beams, num=beams, max_new_tokens=7)
     tree = lens.beam_tree(decoder, TEXT, beams=beams, max_new_tokens=7)
-    assert [(each.tokens, each.text, each.score) for each in tree.found] == [
-        (each.tokens, each.text, each.score) for each in wanted
-    ]
+    assert [(each.tokens, each.text) for each in tree.found] == [(each.tokens, each.text) for each in wanted]
+    # the tree goes on from the lens's own reading of the text, which is not equal to the bit on every processor
+    assert [each.score for each in tree.found] == pytest.approx([each.score for each in wanted], rel=1e-5)
     check_tree(tree, beams)
 
 
