@@ -45,6 +45,7 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
       scales: { x: { time: false, range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), high ?? 1] }, y: { distr: log ? 3 : 1, range: log ? undefined : (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => withLevels(low, high, told.current.levels) } },
       axes: [{ ...axis, size: 32, incrs: WHOLE }, { ...axis, size: 56, values: (/** @type {any} */ _, /** @type {number[]} */ splits) => splits.map(shortly), ...(log ? { splits: powersOfTen } : {}) }],
       series: [{ label: "step" }, ...series.map(lineOf)],
+      legend: { markers: { dash: (/** @type {any} */ chart, /** @type {number} */ i) => (chart.series[i].dash ? "dashed" : "solid") } },
       hooks: { draw: [(/** @type {any} */ chart) => paintMarks(chart, told.current, { ink: hue("--ink"), quiet: hue("--quiet"), paper: hue("--sheet") })] },
     }, data, element);
     plot.current.over.addEventListener("click", () => {
