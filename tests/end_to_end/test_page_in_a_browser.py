@@ -335,6 +335,41 @@ def test_continuations_are_seen_while_they_are_written(window: Window) -> None:
     assert window.complaints == []
 
 
+def test_the_desk_shows_what_edits_do(window: Window, runs: dict[str, Any]) -> None:
+    run, desk = runs["decoder"], window.section("interventions")
+    rows = desk.locator(".before-after tbody tr")
+    head, other_text = "blocks.0.attn.hook_z:1", TEXT.replace("lends", "takes")
+
+    def check_numbers(edits: list[str], donor: str | None = None) -> None:
+        found = lens.with_edits(run, TEXT, edits=edits, donor=donor)
+        for place, value in enumerate((found.before, found.after)):
+            api.expect(rows.first.locator("td").nth(place)).to_have_text(
+                f"{MINUS if value < 0 else ''}{abs(value):.4f}"
+            )
+        assert (found.before != found.after) == bool(edits)
+
+    check_numbers([])
+    switch = desk.locator(f"button.switch[title='{head}']")
+    switch.click()
+    api.expect(switch).to_have_attribute("aria-pressed", "true")
+    check_numbers([f"zero {head}"])
+    written = desk.locator(".continuations.is-pair > li")
+    api.expect(written).to_have_count(2)
+    desk.locator("select[name=site]").select_option("blocks.1.hook_resid_pre")
+    desk.locator("input[name=donor]").fill(other_text)
+    desk.locator("input[name=donor]").press("Enter")
+    desk.get_by_role("button", name="Add this edit").click()
+    edits = [f"zero {head}", "patch blocks.1.hook_resid_pre"]
+    api.expect(desk.locator(".edits code")).to_have_text(edits)
+    check_numbers(edits, other_text)
+    window.page.go_back()  # an edit is part of the address
+    api.expect(desk.locator(".edits code")).to_have_text(edits[:1])
+    check_numbers(edits[:1])
+    desk.get_by_role("button", name=f"remove {edits[0]}").click()
+    check_numbers([])
+    assert window.complaints == []
+
+
 def test_axe_finds_nothing(window: Window) -> None:
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"

@@ -14,6 +14,7 @@ from clearformer import lens
 from clearformer.errors import ClearformerError, RunError, UserError, did_you_mean, shown
 from clearformer.hooks import hook_points
 from clearformer.lens import Shown
+from clearformer.lens.numbers.matrix import MOST_COLUMNS, MOST_ROWS
 from clearformer.model import Encoder, EncoderDecoder
 from clearformer.page.selection import Selection
 from clearformer.run import Run
@@ -38,7 +39,7 @@ OPTIONAL = (
 )
 """Left out of a call where nothing is selected."""
 PICTURES = ("svg", "png")
-MOST_COLUMNS = 32  # of the logit lens, each of which takes a whole vocabulary's logits of every layer
+LENS_COLUMNS = 32  # of the logit lens, each of which takes a whole vocabulary's logits of every layer
 
 Fits = Callable[[Run], bool]
 
@@ -330,7 +331,7 @@ VIEWS = {
         "block",
         (*TEXT, "layer", "head", "part", "position"),
         subtracts=True,
-        at_once=(("most_rows", 48), ("most_columns", 192)),
+        at_once=(("most_rows", MOST_ROWS), ("most_columns", MOST_COLUMNS)),
     ),
     "matrix": View(
         "A part of a matrix",
@@ -406,7 +407,7 @@ VIEWS = {
         "logit_lens",
         (*TEXT, "position", "target"),
         subtracts=True,
-        given=(("most", MOST_COLUMNS),),
+        given=(("most", LENS_COLUMNS),),
     ),
     "sampling": View(
         "Sampling desk",
