@@ -281,9 +281,9 @@ def test_what_is_taken_from_a_view_is_what_it_shows(window: Window) -> None:
     ledger.locator(".as-table tbody tr").first.wait_for()
     assert ledger.locator(".as-table tbody tr").count() == len(rows)
     ledger.get_by_role("button", name="Enlarge").click()
-    assert "is-large" in (ledger.get_attribute("class") or "")
+    api.expect(ledger).to_have_class(re.compile("is-large"))
     window.page.keyboard.press("Escape")
-    assert "is-large" not in (ledger.get_attribute("class") or "")
+    api.expect(ledger).not_to_have_class(re.compile("is-large"))
 
 
 def window_run(window: Window) -> Any:

@@ -16,7 +16,7 @@ from clearformer.page.views import views_of
 
 from ..unit.lens.test_embeddings import TEXT
 from ..unit.page.conftest import FAMILIES, saved_runs
-from .test_page_in_a_browser import CHROMIUM, MINUS, api
+from .test_page_in_a_browser import CHROMIUM, MINUS, MOST_TRIES, api
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no browser here")
 MOST_WAITING = 30_000  # milliseconds
@@ -339,6 +339,10 @@ def test_a_view_in_a_notebook_is_pressed_and_answers_from_python(
     api.expect(opened.page.locator("section .facts")).to_contain_text(f"{own.probabilities[1]:.4f}")
     opened.page.locator("section [role=option]").nth(4).click()
     api.expect(opened.page.locator("section .facts")).to_contain_text(f"{own.probabilities[4]:.4f}")
+    for _ in range(MOST_TRIES):  # the kernel is told after the page
+        if notebook.widget.selection["position"] == 4:
+            break
+        opened.page.wait_for_timeout(50)
     assert notebook.widget.selection["position"] == 4
     assert opened.page.evaluate("getComputedStyle(document.getElementById('own')).color") == "rgb(1, 2, 3)"
     title = "document.querySelector('#cell > div').shadowRoot.querySelector('h2')"

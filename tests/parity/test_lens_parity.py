@@ -49,7 +49,7 @@ def test_ledgers_of_imported_models_sum(name: str, tmp_path: Path) -> None:
         cross = lens.score(ours, *texts, layer=0, head=1, position=5, key=7, attention="cross_attn")
         assert cross.error < 1e-9
     by_layer = lens.logit_lens(ours, *texts, position=5)
-    assert by_layer.error == 0
+    assert by_layer.error < 1e-12
 
 
 @torch.no_grad()

@@ -129,12 +129,14 @@ class SnapshotStore:
 
         One of weights that the last update has spoilt is not: the next step ends the run by them.
         """
-        if self.steps is None or not self.steps.includes(progress.step):
+        steps = self.steps
+        if steps is None or not steps.includes(progress.step) or not weights_are_finite(state.weights_to_use):
             return
-        if weights_are_finite(state.weights_to_use):
-            self.writer.wait()  # so that one copy of the weights is in memory at most
-            weights = weights_of(state.weights_to_use, copy=True)
-            self.writer.submit(partial(self.write, self.steps, progress, weights))
+        self.writer.wait()  # so that one copy of the weights is in memory at most
+        if self.steps is None:  # the one before could not be written
+            return
+        weights = weights_of(state.weights_to_use, copy=True)
+        self.writer.submit(partial(self.write, steps, progress, weights))
 
     def write(self, steps: SnapshotSteps, progress: Progress, weights: dict[str, Tensor]) -> None:
         """Delete the snapshots that are no longer kept, and write the new one."""

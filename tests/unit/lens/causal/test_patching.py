@@ -41,10 +41,13 @@ def test_only_positions_from_the_changed_token_on_have_an_effect(model: Any) -> 
     found = lens.patch_every(model, TEXT, DONOR, "layers", target=3, foil=5)
     assert found.sites == [lens.Site("blocks.0.hook_resid_pre"), lens.Site("blocks.1.hook_resid_pre")]
     assert found.labels == [f"#{token}" for token in TEXT]
-    assert not found.effects[0, [0, 1, 3, 4, 5, 6]].any()  # before the first block only the token differs
+    none = pytest.approx(0, abs=1e-12)  # a text in a batch is rounded otherwise on some processors
+    assert (
+        found.effects[0, [0, 1, 3, 4, 5, 6]].tolist() == [none] * 6
+    )  # before the first block only the token differs
     assert found.recovered[0, 2].item() == pytest.approx(1.0)
-    assert not found.effects[1, :2].any()
-    assert (found.effects[1, 2:] != 0).all()
+    assert found.effects[1, :2].tolist() == [none] * 2
+    assert (found.effects[1, 2:].abs() > 1e-9).all()
     assert found.own == pytest.approx(output_difference(model, TEXT))
     assert found.donor == pytest.approx(output_difference(model, DONOR))
 

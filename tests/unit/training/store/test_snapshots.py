@@ -158,6 +158,32 @@ def test_only_the_first_process_keeps_them(tmp_path: Path, configure: Callable[.
     assert kept(RunFolder(tmp_path / "1")) == []
 
 
+def test_one_that_cannot_be_written_is_the_last_to_be_tried(
+    tmp_path: Path, configure: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the next one is due before that is known."""
+    state, folder, may_fail = model_of(configure), RunFolder(tmp_path), threading.Event()
+    tried: list[int] = []
+
+    def full(place: Path, progress: Progress, weights: dict[str, torch.Tensor]) -> Path:
+        tried.append(progress.step)
+        may_fail.wait()
+        raise DiskError("step-00000001: cannot be written: No space left on device")
+
+    monkeypatch.setattr(snapshots, "save_snapshot", full)
+    with SnapshotStore(folder, SnapshotSteps(MOST), Processes()) as store:
+        store.save(state, Progress(step=1))
+        wait = store.writer.wait
+
+        def fail_and_wait() -> None:
+            may_fail.set()
+            wait()
+
+        monkeypatch.setattr(store.writer, "wait", fail_and_wait)
+        store.save(state, Progress(step=2))
+    assert tried == [1]
+
+
 def test_spoilt_weights_are_not_kept(tmp_path: Path, configure: Callable[..., RunConfig]) -> None:
     state, folder = model_of(configure), RunFolder(tmp_path)
     with torch.no_grad():

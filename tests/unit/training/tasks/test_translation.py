@@ -50,7 +50,8 @@ class Run:
 
 
 def test_it_learns_to_write_backwards(trained: Trained, tmp_path: Path) -> None:
-    words = ["".join(letters) for n in (2, 3, 4) for letters in product("abcd", repeat=n)][::3]
+    every = ["".join(letters) for n in (2, 3, 4) for letters in product("abcd", repeat=n)]
+    words = [word for i, word in enumerate(every) if i % 5 in (0, 2, 4)]
     (tmp_path / "words.tsv").write_text("".join(f"{word}\t{word[::-1]}\n" for word in words))
 
     outcome = trained(
@@ -72,10 +73,10 @@ def test_it_learns_to_write_backwards(trained: Trained, tmp_path: Path) -> None:
 
     assert outcome.evaluation is not None
     assert outcome.evaluation.loss < 0.1
-    unseen = "bdca"
+    unseen = "bdcb"
     assert unseen not in words
     [[best]] = translate(Run(outcome.model, outcome.task.tokenizer), [unseen], beams=1)
-    assert best.text == "acdb"
+    assert best.text == "bcdb"
 
 
 def test_a_sample_is_a_held_out_source_its_translation_and_the_reference(trained: Trained) -> None:
