@@ -5,6 +5,7 @@ and `{"train.lr": 3e-4}` is short for `{"train": {"lr": 3e-4}}`. What is wrong w
 line.
 """
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -112,10 +113,12 @@ def train(
         ClearformerError: a logger cannot start; nothing is made.
         NonFiniteError, DiskError, DeviceError, CheckpointError, RunInUseError: see `training.loop.train`.
     """
+    began = time.perf_counter()
     chosen = checked_loggers(loggers)
     settings = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
     with kept_random_state():
         start = _resumed(run, config, settings) if resume else _new(run, config, settings)
+        start.began = began
         reporter = Reporter() if quiet or not is_main_process() else reporter_here()
         try:
             result = train_run(start, LoggingReporter(reporter, chosen))

@@ -28,10 +28,12 @@ from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.optim.optimizers import Muon
 from clearformer.training.optim.schedules import WarmupStableDecay
+from clearformer.training.planning.duration import COMPILE_SAVES, COMPILE_SECONDS
 
 logger = logging.getLogger(__name__)
 
 SECONDS = 300.0  # where nothing says how long, or steps alone do
+SECONDS_BESIDE_STEPS = 6.0  # of a command: its start, measuring, preparing, the last evaluation, a sample
 FAST = 0.1  # of the times of products, the part that is faster than what counts
 UTILISATION = 0.4  # of the rate of large products, by the products of a small compiled step
 
@@ -60,7 +62,7 @@ class Budget:
 
     Attributes:
         n_bytes: Of the text, its held-out part included.
-        seconds: Of training.
+        seconds: Of the whole command, by the clock.
         rate: FLOP/s of large matrix products, in the type that training takes.
         memory: Bytes that training may take.
     """
@@ -80,7 +82,7 @@ class Recommendation:
 
 
 def auto() -> RunConfig:
-    """The best model of a text within train.max_seconds on this machine, by measuring both."""
+    """The best model of a text that a command of train.max_wall_seconds makes here, by measuring text and machine."""
     return choose(Budget(n_bytes=1_000_000, seconds=SECONDS, rate=5e11, memory=4e9)).run
 
 
@@ -116,7 +118,7 @@ def measure(wanted: RunConfig) -> Budget:
     dtype = resolve_dtype(wanted.train.dtype, device)
     return Budget(
         n_bytes=text_bytes(wanted.data),
-        seconds=wanted.train.max_seconds or SECONDS,
+        seconds=min(wanted.train.max_wall_seconds or SECONDS, wanted.train.max_seconds or math.inf),
         rate=measured_rate(dtype, device, seconds=1.0, quantile=FAST).flops_per_second,
         memory=memory_of(device) / 2,
     )
@@ -144,7 +146,7 @@ def memory_of(device: torch.device) -> float:
 
 def choose(budget: Budget) -> Recommendation:
     """The run for a budget: a pure function of it."""
-    flops = budget.seconds * budget.rate * UTILISATION
+    flops = seconds_of_steps(budget.seconds) * budget.rate * UTILISATION
     growth = flops / REFERENCE_FLOPS
     tokenizer, bytes_per_token = choose_tokenizer(budget.n_bytes, flops)
     n_tokens = budget.n_bytes / bytes_per_token
@@ -181,7 +183,7 @@ def choose(budget: Budget) -> Recommendation:
         train=TrainConfig(
             batch_size=batch_tokens // context,
             grad_accum_steps=grad_accum_steps,
-            max_seconds=budget.seconds,
+            max_wall_seconds=budget.seconds,
             max_steps=max_steps,
             lr=lr,
             optimizer=Muon(adam_lr=lr * ADAM_SHARE),
@@ -190,6 +192,12 @@ def choose(budget: Budget) -> Recommendation:
         ),
     )
     return Recommendation(run, reasons_of(budget, flops, run, n_parameters, wanted, read, passes))
+
+
+def seconds_of_steps(seconds: float) -> float:
+    """The seconds of a command that are left for steps: what stands beside them, and compiling where it pays."""
+    compiling = COMPILE_SECONDS if seconds * COMPILE_SAVES >= COMPILE_SECONDS else 0.0
+    return max(seconds / 2, seconds - SECONDS_BESIDE_STEPS - compiling)
 
 
 def choose_tokenizer(n_bytes: int, flops: float) -> tuple[CharTokenizerSpec | BPETokenizerSpec, float]:
@@ -279,7 +287,8 @@ def reasons_of(
     if wanted < by_time:
         limit = f"the time would do for {by_time / 1e6:.1f}M, the text or the memory for no more"
     reasons = [
-        f"{budget.seconds:g} s at {UTILISATION:g} of {budget.rate / 1e9:,.0f} GFLOP/s: {flops:.1e} FLOPs",
+        f"{budget.seconds:g} s by the clock, {seconds_of_steps(budget.seconds):.0f} of them for steps, "
+        f"at {UTILISATION:g} of {budget.rate / 1e9:,.0f} GFLOP/s: {flops:.1e} FLOPs",
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {limit}",
         f"tokens are {run.tokenizer.kind}s of {budget.n_bytes / 1e6:.3g} MB; steps of {train.batch_size} x "
         f"{model.max_seq_len} of them, about {read / train.batch_size / model.max_seq_len:,.0f} steps",

@@ -388,7 +388,10 @@ def test_logits_are_theirs(pair: Pair, precision: str, monkeypatch: pytest.Monke
 def test_logits_of_padded_texts_are_theirs(
     pair: Pair, side: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, tolerance = pair.ours(), 2e-5  # float32 is rounded otherwise by each processor: up to 1.3e-5 was seen
+    ours, tolerance = (
+        pair.ours(),
+        2e-5,
+    )  # float32 is rounded otherwise by each processor: up to 1.3e-5 was seen
     if precision == "float64":
         in_float64(pair, ours, monkeypatch)
         tolerance = 1e-10

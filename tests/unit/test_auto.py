@@ -43,7 +43,8 @@ def batch_tokens(run: RunConfig) -> int:
 def test_what_comes_out_is_a_run_that_fits(given: Budget) -> None:
     run = choose(given).run
 
-    assert run.train.max_seconds == given.seconds
+    assert run.train.max_wall_seconds == given.seconds
+    assert run.train.max_seconds is None
     assert run.train.batch_size % run.train.grad_accum_steps == 0
     assert 0 <= run.model.dropout <= 0.15
     assert run.model.max_seq_len * 10 < given.n_bytes
@@ -86,7 +87,7 @@ def test_a_faster_machine_is_as_more_time() -> None:
 @pytest.mark.parametrize("n_bytes", [1, 2, 20, 700, 7_000])
 def test_the_smallest_texts_are_read_often_too_in_many_small_steps(n_bytes: int) -> None:
     """What is too small for any run is refused when it is read, which says so."""
-    run = choose(budget(n_bytes, seconds=2)).run
+    run = choose(budget(n_bytes, seconds=2 + auto.SECONDS_BESIDE_STEPS)).run
 
     assert run.train.max_steps is not None
     if n_bytes >= 200:  # a step has a window of 64 at least
@@ -136,7 +137,7 @@ def test_every_decision_has_its_reason() -> None:
     choice = choose(budget(SMALL))
     told = "\n".join(choice.reasons)
 
-    assert "300 s at 0.4 of 780 GFLOP/s" in told
+    assert "300 s by the clock, 269 of them for steps, at 0.4 of 780 GFLOP/s" in told
     assert f"{choice.run.model.n_layers} layers of width {choice.run.model.d_model}" in told
     assert "the text or the memory for no more" in told
     assert "100.0 passes over the text: dropout 0.15" in told
@@ -198,9 +199,9 @@ def test_settings_lie_over_what_was_chosen(tmp_path: Path, caplog: pytest.LogCap
         chosen = resolve_run(arguments, None)
         changed = resolve_run([*arguments, "model.n_layers=7", "train.lr=0.5"], None)
 
-    assert chosen.train.max_seconds == 20
+    assert chosen.train.max_wall_seconds == 20  # of the whole command
     assert 16 <= chosen.model.d_model <= 192  # the text is small, whatever the machine
     assert chosen.data.label == "mine"
     assert (changed.model.n_layers, changed.train.lr) == (7, 0.5)
-    assert "auto: 20 s at 0.4 of" in caplog.text
+    assert "auto: 20 s by the clock, 14 of them for steps, at 0.4 of" in caplog.text
     assert "MB; steps of" in caplog.text

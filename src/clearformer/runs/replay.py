@@ -245,12 +245,16 @@ class RatesOfThen:
 
     def check_known(self, first: int, last: int) -> None:
         """Raise RunError where rates from step `first` up to `last` followed the clock and are not on record."""
-        warmup, limit = self.train.warmup_steps, self.train.max_seconds
+        warmup = self.train.warmup_steps
+        limits = {name: getattr(self.train, name) for name in ("max_seconds", "max_wall_seconds")}
+        limits = {f"train.{name}": limit for name, limit in limits.items() if limit is not None}
         begin, end = (lr_factor(self.train.schedule, warmup, warmup, done) for done in (0.0, 1.0))
-        if limit is None or begin == end or all(map(self.is_recorded, range(first, last))):
+        if not limits or begin == end or all(map(self.is_recorded, range(first, last))):
             return
+        given = " ".join(f"{name}={limit:g}" for name, limit in limits.items())
+        without = " ".join(f"{name}=none" for name in limits)
         raise RunError(
-            f"{self.folder.path}: its learning rate followed the clock (train.max_seconds={limit:g}), and "
+            f"{self.folder.path}: its learning rate followed the clock ({given}), and "
             f"{self.folder.lr_factors_file.name} does not tell it for all steps, so it cannot be made again to the "
-            f"bit; train it with train.max_seconds=none train.max_steps={last}"
+            f"bit; train it with {without} train.max_steps={last}"
         )

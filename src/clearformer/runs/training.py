@@ -21,6 +21,7 @@ class RunStart:
         resume: Whether it is resumed in that folder.
         is_named: Whether the user chose its name.
         preset: The preset that a new run begins with; None where it is of none.
+        began: When the command began, by `time.perf_counter`, for `train.max_wall_seconds`; None is with the training.
     """
 
     config: RunConfig
@@ -28,6 +29,7 @@ class RunStart:
     resume: bool
     is_named: bool
     preset: str | None = None
+    began: float | None = None
 
 
 def train_run(start: RunStart, reporter: Reporter, summary: str = "") -> TrainResult:
@@ -46,7 +48,7 @@ def train_run(start: RunStart, reporter: Reporter, summary: str = "") -> TrainRe
     while True:
         reporter.say(f"run {short_path(start.folder.path)}{about}")
         try:
-            return train(start.config, start.folder, reporter, resume=start.resume, preset=start.preset)
+            return train(start.config, start.folder, reporter, start.resume, start.preset, start.began)
         except RunInUseError:
             if start.is_named:
                 raise

@@ -40,6 +40,8 @@ are then made again."""
 
 DECIDES = frozenset({"max_steps", "max_seconds", "eval_every", "log_every"})
 """Of the settings that a resumed run may change, those that its weights or its curves depend on."""
+DECIDE_WHERE_SET = frozenset({"max_wall_seconds"})
+"""Likewise, but not part of the keys of runs without them."""
 
 LEAST_STEPS = 2
 SHORT = 16  # characters of a key in names of files
@@ -195,6 +197,7 @@ def scaled(config: RunConfig, scale: float) -> RunConfig:
         train=train.replace(
             max_steps=steps,
             max_seconds=train.max_seconds and scale * train.max_seconds,
+            max_wall_seconds=train.max_wall_seconds and scale * train.max_wall_seconds,
             warmup_steps=round(scale * train.warmup_steps),
             eval_every=max(1, round(scale * train.eval_every)),
             log_every=max(1, round(scale * train.log_every)),
@@ -211,7 +214,7 @@ def deciding(config: RunConfig, settings: dict[str, Any]) -> dict[str, Any]:
     decides["train"] = {
         name: value
         for name, value in settings["train"].items()
-        if name not in TRAIN_MAY_CHANGE or name in DECIDES
+        if name not in TRAIN_MAY_CHANGE or name in DECIDES or (name in DECIDE_WHERE_SET and value is not None)
     }
     decides["data"] = {name: value for name, value in settings["data"].items() if not _is_place(name)}
     if config.train.pretrained is not None:

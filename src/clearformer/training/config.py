@@ -49,6 +49,8 @@ class TrainConfig(Spec):
         max_steps: The run ends after this many steps ...
         max_seconds: ... or after this many seconds of training, whichever comes first. Start, compilation,
             evaluation and checkpoints do not count.
+        max_wall_seconds: ... or so that the whole command takes that many seconds by the clock: its start, preparing,
+            compilation, steps, evaluations, the last checkpoint and the report. Schedules go by the time of the steps.
         lr: The learning rate at the schedule's factor 1.
         grad_clip_norm: The largest norm of all gradients together; larger ones are scaled down to it.
         ema: The decay of a moving average of the weights, which is then what is evaluated and kept.
@@ -77,6 +79,7 @@ class TrainConfig(Spec):
     grad_accum_steps: PositiveInt = 1
     max_steps: PositiveInt | None = None
     max_seconds: PositiveFloat | None = None
+    max_wall_seconds: PositiveFloat | None = None
     lr: PositiveFloat = 1e-3
     optimizer: OptimizerSpec = AdamW()
     schedule: Schedule = Cosine()
@@ -112,8 +115,10 @@ class TrainConfig(Spec):
 
     @model_validator(mode="after")
     def _has_an_end(self) -> "TrainConfig":
-        if self.max_steps is None and self.max_seconds is None:
-            raise ConfigError("train.max_steps: a run needs an end; set train.max_steps or train.max_seconds")
+        if self.max_steps is None and self.max_seconds is None and self.max_wall_seconds is None:
+            raise ConfigError(
+                "train.max_steps: a run needs an end; set train.max_steps, train.max_seconds or train.max_wall_seconds"
+            )
         return self
 
     @model_validator(mode="after")
@@ -190,6 +195,7 @@ TRAIN_MAY_CHANGE = frozenset(
     (
         "max_steps",
         "max_seconds",
+        "max_wall_seconds",
         "eval_every",
         "eval_flops_fraction",
         "log_every",

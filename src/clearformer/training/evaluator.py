@@ -3,6 +3,7 @@
 import copy
 import logging
 import math
+import time
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,6 +18,7 @@ from clearformer.training.store.folder import RunFolder
 from clearformer.training.tasks import EvaluationResult, Task
 
 FORWARD_PASSES_IN_A_STEP = 3  # by FLOPs: one forward, and a backward pass of two
+MEASURED_STEPS = 4  # whose rows are read to measure how long that takes
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ class Evaluator:
 
     def __init__(self, train: TrainConfig, task: Task) -> None:
         self.train, self.task = train, task
+        self.seconds_per_row = 0.0  # of the latest evaluation
 
     @property
     def rows_between_checkpoints(self) -> int | None:
@@ -73,7 +76,9 @@ class Evaluator:
         Raises:
             NonFiniteValueError: the loss is not finite.
         """
+        start = time.perf_counter()
         result = self.task.evaluate(model, getattr(torch, self.train.dtype), n_rows)
+        self.seconds_per_row = (time.perf_counter() - start) / (n_rows or self.task.n_held_out)
         if result is None:
             return HeldOutEvaluation(None, {}, n_rows is None)
         if not math.isfinite(result.loss):
@@ -81,6 +86,17 @@ class Evaluator:
         share = 1.0 if n_rows is None else n_rows / self.task.n_held_out
         line = {"val_loss": result.loss, "val_share": share, **self.task.metrics(result)}
         return HeldOutEvaluation(result, line, n_rows is None)
+
+    def measure(self, model: Transformer) -> None:
+        """Measure the seconds of a row, before the first evaluation that is due; the first of two reads slowly."""
+        n_rows = min(self.task.n_held_out, round(MEASURED_STEPS * self.task.rows_per_step))
+        for _ in range(2 if n_rows else 0):
+            self.evaluate(model, n_rows)
+
+    @property
+    def seconds_at_the_end(self) -> float:
+        """The seconds that evaluations are expected to take behind the last step, by those of the latest one."""
+        return self.seconds_per_row * (self.task.n_held_out + (self.rows_with_checkpoint or 0))
 
     # --- the best checkpoint --------------------------------------------------------------------------------
 

@@ -1,18 +1,50 @@
 """The limits of a run, and what is due at a step."""
 
+import time
+from dataclasses import dataclass
+
 from clearformer.training.config import TrainConfig
 from clearformer.training.store.checkpoint import Progress
 
+SECONDS_TO_REPORT = 1.0
+"""Of the clock, behind the last evaluation: the last checkpoint, a sample, the report and the process's end."""
+
+
+@dataclass(frozen=True)
+class WallClock:
+    """The seconds of a run by the clock, whatever they go by for.
+
+    Attributes:
+        began: When the command began, by `time.perf_counter`.
+        earlier: Seconds of the processes that this one goes on from.
+    """
+
+    began: float
+    earlier: float = 0.0
+
+    def seconds(self) -> float:
+        """Those so far."""
+        return self.earlier + time.perf_counter() - self.began
+
 
 def fraction_done(train: TrainConfig, progress: Progress, without_steps: int = 0) -> float:
-    """The part of the run that is done, by the nearer of its limits; leaving out the first steps if asked."""
-    by_steps = by_seconds = 0.0
+    """The part of the run that is done, by the nearest of its limits; leaving out the first steps if asked."""
+    fractions = [0.0]
     if train.max_steps is not None:
         done, length = progress.step - without_steps, train.max_steps - without_steps
-        by_steps = done / length if length > 0 else 1.0
+        fractions.append(done / length if length > 0 else 1.0)
     if train.max_seconds is not None:
-        by_seconds = progress.seconds / train.max_seconds
-    return min(1.0, max(by_steps, by_seconds))
+        fractions.append(progress.seconds / train.max_seconds)
+    if train.max_wall_seconds is not None and progress.step:  # one step is always taken
+        left = seconds_left(train.max_wall_seconds, progress)
+        done_by_clock = progress.wall_seconds - progress.wall_before
+        fractions.append(done_by_clock / (done_by_clock + left) if left > 0 else 1.0)
+    return min(1.0, max(fractions))
+
+
+def seconds_left(max_wall_seconds: float, progress: Progress) -> float:
+    """Seconds for steps and what stands between them, until the run must come to its end; below 0, it is late."""
+    return max_wall_seconds - progress.wall_after - progress.wall_seconds
 
 
 def is_finished(train: TrainConfig, progress: Progress) -> bool:

@@ -19,7 +19,7 @@ from clearformer.errors import ClearformerError, DiskError, Interrupted, NonFini
 from clearformer.model import Transformer
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.evaluator import Evaluator
-from clearformer.training.limits import is_due, is_finished
+from clearformer.training.limits import SECONDS_TO_REPORT, WallClock, is_due, is_finished
 from clearformer.training.nonfinite import NonFiniteValueError, weights_are_finite
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.processes.interrupts import Interrupts
@@ -70,7 +70,12 @@ class TrainResult:
 
 
 def train(
-    config: RunConfig, folder: RunFolder, reporter: Reporter, resume: bool = False, preset: str | None = None
+    config: RunConfig,
+    folder: RunFolder,
+    reporter: Reporter,
+    resume: bool = False,
+    preset: str | None = None,
+    began: float | None = None,
 ) -> TrainResult:
     """Train a model as `config` says, keeping everything in `folder`.
 
@@ -81,6 +86,7 @@ def train(
         reporter: Receives everything on the way.
         resume: Whether the folder's run is resumed.
         preset: The preset that a new run begins with, for its env.json; None where it is of none.
+        began: When the command began, by `time.perf_counter`, for `train.max_wall_seconds`; None is now.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP came; the step was finished and saved.
@@ -92,6 +98,7 @@ def train(
         DeviceError: the device's memory is full; earlier checkpoints are whole.
         DataError, ConfigError: the text and the configuration do not go together, or the run is another one.
     """
+    clock = WallClock(time.perf_counter() if began is None else began)
     device = resolve_device(config.train.device)
     processes = Processes.join(device)
     if config.train.tensorboard:
@@ -105,7 +112,7 @@ def train(
             folder.check_no_run()
             tokenizer = pretrained_tokenizer(config)
             task, config = open_task(config, device, processes, tokenizer, reporter.preparing)
-        training = Training(config, folder, task, device, processes, reporter)
+        training = Training(config, folder, task, device, processes, reporter, clock)
         if resume:
             training.resume()
         else:
@@ -127,11 +134,13 @@ class Training:
         device: torch.device,
         processes: Processes,
         reporter: Reporter,
+        clock: WallClock | None = None,
     ) -> None:
         task.check_divides(processes.count * config.train.grad_accum_steps)
         task.check_measurable()
         self.config, self.folder, self.task = config, folder, task
         self.device, self.processes = device, processes
+        self.clock = clock or WallClock(time.perf_counter())
         self.log = RunLog(reporter if processes.is_main else Reporter())
         self.state = TrainState.build(config, device)
         self.train_step = TrainStep(config, task, self.state, device, processes)
@@ -183,6 +192,7 @@ class Training:
             self.progress = self.evaluator.remeasure_best(
                 progress, self.weights_to_use, self.folder, self.log.reporter
             )
+            self.clock = replace(self.clock, earlier=progress.wall_seconds)
             self.log.reporter.say(f"going on from step {progress.step}")
         if self.processes.is_main:
             self.folder.change_config(self.config)
@@ -206,6 +216,7 @@ class Training:
                 self.store.records = self.log.open(self.config, self.folder, self.progress)
             self.begin_snapshots()
             self.prepare_steps()
+            self.begin_steps()
             with self.log.reporting(self.config, self.progress):
                 while not self.finished():
                     result = self.step()
@@ -234,6 +245,15 @@ class Training:
         compiled = self.settings.compile is True and not self.finished()
         self.train_step.prepare(self.log.reporter, compiled)
 
+    def begin_steps(self) -> None:
+        """Where the clock limits the run: measure what its end will take, and count what has gone by so far."""
+        if self.settings.max_wall_seconds is None or self.finished():
+            return
+        self.evaluator.measure(self.weights_to_use)
+        if self.progress.step == 0:
+            before = self.processes.broadcast(self.clock.seconds())
+            self.progress = replace(self.progress, wall_seconds=before, wall_before=before)
+
     def finished(self) -> bool:
         return is_finished(self.settings, self.progress)
 
@@ -251,12 +271,19 @@ class Training:
         with self.nonfinite_ends_the_run(step + 1):
             result = self.train_step.take(self.progress)
         synchronize(self.device)
-        seconds, self.shared_signal = self.processes.end_step(
-            self.progress.seconds + (time.perf_counter() - start), self.interrupts.received or 0
-        )
+        seconds = self.progress.seconds + (time.perf_counter() - start)
+        clocks = {"seconds": seconds, **self.wall_clock()}
+        clocks, self.shared_signal = self.processes.end_step(clocks, self.interrupts.received or 0)
         tokens = self.progress.tokens + self.task.n_tokens(step)
-        self.progress = replace(self.progress, step=step + 1, seconds=seconds, tokens=tokens, val_loss=None)
+        self.progress = replace(self.progress, step=step + 1, tokens=tokens, val_loss=None, **clocks)
         return result
+
+    def wall_clock(self) -> dict[str, float]:
+        """The seconds by the clock so far and those expected behind the last step, where the clock limits the run."""
+        if self.settings.max_wall_seconds is None:
+            return {}
+        after = self.evaluator.seconds_at_the_end + SECONDS_TO_REPORT
+        return {"wall_seconds": self.clock.seconds(), "wall_after": after}
 
     def signal_to_end(self) -> int:
         """The signal by which the run ends now, 0 for none: in several processes one that all know of."""

@@ -28,9 +28,9 @@ from clearformer.errors import (
 )
 from clearformer.evaluation import Evaluation, evaluate_split
 from clearformer.model import build
-from clearformer.training import loop, setup
+from clearformer.training import limits, loop, setup
 from clearformer.training.config import RunConfig
-from clearformer.training.loop import Training, TrainResult
+from clearformer.training.loop import Training, TrainResult, train
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.processes.interrupts import ENDING, Interrupts
 from clearformer.training.reporting.report import Reporter
@@ -342,6 +342,75 @@ def test_compiling_takes_none_of_the_runs_time(trained: Trained, monkeypatch: py
 
     assert outcome.progress.step == 8
     assert len([message for message in reporter.said if "compil" in message]) == 2
+
+
+@pytest.fixture
+def wall_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """An eighth of a second for the loss of each batch, and a quarter for each row of the held-out text."""
+    clock, evaluate = Clock(), NextTokenTask.evaluate
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(next_token, "next_token_loss", clock.takes(0.125, next_token.next_token_loss))
+
+    def evaluated(task: NextTokenTask, model: Any, dtype: Any, n_rows: int | None = None) -> Any:
+        clock.now += (n_rows or task.n_held_out) / 4
+        return evaluate(task, model, dtype, n_rows)
+
+    monkeypatch.setattr(NextTokenTask, "evaluate", evaluated)
+    return clock
+
+
+BY_THE_CLOCK = ("train.max_steps=none", "train.schedule=wsd", "train.schedule.decay=1.0", "train.lr=0.5")
+
+
+@pytest.mark.parametrize("eval_every", [7, 1000])
+@pytest.mark.parametrize("checkpoint_every", ["10", "none"])
+def test_a_run_by_the_clock_leaves_time_for_its_end(
+    trained: Trained, run_folder: Folders, wall_clock: Clock, eval_every: int, checkpoint_every: str
+) -> None:
+    began, most = wall_clock.now, 60.0
+    every = (f"train.eval_every={eval_every}", f"train.checkpoint_every={checkpoint_every}")
+    outcome = trained("a", *BY_THE_CLOCK, f"train.max_wall_seconds={most}", *every)
+    spent = wall_clock.now - began
+    assert outcome.evaluation is not None
+    longest = 0.125 + 40 / 4  # a step, and an evaluation that no step announces
+    assert most - limits.SECONDS_TO_REPORT - longest < spent <= most - limits.SECONDS_TO_REPORT + longest
+    told = rates(run_folder("a"))
+    assert told[0] == 0.5  # what went by before the first step is no part of the schedule
+    assert told == sorted(told, reverse=True)
+    assert told[-1] < 0.5 * 0.25
+
+
+def test_what_went_by_before_the_training_counts(
+    configure: Callable[..., RunConfig], run_folder: Folders, wall_clock: Clock
+) -> None:
+    config = configure(*BY_THE_CLOCK, "train.max_wall_seconds=60", "train.eval_every=1000")
+    steps = []
+    for name, before in (("at once", 0), ("later", 20)):
+        outcome = train(config, run_folder(name), Reporter(), began=wall_clock.now - before)
+        steps.append(outcome.progress.step)
+    assert steps[0] - steps[1] == 20 / 0.125
+
+
+def test_a_run_whose_time_is_over_before_it_begins_takes_one_step(
+    trained: Trained, wall_clock: Clock
+) -> None:
+    outcome = trained("a", *BY_THE_CLOCK, "train.max_wall_seconds=1")
+    assert outcome.progress.step == 1
+    assert outcome.evaluation is not None
+
+
+def test_a_run_by_the_clock_goes_on_with_the_seconds_that_are_left(
+    trained: Trained, resumed: Resumed, run_folder: Folders, wall_clock: Clock
+) -> None:
+    settings = (*BY_THE_CLOCK, "train.max_wall_seconds=60", "train.eval_every=1000")
+    whole = trained("whole", *settings)
+    with pytest.raises(Interrupted):
+        trained("stopped", *settings, reporter=At(100, interrupt))
+    wall_clock.now += 1000
+    outcome = resumed("stopped")
+    again = 2 * 4 * 4 / 4  # the rows that are measured once more
+    assert whole.progress.step - outcome.progress.step == pytest.approx(again / 0.125, abs=2)
+    assert resumed("stopped").progress == outcome.progress  # what is finished is finished
 
 
 # --- the learning rate ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearformer.cli.importing import importing
+from clearformer.cli.importing import BEGAN, importing
 from clearformer.cli.options import Config
 from clearformer.errors import Interrupted, RunError
 
@@ -55,6 +55,7 @@ def train(
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     start = (resumed_start if resume else new_start)(arguments or [], config, run)
+    start.began = BEGAN
     reporter = ConsoleReporter() if is_main_process() else Reporter()
     try:
         result = train_run(start, reporter, summary(start.config))

@@ -20,15 +20,17 @@ COMPILE_SAVES = 0.25
 def compile_pays(model: ModelConfig, train: TrainConfig, dtype: str, device: torch.device) -> bool:
     """Whether compiling the step is likely to gain more than it costs.
 
-    A run of so many steps gains the part of its time that compiling saves. A run of so many seconds gains steps,
-    which are worth waiting for where the run is at least twice as long as compiling.
+    A run of so many steps gains the part of its time that compiling saves, and one of so many seconds by the clock has
+    to make up for the wait. A run of so many seconds of training gains steps, which are worth waiting for where it is
+    at least twice as long as compiling.
     """
     rate = measured_rate(dtype, device, seconds=0.2)
     each = seconds_per_step(model, train, rate)
     by_steps = math.inf if train.max_steps is None else train.max_steps * each
-    if train.max_seconds is not None and train.max_seconds < by_steps:
+    if train.max_seconds is not None and train.max_seconds < by_steps and train.max_wall_seconds is None:
         return train.max_seconds >= 2 * COMPILE_SECONDS
-    return by_steps * COMPILE_SAVES >= COMPILE_SECONDS
+    by_clock = math.inf if train.max_wall_seconds is None else train.max_wall_seconds
+    return min(by_steps, by_clock) * COMPILE_SAVES >= COMPILE_SECONDS
 
 
 def seconds_per_step(model: ModelConfig, train: TrainConfig, rate: Rate) -> float:
@@ -48,7 +50,7 @@ def steps_and_seconds(train: TrainConfig, each: float | None) -> tuple[int | Non
     if each is None:
         return train.max_steps, None
     by_steps = math.inf if train.max_steps is None else train.max_steps * each
-    by_seconds = math.inf if train.max_seconds is None else train.max_seconds
+    by_seconds = min(train.max_seconds or math.inf, train.max_wall_seconds or math.inf)
     if by_steps <= by_seconds:
         return train.max_steps, by_steps
     steps = by_seconds / each

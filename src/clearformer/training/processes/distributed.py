@@ -85,16 +85,17 @@ class Processes:
         """The first process's value, in every process (what one of them measures, another may not)."""
         return self._sum([value if self.is_main else 0.0])[0]
 
-    def end_step(self, clock: float, signal_number: int) -> tuple[float, int]:
-        """The first process's clock, and the signal that any of them has received, or 0; in one message.
+    def end_step(self, clocks: dict[str, float], signal_number: int) -> tuple[dict[str, float], int]:
+        """The first process's clocks, and the signal that any of them has received, or 0; in one message.
 
         Of several signals, that with the lowest number.
         """
         if self.count == 1:
-            return clock, signal_number
-        received = [float(signal_number == number) for number in ENDING]
-        clock, *received = self._sum([clock if self.is_main else 0.0, *received])
-        return clock, next((number for number, n in zip(ENDING, received, strict=True) if n), 0)
+            return clocks, signal_number
+        own = [clock if self.is_main else 0.0 for clock in clocks.values()]
+        summed = self._sum([*own, *(float(signal_number == number) for number in ENDING)])
+        received = zip(ENDING, summed[len(own) :], strict=True)
+        return dict(zip(clocks, summed, strict=False)), next((number for number, n in received if n), 0)
 
     def wait_for_all(self) -> None:
         """Wait until every process is here."""

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from clearformer.training.config import RunConfig
+from clearformer.training.limits import seconds_left
 from clearformer.training.reporting.report import Reporter, held_out
 from clearformer.training.store.checkpoint import Progress as RunProgress
 
@@ -91,6 +92,8 @@ class ConsoleReporter(Reporter):
         estimates = []
         if train.max_seconds is not None:
             estimates.append(train.max_seconds - progress.seconds)
+        if train.max_wall_seconds is not None:
+            estimates.append(seconds_left(train.max_wall_seconds, progress))
         steps_here = progress.step - self.first.step
         if train.max_steps is not None and steps_here:
             rate = (progress.seconds - self.first.seconds) / steps_here

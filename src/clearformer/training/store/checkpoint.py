@@ -51,6 +51,10 @@ class Progress:
         best_step: The step with the lowest such loss so far, among those that became checkpoints.
         best_val_loss: That loss.
         best_n_rows: The rows of the held-out split that it is of. Losses of other rows are not compared with it.
+        wall_seconds: Seconds by the clock since the command began, those of resumed runs together; like the next two 0
+            without `train.max_wall_seconds`.
+        wall_before: Those of them before the first step.
+        wall_after: Those expected behind the last step.
     """
 
     step: int = 0
@@ -60,6 +64,9 @@ class Progress:
     best_step: int | None = None
     best_val_loss: float | None = None
     best_n_rows: int | None = None
+    wall_seconds: float = 0.0
+    wall_before: float = 0.0
+    wall_after: float = 0.0
 
 
 @dataclass(frozen=True)
