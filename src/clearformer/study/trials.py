@@ -38,10 +38,8 @@ GENERATION = 1
 """Counted up where the package comes to compute other results from the same settings, or where a default changes; all
 are then made again."""
 
-DECIDES = frozenset({"max_steps", "max_seconds", "eval_every", "log_every"})
+DECIDES = frozenset({"max_steps", "max_seconds", "max_wall_seconds", "eval_every", "log_every"})
 """Of the settings that a resumed run may change, those that its weights or its curves depend on."""
-DECIDE_WHERE_SET = frozenset({"max_wall_seconds"})
-"""Likewise, but not part of the keys of runs without them."""
 
 LEAST_STEPS = 2
 SHORT = 16  # characters of a key in names of files
@@ -214,7 +212,7 @@ def deciding(config: RunConfig, settings: dict[str, Any]) -> dict[str, Any]:
     decides["train"] = {
         name: value
         for name, value in settings["train"].items()
-        if name not in TRAIN_MAY_CHANGE or name in DECIDES or (name in DECIDE_WHERE_SET and value is not None)
+        if name not in TRAIN_MAY_CHANGE or name in DECIDES
     }
     decides["data"] = {name: value for name, value in settings["data"].items() if not _is_place(name)}
     if config.train.pretrained is not None:

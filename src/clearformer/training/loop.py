@@ -249,6 +249,7 @@ class Training:
         """Where the clock limits the run: measure what its end will take, and count what has gone by so far."""
         if self.settings.max_wall_seconds is None or self.finished():
             return
+        self.threads.adapt(self.progress.step)
         self.evaluator.measure(self.weights_to_use)
         if self.progress.step == 0:
             before = self.processes.broadcast(self.clock.seconds())
