@@ -33,7 +33,7 @@ def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert (processes.rank, processes.count, processes.is_main) == (0, 1, True)
     assert tensor.tolist() == [0, 1, 2]
     assert processes.broadcast(0.1) == 0.1
-    assert processes.end_step(0.3, signal.SIGTERM) == (0.3, signal.SIGTERM)
+    assert processes.end_step({"seconds": 0.3}, signal.SIGTERM) == ({"seconds": 0.3}, signal.SIGTERM)
     processes.wait_for_all()
 
 
