@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-FOR_SAMPLES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop", "compiled")
+FOR_SAMPLES = (
+    *("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop"),
+    *("compiled", "lookup"),
+)
 
 
 @app.command("generate")
@@ -80,6 +83,15 @@ def command(
             "--compile", help="Compile the step for a token, which pays from some thousands of tokens on."
         ),
     ] = False,
+    lookup: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Guess up to N tokens at once by what followed the same ones before: "
+            "the same texts, sooner where they repeat themselves.",
+        ),
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Continue a prompt, token by token; a single text is shown as it is made."""
@@ -107,6 +119,7 @@ def command(
         "seed": seed,
         "stop": stop or [],
         "compiled": compiled,
+        "lookup": lookup,
     }
     with named_as_options(context.params):
         if beams is not None:

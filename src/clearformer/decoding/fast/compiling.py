@@ -48,6 +48,12 @@ def read_tokens(
     return logits_function(read(*arguments, **settings, last_only=True)[:, -1].float())
 
 
+def read_each(model: Decoder | EncoderDecoder, *arguments: Any) -> Float[Tensor, "B T V"]:
+    """The logits after each of several new tokens; the arguments are the model's, or those of `decode`."""
+    read = model if isinstance(model, Decoder) else model.decode
+    return read(*arguments).float()
+
+
 def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
     """`read_tokens`, compiled at its first call; uncompiled where the model has hooks.
 
