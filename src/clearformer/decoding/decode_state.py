@@ -21,11 +21,13 @@ from clearformer.decoding.fast.compiling import (
     ResultT,
     Step,
     compiled_step,
+    packed_weights,
     read_each,
     read_tokens,
 )
 from clearformer.errors import UserError
 from clearformer.model import Cache, Decoder, EncoderDecoder, EncoderOutput
+from clearformer.model.fast import PackedWeights
 
 PADDING_TOKEN = 0  # any token: padding is masked
 
@@ -69,6 +71,7 @@ class DecodeState(Generic[ResultT]):
         self._known = known
         self._memory = read_sources(model, sources)
         self._n_drafted = 0
+        self._packed: PackedWeights | None = None  # held for as long as the texts are written
 
     def advance(self, texts: Sequence[Sequence[int]]) -> ResultT:
         """`logits_function` of the logits of the token after each text; reads only what is not in the cache."""
@@ -119,6 +122,7 @@ class DecodeState(Generic[ResultT]):
             self._compiled and self._step is read_tokens
         ):  # compiled once, for the number of texts at the start
             self._step = compiled_step(self._model, len(texts))
+            self._packed = packed_weights(self._model, len(texts))
         limit = self._model.config.max_seq_len
         read = [tuple(text[context_start(len(text), limit) :]) for text in texts]
         if self._memory is not None:

@@ -78,7 +78,7 @@ class Lookup:
         return self._draft
 
     def _look_up(self, n: int) -> list[int]:
-        for ngram in self._ends():
+        for ngram in self._ends() if n > 0 else ():
             position = self._followed.get(ngram)
             if position is not None:
                 period = len(self.tokens) - position

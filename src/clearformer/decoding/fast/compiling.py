@@ -15,6 +15,7 @@ from torch import Tensor
 from clearformer.decoding.fast.graphs import graphed_step
 from clearformer.hooks import has_any_hooks
 from clearformer.model import Decoder, EncoderDecoder
+from clearformer.model.fast import Linear, PackedWeights
 from clearformer.model.fast.compiling import compile_step
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,12 @@ def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
     if weight.device.type == "cuda" and isinstance(model, Decoder):
         return graphed_step(model, step)
     return step
+
+
+def packed_weights(model: Decoder | EncoderDecoder, n_texts: int) -> PackedWeights:
+    """The model's matrices laid out for products with a vector of each text; the compiled step finds them."""
+    weights = [layer.weight for layer in model.modules() if isinstance(layer, Linear)]
+    return PackedWeights.of([*weights, model.embed.weight] if model.head is None else weights, n_texts)
 
 
 @cache
