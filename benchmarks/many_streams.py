@@ -9,8 +9,8 @@ takes its turn, in an order drawn anew:
     packed      so many texts at once, their products by `packed_linear`
     plain       the same with `packed_weights` holding nothing, so that `packed_linear` is torch's product
 
-Compiling comes before, and takes some minutes the first time. Prints the medians and the highest of tokens a second, and
-the medians of the rounds' ratios. OMP_NUM_THREADS is handed on.
+Compiling comes before, and takes some minutes the first time. Prints the medians and the highest of tokens a second,
+and the medians of the rounds' ratios. OMP_NUM_THREADS is handed on.
 """
 
 import argparse

@@ -281,6 +281,13 @@ def test_drafts_and_a_compiled_step_exclude_each_other(fails: Fails) -> None:
     assert "--lookup: drafts are read by a step that is not compiled; leave out drafts, or compiling" in line
 
 
+def test_int8_weights_of_a_run_without_data_say_that_their_cost_is_unknown(says: Says) -> None:
+    out, err = says("generate", "text", "--prompt", "abc", "--max-new-tokens", "9", "--int8")
+
+    assert out.startswith("abc")
+    assert err.startswith("int8 weights: their loss is not known: ")
+
+
 # --- generate --beams -------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding.fast.graphs import graphed_step
+from clearformer.decoding.fast.int8 import n_bytes
 from clearformer.hooks import has_any_hooks
 from clearformer.model import Decoder, EncoderDecoder
 from clearformer.model.fast import Linear, PackedWeights
@@ -68,8 +69,7 @@ def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
         return read_tokens
     weight = model.embed.weight
     on_cpu = weight.device.type == "cpu"
-    n_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
-    in_cpp = on_cpu and n_texts == 1 and n_bytes <= SMALL_MODEL
+    in_cpp = on_cpu and n_texts == 1 and n_bytes(model) <= SMALL_MODEL
     step = _compiled(on_cpu, in_cpp, (model.config, weight.dtype, weight.device))
     if weight.device.type == "cuda" and isinstance(model, Decoder):
         return graphed_step(model, step)

@@ -5,7 +5,7 @@ Shapes: I inputs, O outputs.
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from clearformer.model.fast.packed import is_worth_it, packed_linear
@@ -23,7 +23,7 @@ class Linear(nn.Linear):
 def linear(
     x: Float[Tensor, "*B I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
 ) -> Float[Tensor, "*B O"]:
-    """x W^T + b; compiled for a CPU, of one vector by `matrix_vector`, and without gradients of more by `packed_linear`."""
+    """x W^T + b; compiled for a CPU, of one vector by `matrix_vector`, of more, without gradients, `packed_linear`."""
     if torch.compiler.is_compiling() and x.device.type == "cpu":
         n_vectors = x.shape[:-1].numel()
         if n_vectors == 1:
@@ -34,7 +34,7 @@ def linear(
 
 
 def matrix_vector(
-    x: Float[Tensor, "*B I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
+    x: Float[Tensor, "*B I"], weight: Num[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
 ) -> Float[Tensor, "*B O"]:
     """x W^T + b of one vector (all of B are 1) as sums, in float32 at least.
 
