@@ -1,7 +1,7 @@
 """A model with int8 weights: a quarter of the memory, and of what a token's step reads.
 
 Each row of a matrix is stored as whole numbers from -127 to 127 times a scale of its own, max |w| / 127 (weight-only,
-symmetric, by rows; as LLM.int8() does, Dettmers et al. 2022, section 2, without its outliers). Activations, norms,
+symmetric; the vector-wise quantisation of Dettmers et al. 2022, section 3.1, of the weights alone). Activations, norms,
 biases and tables of positions stay as they are, and products are formed in the activations' type:
 
     W ~ s_o q_oi,    W x + b ~ s * (q x) + b
