@@ -3,9 +3,9 @@
     python benchmarks/int8.py [--model minigpt] [--streams 1] [--tokens 100] [--rounds 7] [--no-compile] [--json FILE]
 
 A model of this preset with random weights continues texts of 8 tokens, greedy; int8 is with float32 around it. In each
-round every type takes its turn, in an order drawn anew. Compiling comes before, and takes minutes the first time. Prints
-the medians and the highest of tokens a second, the medians of the rounds' ratios to float32, and megabytes of weights.
-OMP_NUM_THREADS is handed on.
+round every type takes its turn, in an order drawn anew. Compiling comes before, and takes minutes the first time.
+Prints the medians and the highest of tokens a second, the medians of the rounds' ratios to float32, and megabytes of
+weights. OMP_NUM_THREADS is handed on.
 """
 
 import argparse

@@ -82,7 +82,6 @@ class DecodeState(Generic[ResultT]):
             return self.decode(torch.tensor([text[-1] for text in texts], device=self._device))
         return self.prefill(texts)
 
-    @torch.inference_mode()
     def check(self, texts: Sequence[Sequence[int]], drafts: Sequence[Sequence[int]]) -> Iterator[ResultT]:
         """`logits_function` of the logits after each text, then after it and one token of its draft, and so on.
 
@@ -92,20 +91,27 @@ class DecodeState(Generic[ResultT]):
         self._n_drafted = 0
         if self._known is not None or not any(drafts) or not self.can_decode([len(text) for text in texts]):
             return iter([self.advance(texts)])
-        assert self._cache is not None
         rows = [[text[-1], *draft] for text, draft in zip(texts, drafts, strict=True)]
+        return map(self._logits_function, self._read_drafts(rows).unbind(1))
+
+    def keep(self, n_right: Sequence[int]) -> None:
+        """Forget of the drafts that were checked last what is not right: all but the first tokens, so many of each."""
+        if self._n_drafted:
+            self._forget_wrong(n_right)
+
+    @torch.inference_mode()
+    def _read_drafts(self, rows: Sequence[Sequence[int]]) -> Float[Tensor, "B T V"]:
+        assert self._cache is not None
         tokens, padding = right_padded(rows, self._device)
         self._n_drafted = tokens.shape[1] - 1
         self._cache.hold()
-        logits = read_each(self._model, *self._with_memory(tokens), padding, self._cache)
-        return map(self._logits_function, logits.unbind(1))
+        return read_each(self._model, *self._with_memory(tokens), padding, self._cache)
 
     @torch.inference_mode()
-    def keep(self, n_right: Sequence[int]) -> None:
-        """Forget of the drafts that were checked last what is not right: all but the first tokens, so many of each."""
-        if self._n_drafted and self._cache is not None:
-            places = torch.arange(1 + self._n_drafted, device=self._device)
-            self._cache.keep(places <= torch.tensor(n_right, device=self._device).unsqueeze(1))
+    def _forget_wrong(self, n_right: Sequence[int]) -> None:
+        assert self._cache is not None
+        places = torch.arange(1 + self._n_drafted, device=self._device)
+        self._cache.keep(places <= torch.tensor(n_right, device=self._device).unsqueeze(1))
 
     def can_decode(self, lengths: Sequence[int]) -> bool:
         """Whether all but the newest token of texts of these lengths is in the cache, where it still belongs."""
