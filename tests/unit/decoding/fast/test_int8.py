@@ -90,7 +90,9 @@ def test_nothing_of_a_copy_is_left_as_it_was_but_what_is_small() -> None:
     assert copied.head.weight is copied.embed.weight
     assert not any(parameter.requires_grad for parameter in copied.parameters())
     matrices = {
-        id(p): p.numel() for p in model.parameters() if p.dim() == 2 and p is not model.position.weight
+        id(p): p.numel()
+        for p in model.parameters()
+        if p.dim() == 2 and p is not model.get_parameter("position.weight")
     }
     assert n_bytes(model) - n_bytes(copied) < 3 * sum(matrices.values())
     assert n_bytes(copied) < n_bytes(model) / 2
