@@ -24,6 +24,7 @@ from clearformer.runs.folders import (
     write_run,
 )
 from clearformer.runs.folders import kept_steps as steps_kept_in
+from clearformer.runs.int8 import int8_losses
 from clearformer.runs.scores import evaluate
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
@@ -94,6 +95,7 @@ class Run:
     translate = translate
     classify = classify
     evaluate = evaluate
+    int8_losses = int8_losses
 
     def kept_steps(self) -> list[int]:
         """The steps at which `load` opens this run at once, the earliest first; `replay` opens those between.

@@ -25,7 +25,7 @@ BUILDS_ON = {
     "cost": {"model", "device"},
     "text": {"config", "files"},
     "data": {"text"},
-    "decoding": {"device", "model", "text", "results"},
+    "decoding": {"device", "cores", "model", "text", "results"},
     "evaluation": {"model", "data", "decoding"},
     "training": {"device", "cores", "cost", "model", "text", "data", "decoding", "evaluation"},
     "runs": {"training", "results"},

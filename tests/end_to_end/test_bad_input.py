@@ -1,6 +1,7 @@
 """What a user can get wrong: each ends with one clear line on standard error and the right exit status."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clearformer.cli import main
+from clearformer.run import load
 
 TINY = [
     "model.d_model=8",
@@ -316,6 +318,21 @@ def test_json_stays_alone_on_standard_output(trained: Trained, capsys: pytest.Ca
         capsys.readouterr()
         assert main(command) == 0
         assert isinstance(json.loads(capsys.readouterr().out), dict)
+
+
+def test_what_int8_weights_cost_is_told_beside_the_text(
+    trained: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained("a")
+    assert main(["generate", "a", "--json", "--max-new-tokens", "3", "--int8"]) == 0
+
+    told = capsys.readouterr()
+    assert len(json.loads(told.out)["samples"][0]["tokens"]) == 3
+    words = r"int8 weights: \d\.\d MB in place of \d\.\d; held-out loss \d\.\d{4} nats a token, without \d\.\d{4} "
+    assert re.search(words + r"\(a sample of [\d,]+ tokens\)", told.err)
+    losses = load("a").int8_losses()
+    assert losses.int8_loss == pytest.approx(losses.loss, rel=0.01)
+    assert losses.in_words() in told.err
 
 
 def test_debug_shows_the_traceback_and_then_the_line(text: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -264,6 +264,30 @@ def test_each_family_is_sent_to_its_own_command(fails: Fails, file: Path) -> Non
     assert "use clearformer translate" in fails("generate", "pairs", "--prompt", "abc")
 
 
+# --- generate ---------------------------------------------------------------------------------------------
+
+
+def test_drafts_change_no_text_on_the_command_line(says: Says) -> None:
+    options = ["generate", "text", "--prompt", "abcabc", "--max-new-tokens", "9"]
+
+    plain = says(*options)[0]
+
+    assert says(*options, "--lookup", "4")[0] == plain
+    assert json.loads(says(*options, "--lookup", "4", "--json")[0])["samples"][0]["text"] in plain
+
+
+def test_drafts_and_a_compiled_step_exclude_each_other(fails: Fails) -> None:
+    line = fails("generate", "text", "--prompt", "abc", "--lookup", "4", "--compile")
+    assert "--lookup: drafts are read by a step that is not compiled; leave out drafts, or compiling" in line
+
+
+def test_int8_weights_of_a_run_without_data_say_that_their_cost_is_unknown(says: Says) -> None:
+    out, err = says("generate", "text", "--prompt", "abc", "--max-new-tokens", "9", "--int8")
+
+    assert out.startswith("abc")
+    assert err.startswith("int8 weights: their loss is not known: ")
+
+
 # --- generate --beams -------------------------------------------------------------------------------------
 
 
@@ -279,7 +303,16 @@ def test_generate_with_beams_is_the_likeliest_text(says: Says) -> None:
 
 @pytest.mark.parametrize(
     "option",
-    ["--temperature", "--top-k", "--top-p", "--min-p", "--repetition-penalty", "--seed", "--stop"],
+    [
+        "--temperature",
+        "--top-k",
+        "--top-p",
+        "--min-p",
+        "--repetition-penalty",
+        "--seed",
+        "--stop",
+        "--lookup",
+    ],
 )
 def test_beams_and_what_samples_are_drawn_by_exclude_each_other(fails: Fails, option: str) -> None:
     line = fails("generate", "text", "--beams", "2", option, "1")

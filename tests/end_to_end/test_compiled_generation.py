@@ -6,11 +6,14 @@ In a process of its own: torch's compiler traces no function whose shapes are ch
 from ..forks import ForkServer
 
 SCRIPT = """
+import copy
 import torch
 import torch._dynamo.utils
 import torch._inductor.config
 from clearformer.decoding.fast import compiling
 from clearformer.decoding import Sampling, collect, generate_tokens, random_stream
+from clearformer.decoding.fast.int8 import with_int8_weights
+from clearformer.model.fast import packed
 from clearformer.model import Decoder, EncoderDecoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
@@ -43,12 +46,17 @@ torch.manual_seed(0)
 first, second = (build(DECODER).double() for _ in range(2))
 eos_id = written(first, PROMPTS)[1][3]
 both = build(DECODER.replace(family="encoder-decoder", max_seq_len=32)).double()
+packed.LEAST_WEIGHTS = 1
+products, product = [], packed._product
+packed._product = lambda *arguments: products.append(1) or product(*arguments)
 cases = {
     "one text": (first, PROMPTS[:1], {"n": 6}),
     "another model of that configuration": (second, PROMPTS[:1], {"n": 6}),
     "one text, longer than the positions": (first, PROMPTS[:1], {}),
     "three texts, of which some end early": (first, PROMPTS, {"eos_id": eos_id}),
     "an encoder-decoder": (both, PROMPTS, {"sources": SOURCES}),
+    "int8 weights": (with_int8_weights(first), PROMPTS[:1], {}),
+    "weights that are laid out": (copy.deepcopy(first).float(), PROMPTS, {}),
 }
 texts = []
 for name, (model, prompts, options) in cases.items():
@@ -65,6 +73,7 @@ for name, (model, prompts, options) in cases.items():
             options={"guard_filter_fn": options["guard_filter_fn"]},
         )
         compiling._compiled.cache_clear()
+print("laid out", sum(products) > 20)
 print("both models", "same" if texts[0] == texts[1] else "differ")
 """
 
@@ -80,6 +89,9 @@ def test_the_compiled_step_writes_what_the_plain_one_does(forks: ForkServer) -> 
         "one text, longer than the positions same",
         "three texts, of which some end early same",
         "an encoder-decoder same",
+        "int8 weights same",
+        "weights that are laid out same",
+        "laid out True",
         "both models differ",
     ]
     assert "compiling failed" not in done.stderr

@@ -1,4 +1,4 @@
-"""What holds for generation with every kind of model: the cache, the batch and the overflow change no token."""
+"""What holds for generation with every kind of model: cache, batch, overflow and drafts change no token."""
 
 from typing import Any
 
@@ -34,11 +34,11 @@ def model_of(case: ModelConfig, n_positions: int) -> Decoder:
 
 
 def completions(
-    model: Decoder, given_prompts: list[list[int]], sampling: Sampling, **options: Any
+    model: Decoder, given_prompts: list[list[int]], sampling: Sampling, n_new: int = N_NEW, **options: Any
 ) -> list[Completion]:
     n = len(given_prompts)
     streams = [random_stream(SEED, row) for row in range(n)]
-    return collect(generate_tokens(model, given_prompts, N_NEW, sampling, streams, **options), n)
+    return collect(generate_tokens(model, given_prompts, n_new, sampling, streams, **options), n)
 
 
 @every_model(sampling=SAMPLINGS, n_positions=POSITIONS)
@@ -67,6 +67,23 @@ def test_each_row_is_what_its_prompt_gives_alone(
         assert together[row].tokens == alone.tokens
         assert together[row].finish_reason == alone.finish_reason
         assert together[row].logprobs == pytest.approx(alone.logprobs, abs=1e-5)
+
+
+@every_model(sampling=SAMPLINGS, n_positions=(40, 9), lookup=(1, 4), eos_id=(6, None))
+def test_drafts_that_are_right_or_wrong_change_nothing(
+    case: ModelConfig, sampling: str, n_positions: int, lookup: int, eos_id: int | None
+) -> None:
+    model = model_of(case, n_positions)
+
+    for prompts in (PROMPTS, PROMPTS[:1]):
+        plain, drafted = (
+            completions(model, prompts, SAMPLINGS[sampling], 25, eos_id=eos_id, lookup=n) for n in (0, lookup)
+        )
+
+        assert [done.tokens for done in drafted] == [done.tokens for done in plain]
+        assert [done.finish_reason for done in drafted] == [done.finish_reason for done in plain]
+        for a, b in zip(drafted, plain, strict=True):
+            assert a.logprobs == pytest.approx(b.logprobs, abs=1e-5)
 
 
 @each_kind(n_positions=POSITIONS)

@@ -8,8 +8,8 @@ Shapes: B texts, T positions, S positions of a source, V vocabulary.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Generic, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,10 +21,13 @@ from clearformer.decoding.fast.compiling import (
     ResultT,
     Step,
     compiled_step,
+    packed_weights,
+    read_each,
     read_tokens,
 )
 from clearformer.errors import UserError
 from clearformer.model import Cache, Decoder, EncoderDecoder, EncoderOutput
+from clearformer.model.fast import PackedWeights
 
 PADDING_TOKEN = 0  # any token: padding is masked
 
@@ -67,6 +70,8 @@ class DecodeState(Generic[ResultT]):
         self._cache: Cache | None = None
         self._known = known
         self._memory = read_sources(model, sources)
+        self._n_drafted = 0
+        self._packed: PackedWeights | None = None  # held for as long as the texts are written
 
     def advance(self, texts: Sequence[Sequence[int]]) -> ResultT:
         """`logits_function` of the logits of the token after each text; reads only what is not in the cache."""
@@ -76,6 +81,37 @@ class DecodeState(Generic[ResultT]):
         if self.can_decode([len(text) for text in texts]):
             return self.decode(torch.tensor([text[-1] for text in texts], device=self._device))
         return self.prefill(texts)
+
+    def check(self, texts: Sequence[Sequence[int]], drafts: Sequence[Sequence[int]]) -> Iterator[ResultT]:
+        """`logits_function` of the logits after each text, then after it and one token of its draft, and so on.
+
+        Drafts may be of different lengths; whoever has one is asked which of it to `keep`. Where the texts have to be
+        read whole, there are the scores after the texts alone.
+        """
+        self._n_drafted = 0
+        if self._known is not None or not any(drafts) or not self.can_decode([len(text) for text in texts]):
+            return iter([self.advance(texts)])
+        rows = [[text[-1], *draft] for text, draft in zip(texts, drafts, strict=True)]
+        return map(self._logits_function, self._read_drafts(rows).unbind(1))
+
+    def keep(self, n_right: Sequence[int]) -> None:
+        """Forget of the drafts that were checked last what is not right: all but the first tokens, so many of each."""
+        if self._n_drafted:
+            self._forget_wrong(n_right)
+
+    @torch.inference_mode()
+    def _read_drafts(self, rows: Sequence[Sequence[int]]) -> Float[Tensor, "B T V"]:
+        assert self._cache is not None
+        tokens, padding = right_padded(rows, self._device)
+        self._n_drafted = tokens.shape[1] - 1
+        self._cache.hold()
+        return read_each(self._model, *self._with_memory(tokens), padding, self._cache)
+
+    @torch.inference_mode()
+    def _forget_wrong(self, n_right: Sequence[int]) -> None:
+        assert self._cache is not None
+        places = torch.arange(1 + self._n_drafted, device=self._device)
+        self._cache.keep(places <= torch.tensor(n_right, device=self._device).unsqueeze(1))
 
     def can_decode(self, lengths: Sequence[int]) -> bool:
         """Whether all but the newest token of texts of these lengths is in the cache, where it still belongs."""
@@ -92,6 +128,7 @@ class DecodeState(Generic[ResultT]):
             self._compiled and self._step is read_tokens
         ):  # compiled once, for the number of texts at the start
             self._step = compiled_step(self._model, len(texts))
+            self._packed = packed_weights(self._model, len(texts))
         limit = self._model.config.max_seq_len
         read = [tuple(text[context_start(len(text), limit) :]) for text in texts]
         if self._memory is not None:
@@ -128,8 +165,10 @@ class DecodeState(Generic[ResultT]):
         tokens: Int[Tensor, "B T"],
         padding: Bool[Tensor, "B T"] | None = None,
     ) -> ResultT:
-        read = (tokens,) if self._memory is None else (tokens, self._memory)
-        return step(self._model, logits_function, *read, padding, self._cache)
+        return step(self._model, logits_function, *self._with_memory(tokens), padding, self._cache)
+
+    def _with_memory(self, tokens: Int[Tensor, "B T"]) -> tuple[Any, ...]:
+        return (tokens,) if self._memory is None else (tokens, self._memory)
 
 
 @torch.inference_mode()
@@ -172,6 +211,25 @@ def left_padded(
     if all(len(text) == longest for text in texts):
         return tokens, None
     return tokens, torch.arange(longest, device=device) >= longest - lengths
+
+
+def right_padded(
+    texts: Sequence[Sequence[int]], device: torch.device
+) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"] | None]:
+    """Texts as rows that begin together, and where their tokens are real (None: everywhere)."""
+    longest = max(map(len, texts))
+    tokens = torch.tensor(
+        [[*text, *[PADDING_TOKEN] * (longest - len(text))] for text in texts], device=device
+    )
+    if all(len(text) == longest for text in texts):
+        return tokens, None
+    lengths = torch.tensor([len(text) for text in texts], device=device).unsqueeze(1)
+    return tokens, torch.arange(longest, device=device) < lengths
+
+
+def room_for_drafts(n_tokens: int, max_seq_len: int) -> int:
+    """How many tokens more a model can read after a text of n tokens before it reads from a later start on."""
+    return max_seq_len - (n_tokens - context_start(n_tokens, max_seq_len))
 
 
 def device_of(model: GenerativeModel) -> torch.device:

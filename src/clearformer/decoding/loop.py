@@ -16,8 +16,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearformer.decoding.arguments import check_whole
-from clearformer.decoding.decode_state import DecodeState, GenerativeModel, Prefill, device_of
+from clearformer.decoding.decode_state import (
+    DecodeState,
+    GenerativeModel,
+    Prefill,
+    device_of,
+    room_for_drafts,
+)
 from clearformer.decoding.inference import evaluating
+from clearformer.decoding.lookup import Lookup, check_lookup
 from clearformer.decoding.samplers import Sampling, draw
 from clearformer.errors import NonFiniteError, UserError
 
@@ -73,6 +80,7 @@ def generate_tokens(
     compiled: bool = False,
     look: Look | None = None,
     known: Prefill | None = None,
+    lookup: int = 0,
 ) -> Iterator[NewToken]:
     """Continue every prompt, yielding a token of each in turn; rows that have ended leave the batch.
 
@@ -94,37 +102,72 @@ def generate_tokens(
         compiled: Whether the step for a new token is compiled; see `decoding.fast.compiling`.
         look: Who looks at what each token is chosen by.
         known: What was made of the prompts, where they were read before.
+        lookup: Read drafts of up to so many tokens at once, looked up in each text; the tokens are the same, a turn has
+            several of some rows. See `decoding.lookup`.
 
     Raises:
-        UserError: a prompt is empty, or `max_new_tokens` is less than 1; or there are no sources and must be.
+        UserError: a prompt is empty, or `max_new_tokens` is less than 1; or there are no sources and must be; or
+            `lookup` is out of its range, or asked for without a cache.
         NonFiniteError: the model's scores are not numbers.
     """
     check_prompts(prompts, max_new_tokens)
-    texts = [[int(token) for token in prompt] for prompt in prompts]
-    rows = list(range(len(texts)))
-    if not rows:
+    check_lookup(lookup, use_cache, compiled)
+    texts = [
+        _Text(row, [int(token) for token in prompt], max_new_tokens, streams[row], lookup)
+        for row, prompt in enumerate(prompts)
+    ]
+    if not texts:
         return
     with evaluating(model):
         state = DecodeState(model, score_tokens, sources, use_cache, compiled, known)
-        for n_new in range(1, max_new_tokens + 1):
-            if not rows:
-                return
-            reading = [texts[row] for row in rows]
-            scores = state.advance(reading)
-            if look is not None:
-                for row, logits, text in zip(rows, scores.logits, reading, strict=True):
-                    look(row, logits, text)
-            tokens, logprobs = _choose(scores, reading, sampling, [streams[row] for row in rows])
-            active = []
-            for i, (row, token, logprob) in enumerate(zip(rows, tokens, logprobs, strict=True)):
-                texts[row].append(token)
-                reason = _finish_reason(token == eos_id, stop(row, token), n_new == max_new_tokens)
-                if reason is None:
-                    active.append(i)
-                yield NewToken(row, token, logprob, reason)
-            if len(active) < len(rows):
-                rows = [rows[i] for i in active]
+        while texts:
+            drafts = [text.draft(model.config.max_seq_len) for text in texts]
+            in_turn = texts
+            for scores in state.check([text.tokens for text in texts], drafts):
+                if len(in_turn) < len(texts):
+                    scores = scores.of([i for i, text in enumerate(texts) if text.follows_draft])
+                if look is not None:
+                    for text, logits in zip(in_turn, scores.logits, strict=True):
+                        look(text.row, logits, text.tokens)
+                for text, token, logprob in zip(in_turn, *_choose(scores, in_turn, sampling), strict=True):
+                    text.add(token)
+                    reason = _finish_reason(token == eos_id, stop(text.row, token), text.n_left == 0)
+                    if reason is not None:
+                        text.end()
+                    yield NewToken(text.row, token, logprob, reason)
+                in_turn = [text for text in in_turn if text.follows_draft]
+                if not in_turn:
+                    break
+            state.keep([text.lookup.n_right for text in texts])
+            active = [i for i, text in enumerate(texts) if text.goes_on]
+            if active and len(active) < len(texts):
                 state.reorder(torch.tensor(active, dtype=torch.long, device=device_of(model)))
+            texts = [texts[i] for i in active]
+
+
+class _Text:
+    """A text that is written."""
+
+    def __init__(
+        self, row: int, prompt: Sequence[int], n_left: int, stream: np.random.Generator, longest_draft: int
+    ) -> None:
+        self.row, self.n_left, self.stream = row, n_left, stream
+        self.lookup = Lookup(prompt, longest_draft)
+        self.tokens = self.lookup.tokens
+        self.goes_on = self.follows_draft = True
+
+    def draft(self, max_seq_len: int) -> list[int]:
+        """Tokens that may come next: no more than are wanted, and than the model reads beside the text."""
+        return self.lookup.draft(min(self.n_left - 1, room_for_drafts(len(self.tokens), max_seq_len)))
+
+    def add(self, token: int) -> None:
+        """Take the next token."""
+        self.n_left -= 1
+        self.follows_draft = self.lookup.add(token)
+
+    def end(self) -> None:
+        """No token follows."""
+        self.goes_on = self.follows_draft = False
 
 
 def collect(new_tokens: Iterable[NewToken], n_rows: int) -> list[Completion]:
@@ -158,6 +201,10 @@ class Scores(NamedTuple):
     highest: Float[Tensor, " B"]
     likeliest: Int[Tensor, " B"]
 
+    def of(self, rows: list[int]) -> "Scores":
+        """The scores of some texts."""
+        return Scores(*(field[rows] for field in self))
+
 
 def score_tokens(logits: Float[Tensor, "B V"]) -> Scores:
     """The logits with their normaliser and their highest, by which the next tokens are chosen."""
@@ -165,19 +212,15 @@ def score_tokens(logits: Float[Tensor, "B V"]) -> Scores:
     return Scores(logits, logits.logsumexp(-1), highest, likeliest)
 
 
-def _choose(
-    scores: Scores,
-    texts: Sequence[Sequence[int]],
-    sampling: Sampling,
-    streams: Sequence[np.random.Generator],
-) -> tuple[list[int], list[float]]:
+def _choose(scores: Scores, texts: Sequence[_Text], sampling: Sampling) -> tuple[list[int], list[float]]:
     """A token for each text, and its log-probability by the model."""
     totals = scores.totals.tolist()
     if not all(map(math.isfinite, totals)):  # as they are not where a score is NaN or +inf
         raise NonFiniteError(NOT_FINITE)
     tokens, token_scores = scores.likeliest, scores.highest
     if not sampling.takes_likeliest:
-        adjusted = sampling.adjust(scores.logits, texts)
+        adjusted = sampling.adjust(scores.logits, [text.tokens for text in texts])
+        streams = [text.stream for text in texts]
         tokens = adjusted.argmax(-1) if sampling.greedy else draw(adjusted, streams).to(adjusted.device)
         token_scores = scores.logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
     logprobs = [score - total for score, total in zip(token_scores.tolist(), totals, strict=True)]

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from clearformer.errors import UserError
@@ -24,6 +24,16 @@ class LayerCache(ABC):
 
     def make_room(self, n_before: int, n: int) -> None:  # noqa: B027  (for most there is nothing to do)
         """Let `n` positions fit beside each other, `n_before` of which are kept already."""
+
+    def hold(self) -> None:  # noqa: B027
+        """Be ready to forget some of the positions that the next call reads."""
+
+    def keep(self, kept: Bool[Tensor, "B T"], length: int) -> None:  # noqa: B027
+        """Forget those of the last call's T positions that are not kept; `length` of all so far remain.
+
+        There is nothing to do where each position lies apart: what comes next is written over those that are cut off,
+        and the others count as padding.
+        """
 
     @abstractmethod
     def select(self, rows: Rows) -> None:
@@ -76,6 +86,10 @@ class LinearCache(LayerCache):
     def __init__(self) -> None:
         self.outer: Tensor | None = None  # [B H Dh Dv], sum of phi(k) v^T
         self.keys: Tensor | None = None  # [B H Dh], sum of phi(k)
+        self._holds = (
+            False  # whether the next call's keys and values are wanted, of which some may be forgotten
+        )
+        self._held: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # those, and the sums before them
         self._seen, self._n_seen = KeyValueCache(), 0  # the keys themselves, while somebody looks at scores
 
     def sums(
@@ -88,8 +102,24 @@ class LinearCache(LayerCache):
         if self.outer is None or self.keys is None:
             dtype = torch.promote_types(keys.dtype, torch.float32)
             keys_sum = keys.new_zeros(*keys.shape[:2], keys.shape[-1], dtype=dtype)
-            return keys.new_zeros(*keys_sum.shape, values.shape[-1], dtype=dtype), keys_sum
-        return self.outer, self.keys
+            sums = keys.new_zeros(*keys_sum.shape, values.shape[-1], dtype=dtype), keys_sum
+        else:
+            sums = self.outer, self.keys
+        if self._holds:
+            self._held = *sums, keys, values
+        return sums
+
+    def hold(self) -> None:
+        self._holds = True
+
+    def keep(self, kept: Bool[Tensor, "B T"], length: int) -> None:
+        """Take the sums once more, without what is forgotten."""
+        assert self._held is not None, "`hold` comes before the call"
+        outer, sum_of_keys, keys, values = self._held
+        keys = keys * kept[:, None, :, None]
+        self.outer, self.keys = outer + keys.transpose(-2, -1) @ values, sum_of_keys + keys.sum(2)
+        self._holds, self._held = False, None
+        self._n_seen = min(self._n_seen, length)
 
     def with_earlier(
         self, n_before: int, keys: Float[Tensor, "B H T Dh"], values: Float[Tensor, "B H T Dv"]
@@ -140,6 +170,12 @@ class BlockCache(LayerCache):
     def make_room(self, n_before: int, n: int) -> None:
         self.attn.make_room(n_before, n)
 
+    def hold(self) -> None:
+        self.attn.hold()
+
+    def keep(self, kept: Bool[Tensor, "B T"], length: int) -> None:
+        self.attn.keep(kept, length)
+
     def select(self, rows: Rows) -> None:
         self.attn.select(rows)
         if self.cross is not None:
@@ -176,6 +212,29 @@ class Cache:
         """Count T new positions in, with the padding of all S."""
         self.length += n_new
         self.padding = padding
+
+    def hold(self) -> None:
+        """Be ready to forget some of the positions that the next call reads; see `keep`."""
+        for layer in self.layers:
+            layer.hold()
+
+    def keep(self, kept: Bool[Tensor, "B T"]) -> None:
+        """Forget those of the last call's T positions that are not kept, after `hold`: drafts that were wrong.
+
+        What no row keeps at the end is cut off. A position that others keep becomes padding, which is read nowhere and
+        counts for no place in the text.
+        """
+        n_new = kept.shape[1]
+        n_kept = n_new - int(
+            kept.any(0).flip(0).int().argmax()
+        )  # the last column that some row keeps, and all before
+        first, self.length = self.length - n_new, self.length - n_new + n_kept
+        for layer in self.layers:
+            layer.keep(kept, self.length)
+        if self.padding is None and bool(kept[:, :n_kept].all()):
+            return
+        real = kept.new_ones(len(kept), first + n_new) if self.padding is None else self.padding
+        self.padding = torch.cat([real[:, :first], real[:, first:] & kept], dim=1)[:, : self.length]
 
     def select(self, rows: Rows) -> None:
         """Keep the given rows of the batch, in that order (repeats allowed): beams, finished samples."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from clearformer.decoding import evaluating
+from clearformer.decoding import evaluating, inference
 from clearformer.device import autocast
 
 
@@ -18,6 +18,22 @@ def test_every_module_is_in_evaluation_mode_inside_and_as_it_was_afterwards() ->
 
     assert [module.training for module in model.modules()] == before
     assert before == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize(("cores", "inside"), [(1, 1), (2, 2), (8, 3)])
+def test_there_are_no_more_threads_than_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int, inside: int
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    monkeypatch.setattr(inference, "most_threads", lambda: cores)
+
+    try:
+        with evaluating(nn.Dropout()):
+            assert torch.get_num_threads() == inside
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_error_inside_does_not_leave_it_there() -> None:

@@ -19,7 +19,7 @@ from clearformer.cli.options import (
     open_run,
     was_given,
 )
-from clearformer.errors import TokenizerError, UserError, count, shortened
+from clearformer.errors import ClearformerError, TokenizerError, UserError, count, shortened
 
 if TYPE_CHECKING:
     from clearformer.decoding import Continuation, Sample
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-FOR_SAMPLES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop", "compiled")
+FOR_SAMPLES = (
+    *("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop"),
+    *("compiled", "lookup", "int8"),
+)
 
 
 @app.command("generate")
@@ -80,6 +83,22 @@ def command(
             "--compile", help="Compile the step for a token, which pays from some thousands of tokens on."
         ),
     ] = False,
+    lookup: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Guess up to N tokens at once by what followed the same ones before: "
+            "the same texts, sooner where they repeat themselves.",
+        ),
+    ] = 0,
+    int8: Annotated[
+        bool,
+        typer.Option(
+            "--int8",
+            help="Round the weights to int8, a quarter of the memory; the held-out loss is told beside that without.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue a prompt, token by token; a single text is shown as it is made."""
@@ -107,7 +126,11 @@ def command(
         "seed": seed,
         "stop": stop or [],
         "compiled": compiled,
+        "lookup": lookup,
+        "int8": int8,
     }
+    if int8:
+        tell_int8_losses(trained)
     with named_as_options(context.params):
         if beams is not None:
             results = search(trained, prompt, max_new_tokens=max_new_tokens, beams=beams, num=num)
@@ -141,6 +164,14 @@ def check_known_characters(run: "Run", prompt: str) -> None:
         raise TokenizerError("; ".join(filter(None, (str(located(error, "--prompt")), hint)))) from None
     if hint:
         typer.echo(f"note: --prompt: {hint}", err=True)
+
+
+def tell_int8_losses(run: "Run") -> None:
+    """Say on standard error how much memory int8 weights save and what they cost, or why that is not known."""
+    try:
+        typer.echo(f"int8 weights: {run.int8_losses().in_words()}", err=True)
+    except ClearformerError as error:
+        typer.echo(f"int8 weights: their loss is not known: {error}", err=True)
 
 
 def check_no_sampling_settings(context: typer.Context) -> None:

@@ -13,8 +13,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding.fast.graphs import graphed_step
+from clearformer.decoding.fast.int8 import n_bytes
 from clearformer.hooks import has_any_hooks
 from clearformer.model import Decoder, EncoderDecoder
+from clearformer.model.fast import Linear, PackedWeights
 from clearformer.model.fast.compiling import compile_step
 
 logger = logging.getLogger(__name__)
@@ -48,6 +50,12 @@ def read_tokens(
     return logits_function(read(*arguments, **settings, last_only=True)[:, -1].float())
 
 
+def read_each(model: Decoder | EncoderDecoder, *arguments: Any) -> Float[Tensor, "B T V"]:
+    """The logits after each of several new tokens; the arguments are the model's, or those of `decode`."""
+    read = model if isinstance(model, Decoder) else model.decode
+    return read(*arguments).float()
+
+
 def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
     """`read_tokens`, compiled at its first call; uncompiled where the model has hooks.
 
@@ -61,12 +69,17 @@ def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
         return read_tokens
     weight = model.embed.weight
     on_cpu = weight.device.type == "cpu"
-    n_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
-    in_cpp = on_cpu and n_texts == 1 and n_bytes <= SMALL_MODEL
+    in_cpp = on_cpu and n_texts == 1 and n_bytes(model) <= SMALL_MODEL
     step = _compiled(on_cpu, in_cpp, (model.config, weight.dtype, weight.device))
     if weight.device.type == "cuda" and isinstance(model, Decoder):
         return graphed_step(model, step)
     return step
+
+
+def packed_weights(model: Decoder | EncoderDecoder, n_texts: int) -> PackedWeights:
+    """The model's matrices laid out for products with a vector of each text; the compiled step finds them."""
+    weights = [layer.weight for layer in model.modules() if isinstance(layer, Linear)]
+    return PackedWeights.of([*weights, model.embed.weight] if model.head is None else weights, n_texts)
 
 
 @cache

@@ -1,12 +1,14 @@
-"""x W^T + b: of a single vector by sums that the compiler turns into a loop, and of several matrices at once.
+"""x W^T + b: of a vector by sums that the compiler turns into a loop, of several by oneDNN, of matrices at once.
 
 Shapes: I inputs, O outputs.
 """
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from torch import Tensor, nn
+
+from clearformer.model.fast.packed import is_worth_it, packed_linear
 
 SMALL_BATCH = 2**17  # numbers; between those of the two steps that `joins_products` was measured on
 
@@ -21,14 +23,18 @@ class Linear(nn.Linear):
 def linear(
     x: Float[Tensor, "*B I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
 ) -> Float[Tensor, "*B O"]:
-    """x W^T + b; of one vector, compiled for a CPU, by `matrix_vector`."""
-    if torch.compiler.is_compiling() and x.device.type == "cpu" and x.shape[:-1].numel() == 1:
-        return matrix_vector(x, weight, bias)
+    """x W^T + b; compiled for a CPU, of one vector by `matrix_vector`, of more, without gradients, `packed_linear`."""
+    if torch.compiler.is_compiling() and x.device.type == "cpu":
+        n_vectors = x.shape[:-1].numel()
+        if n_vectors == 1:
+            return matrix_vector(x, weight, bias)
+        if not torch.is_grad_enabled() and is_worth_it(weight, n_vectors):
+            return packed_linear(x, weight, bias)
     return F.linear(x, weight, bias)
 
 
 def matrix_vector(
-    x: Float[Tensor, "*B I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
+    x: Float[Tensor, "*B I"], weight: Num[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
 ) -> Float[Tensor, "*B O"]:
     """x W^T + b of one vector (all of B are 1) as sums, in float32 at least.
 

@@ -102,6 +102,18 @@ def test_settings_reach_the_sampler(run: Run) -> None:
     assert generate(run, "ab", temperature=0.0, repetition_penalty=50.0, max_new_tokens=9)[0].text != greedy
 
 
+def test_drafts_change_no_sample_and_no_stream(run: Run) -> None:
+    [plain] = generate(run, "abcabc", max_new_tokens=15, seed=3)
+
+    assert generate(run, "abcabc", max_new_tokens=15, seed=3, lookup=4)[0].tokens == plain.tokens
+    assert "".join(stream(run, "abcabc", max_new_tokens=15, seed=3, lookup=4)) == plain.text
+
+
+def test_drafts_that_cannot_be_are_refused_before_the_first_piece(run: Run) -> None:
+    with pytest.raises(UserError, match="lookup: drafts are read by a step that is not compiled"):
+        stream(run, "abc", compiled=True, lookup=4)
+
+
 # --- the end of a text ------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,104 @@
+"""A model with int8 weights: a quarter of the memory, and of what a token's step reads.
+
+Each row of a matrix is stored as whole numbers from -127 to 127 times a scale of its own, max |w| / 127 (weight-only,
+symmetric; the vector-wise quantisation of Dettmers et al. 2022, section 3.1, of the weights alone). Activations, norms,
+biases and tables of positions stay as they are, and products are formed in the activations' type:
+
+    W ~ s_o q_oi,    W x + b ~ s * (q x) + b
+
+A weight is off by half a scale at most; `runs.int8.int8_losses` measures what that costs.
+
+Shapes: I inputs, O outputs, V vocabulary, D d_model.
+"""
+
+import copy
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Int8
+from torch import Tensor, nn
+
+from clearformer.model import Transformer
+from clearformer.model.fast import Linear
+from clearformer.model.fast.products import matrix_vector
+
+LARGEST = 127
+
+ModelT = TypeVar("ModelT", bound=Transformer)
+
+
+class Rows(NamedTuple):
+    """A matrix as int8 rows and their scales."""
+
+    weight: Int8[Tensor, "O I"]
+    scale: Float[Tensor, " O"]
+
+
+def int8_rows(matrix: Float[Tensor, "O I"]) -> Rows:
+    """The rows of a matrix, rounded to whole numbers; a row of zeros stays one."""
+    matrix = matrix.detach()
+    scale = matrix.abs().amax(1) / LARGEST
+    divisor = torch.where(scale > 0, scale, torch.ones_like(scale)).unsqueeze(1)
+    return Rows((matrix / divisor).round().to(torch.int8), scale)
+
+
+class Int8Linear(nn.Module):
+    """x W^T + b, W as int8 rows."""
+
+    weight: Tensor  # [O I], int8
+    scale: Tensor  # [O]
+    bias: Tensor | None  # [O]
+
+    def __init__(self, rows: Rows, bias: Float[Tensor, " O"] | None) -> None:
+        super().__init__()
+        self.register_buffer("weight", rows.weight)
+        self.register_buffer("scale", rows.scale)
+        self.register_buffer("bias", None if bias is None else bias.detach())
+
+    def forward(self, x: Float[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:
+        if torch.compiler.is_compiling() and x.device.type == "cpu" and x.shape[:-1].numel() == 1:
+            y = matrix_vector(x, self.weight)  # which reads int8 numbers and no others
+        else:
+            y = F.linear(x, self.weight.to(x.dtype))
+        y = y * self.scale.to(y.dtype)
+        return y if self.bias is None else y + self.bias.to(y.dtype)
+
+
+class Int8Embedding(nn.Module):
+    """A vector for each token, as int8 rows."""
+
+    weight: Tensor  # [V D], int8
+    scale: Tensor  # [V]
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__()
+        self.register_buffer("weight", rows.weight)
+        self.register_buffer("scale", rows.scale)
+        self.num_embeddings = len(rows.weight)
+
+    def forward(self, tokens: Int[Tensor, "*B"]) -> Float[Tensor, "*B D"]:
+        scale = self.scale[tokens].unsqueeze(-1)
+        return self.weight[tokens].to(scale.dtype) * scale
+
+
+def with_int8_weights(model: ModelT) -> ModelT:
+    """A copy of a model whose matrices and embeddings are int8 rows; to be read, not trained or saved."""
+    embeddings = int8_rows(model.embed.weight)
+    replaced: dict[int, nn.Module] = {
+        id(layer): Int8Linear(int8_rows(layer.weight), layer.bias)
+        for layer in model.modules()
+        if isinstance(layer, Linear)
+    }
+    replaced[id(model.embed)] = Int8Embedding(embeddings)
+    copied = copy.deepcopy(model, dict[int, Any](replaced)).eval().requires_grad_(requires_grad=False)
+    if model.head is None:  # the head is the embedding matrix, whose rows it shares
+        del copied.head
+        copied.add_module("head", Int8Linear(embeddings, model.head_bias))
+    return copied
+
+
+def n_bytes(model: nn.Module) -> int:
+    """The bytes of a model's weights, and of its tables."""
+    tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
