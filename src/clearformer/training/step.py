@@ -167,7 +167,7 @@ class TrainStep:
     def in_product_type(self, loss: Callable[..., Tensor], *batch: Tensor) -> Tensor:
         """A loss of a batch, with the matrix products in the run's type.
 
-        What is compiled is the loss within: of a function that changes the type itself torch's cache keeps no gradients.
+        What is compiled is the loss within: of a function that sets the type itself torch's cache keeps no gradients.
         """
         with autocast(self.device, self.settings.dtype):
             return loss(*batch)

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from unittest.mock import patch
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def started(kernels: Sequence[Kernel]) -> tuple[Callable[[], ModuleType], int]:
     from torch._inductor.codecache import CppPythonBindingsCodeCache
 
     class Together(CppPythonBindingsCodeCache):
-        cache: dict[str, Any] = {}
+        cache: ClassVar[dict[str, Any]] = {}
         entry_function = kernel_name(0)
 
     return Together.load_async(joint_source(kernels, Together.suffix_template)), len(kernels)  # type: ignore[return-value]
@@ -174,7 +174,8 @@ def functions_of(load: Callable[[], ModuleType], count: int) -> list[KernelFunct
     modules = [first]
     for i in range(1, count):
         spec = importlib.util.spec_from_file_location(f"{first.__name__}.{kernel_name(i)}", first.__file__)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         modules.append(importlib.util.module_from_spec(spec))
         spec.loader.exec_module(modules[-1])
     return [getattr(module, kernel_name(i)) for i, module in enumerate(modules)]
