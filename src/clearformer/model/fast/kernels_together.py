@@ -54,21 +54,22 @@ def kernels_together(folder: Path) -> Iterator[None]:
     """
     from torch._functorch import config as of_autograd
     from torch._inductor import async_compile, config
-    from torch._inductor.codecache import default_cache_dir
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
     chosen = os.environ.get(CACHE)
     if chosen in (None, "", default_cache_dir()):  # torch sets it to its default
         chosen = str(folder)
-    settings = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False}
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor())
-        stack.enter_context(config.patch(settings))
         stack.enter_context(patch.dict(os.environ, {CACHE: chosen}))
-        if hasattr(
-            of_autograd, "force_non_lazy_backward_lowering"
-        ):  # older ones compile it at its first call
-            stack.enter_context(of_autograd.patch(force_non_lazy_backward_lowering=True))
         stack.enter_context(patch.object(async_compile, "AsyncCompile", _collecting(pool)))
+        for settings, name, value in (
+            (config, "cpp.vec_isa_ok", True),
+            (config, "cpp_cache_precompile_headers", False),
+            (of_autograd, "force_non_lazy_backward_lowering", True),
+        ):
+            if hasattr(settings, name):  # not every torch has all
+                stack.enter_context(settings.patch({name: value}))
         yield
 
 
@@ -84,7 +85,7 @@ def _collecting(pool: ThreadPoolExecutor) -> type:
             found = [(name, value) for name, value in scope.items() if isinstance(value, Kernel)]
             n_files = -(-len(found) // KERNELS_IN_A_FILE)
             for named in (found[i::n_files] for i in range(n_files)):
-                built = pool.submit(functions_of, *started([kernel for _, kernel in named]))
+                built = in_one_file([kernel for _, kernel in named], pool)
                 for i, (name, kernel) in enumerate(named):
                     alone = partial(super().cpp_pybinding, *kernel)
                     scope[name] = KernelToCome(scope, name, built, i, alone)
@@ -126,15 +127,21 @@ class KernelToCome:
         function(*arguments)
 
 
-def started(kernels: Sequence[Kernel]) -> tuple[Callable[[], ModuleType], int]:
-    """What builds the kernels' file, unless the cache has it, and returns the first one's module; and their number."""
+def in_one_file(kernels: Sequence[Kernel], pool: ThreadPoolExecutor) -> Future[list[KernelFunction]]:
+    """The kernels' functions to come, of a file that is built in the pool unless the cache has it."""
     from torch._inductor.codecache import CppPythonBindingsCodeCache
 
     class Together(CppPythonBindingsCodeCache):
         cache: ClassVar[dict[str, Any]] = {}
         entry_function = kernel_name(0)
 
-    return Together.load_async(joint_source(kernels, Together.suffix_template)), len(kernels)  # type: ignore[return-value]
+    try:
+        load = Together.load_async(joint_source(kernels, Together.suffix_template))
+    except Exception as error:  # of many kinds: it is torch's own that is asked here
+        failed: Future[list[KernelFunction]] = Future()
+        failed.set_exception(error)
+        return failed
+    return pool.submit(functions_of, load, len(kernels))
 
 
 def joint_source(kernels: Sequence[Kernel], binding: str) -> str:
