@@ -28,32 +28,26 @@ from clearformer.device import resolve_device
 HERE = Path(cf.__file__).parents[2]
 
 ONE_WAIT = """
-import json, resource, sys, time
+import json, resource, sys, tempfile, time
 from pathlib import Path
-import torch
 from clearformer.presets import resolve_run
-from clearformer.training.loop import Training
-from clearformer.training.processes.distributed import Processes
+from clearformer.training.loop import train
 from clearformer.training.reporting.report import Reporter
-from clearformer.training.setup import open_task
 from clearformer.training.store.folder import RunFolder
 
-def of_compilers():
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+def now():
+    compilers = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.perf_counter(), time.process_time(), compilers.ru_utime + compilers.ru_stime
 
 class Told(Reporter):
+    at = {}
     def say(self, line):
-        if "failed" in line:
-            raise SystemExit(line)
+        self.at[line.split(" in ")[0]] = now()
 
-device = torch.device("cpu")
-task, config = open_task(resolve_run([*sys.argv[1:], "train.compile=true"], None), device, Processes())
-training = Training(config, RunFolder(Path("none")), task, device, Processes(), Reporter())
-with training.kernels(), training.threads:
-    before = time.perf_counter(), time.process_time(), of_compilers()
-    training.train_step.prepare(Told(), compiled=True)
-    after = time.perf_counter(), time.process_time(), of_compilers()
+config = resolve_run([*sys.argv[1:], "train.compile=true", "train.max_steps=1", "train.eval_flops_fraction=0.1"], None)
+with tempfile.TemporaryDirectory() as folder:
+    train(config, RunFolder(Path(folder) / "run"), Told())
+before, after = (Told.at[line] for line in ("compiling the step (train.compile=false leaves this out)", "compiled"))
 names = ("clock", "process", "compilers")
 print(json.dumps(dict(zip(names, (b - a for a, b in zip(before, after, strict=True)), strict=True))))
 """

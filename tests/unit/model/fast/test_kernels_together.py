@@ -1,12 +1,18 @@
 """Kernels that share a file are those that torch's compiler makes."""
 
+import gc
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clearformer.model.fast.kernels_together import Kernel, KernelToCome, joint_source
+from clearformer.model.fast.kernels_together import (
+    Kernel,
+    KernelToCome,
+    garbage_kept,
+    joint_source,
+)
 
 from ....forks import ForkServer
 
@@ -54,6 +60,16 @@ def test_a_step_s_kernels_share_a_file_for_each_way_and_are_found_again(
     same = ["the plain ones True", "each time True"]
     assert built_in("a") == ([*same, "found 0"], 2)
     assert built_in("a") == ([*same, "found 1"], 2)
+
+
+def test_garbage_is_collected_afterwards_as_it_was_before() -> None:
+    assert gc.isenabled()
+    with garbage_kept():
+        assert not gc.isenabled()
+        with garbage_kept():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
 
 
 def test_each_kernel_has_a_name_and_a_namespace_in_the_file_and_headers_come_once() -> None:
