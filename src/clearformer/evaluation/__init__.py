@@ -1,5 +1,5 @@
 """Evaluation of models: held-out loss and what follows from it, and information measures."""
 
-from clearformer.evaluation.language_model import Evaluation, evaluate_split
+from clearformer.evaluation.language_model import Evaluation, evaluate_split, evaluate_whole_and_part
 
-__all__ = ["Evaluation", "evaluate_split"]
+__all__ = ["Evaluation", "evaluate_split", "evaluate_whole_and_part"]

@@ -4,7 +4,7 @@ With a context of C tokens and a stride of S, window k reads tokens kS to kS + C
 no earlier window made: all of them in the first, the last S in every other. So every token but the first is
 predicted exactly once, by a model that reads C - S + 1 to C tokens before it (or all there are).
 
-Shapes: B windows in a batch, T positions, N predictions, V vocabulary.
+Shapes: W windows, B of them in a batch, T positions, N predictions, V vocabulary.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int, Int64
 from torch import Tensor
 
 from clearformer.data import Split
@@ -26,6 +26,7 @@ from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.model import Decoder
 from clearformer.text import Tokenizer
 
+TOKENS_AT_ONCE = 1 << 12  # in one batch; a CPU reads smaller and larger ones more slowly
 LOGITS_AT_ONCE = 1 << 26  # numbers in one batch's logits: 256 MB in float32
 PREDICTIONS_AT_ONCE = 1 << 22  # numbers in each copy of them that the loss and the entropy need
 COUNTED_AT_ONCE = 1 << 20  # tokens that are looked at together for unknown ones
@@ -105,14 +106,14 @@ def evaluate_split(
     context: int | None = None,
     stride: int | None = None,
     n_windows: int | None = None,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     dtype: torch.dtype | None = None,
     logits_of: LogitsOf | None = None,
 ) -> Evaluation:
     """Read a split, in order, and measure how well the model predicts it.
 
-    It draws no random numbers, and leaves the model in the mode it was in. Where the vocabulary is large, fewer than
-    `batch_size` windows are read at once, so that their logits do not fill the memory.
+    It draws no random numbers, and leaves the model in the mode it was in. Only predictions that count are unembedded.
+    Where the vocabulary is large, fewer than `batch_size` windows are read at once: logits must not fill the memory.
 
     Args:
         model: What predicts, on the device where it is.
@@ -123,7 +124,7 @@ def evaluate_split(
         stride: S, from 1 (every prediction from as much as there is) to C (fastest; the first predictions of each
             window are made from almost nothing). Half of C, where not given: each from C / 2 tokens or more.
         n_windows: How many windows to read, evenly spaced over all of them; all, where not given or there are no more.
-        batch_size: The most windows to read at once.
+        batch_size: The most windows to read at once; as many as hold `TOKENS_AT_ONCE`, where not given.
         dtype: The type of the matrix products (autocast); as it is around the call, where not given.
         logits_of: What computes the logits in place of `model` itself, such as its compiled form.
 
@@ -132,33 +133,72 @@ def evaluate_split(
         DataError: the split has fewer than two tokens, or one that the model does not know.
     """
     context, stride = _context_and_stride(model, context, stride)
+    _check_has_predictions(split)
+    windows = windows_of(len(split), context, stride)
+    n_all = _n_starts(windows)
+    is_whole = n_windows is None or n_windows >= n_all
+    if n_windows is not None and not is_whole:
+        windows = subset_of_windows(windows, n_windows)
+    sums = _sums(model, split, windows, batch_size, dtype, logits_of)
+    text = _predicted_text(split, tokenizer if is_whole else None)
+    return _evaluation(sums, _n_counted(windows), text, context, stride, split.name)
+
+
+def evaluate_whole_and_part(
+    model: Decoder,
+    split: Split,
+    tokenizer: Tokenizer | None = None,
+    *,
+    n_windows: int,
+    dtype: torch.dtype | None = None,
+) -> tuple[Evaluation, Evaluation]:
+    """The evaluations of a whole split and of some windows, as `evaluate_split` has them; each window is read once.
+
+    Args:
+        model: As in `evaluate_split`, and so are the others.
+        split: What is predicted.
+        tokenizer: The split's.
+        n_windows: How many the second one is of.
+        dtype: The type of the matrix products.
+    """
+    context, stride = _context_and_stride(model, None, None)
+    _check_has_predictions(split)
+    windows = windows_of(len(split), context, stride)
+    sums, n_counted = _sums(model, split, windows, None, dtype), _n_counted(windows)
+    some = evenly_spaced(min(n_windows, len(sums)), len(sums))
+    return (
+        _evaluation(sums, n_counted, _predicted_text(split, tokenizer), context, stride, split.name),
+        _evaluation(sums[some], n_counted[some], _Text(), context, stride, split.name),
+    )
+
+
+def _check_has_predictions(split: Split) -> None:
     if len(split) < 2:
         raise DataError(
             f"the {split.name} split has {len(split)} token{'s' * (len(split) != 1)}, and a prediction needs two: "
             f"give a longer text"
         )
-    device = model.embed.weight.device
-    all_windows = windows_of(len(split), context, stride)
-    n_all = _n_starts(all_windows)
-    n = n_all if n_windows is None else min(n_windows, n_all)
-    windows = subset_of_windows(all_windows, n)
-    loss = entropy = 0.0
-    with evaluating(model), torch.inference_mode(), autocast(device, dtype):
-        for inputs, targets in _batches(split, windows, batch_size, _vocab_size(model)):
-            logits = (logits_of or model)(torch.from_numpy(inputs).to(device))
-            n_counted = targets.shape[1]
-            sums = _loss_and_entropy(logits[:, -n_counted:], torch.from_numpy(targets).to(device))
-            loss, entropy = loss + sums[0], entropy + sums[1]
-    n_tokens = sum(len(each.starts) * each.n_counted for each in windows)
-    text = _predicted_text(split, tokenizer if n == n_all else None)
+
+
+def _evaluation(
+    sums: Float64[np.ndarray, "W 2"],
+    n_counted: Int64[np.ndarray, " W"],
+    text: "_Text",
+    context: int,
+    stride: int,
+    split: str,
+) -> Evaluation:
+    """The evaluation of windows, from the sums of each and the numbers of their predictions."""
+    n_tokens = int(n_counted.sum())
+    loss, entropy = (float(total) / n_tokens for total in sums.sum(0))
     return Evaluation(
-        loss=loss / n_tokens,
-        mean_entropy=entropy / n_tokens,
+        loss=loss,
+        mean_entropy=entropy,
         n_tokens=n_tokens,
         **text._asdict(),
         context=context,
         stride=stride,
-        split=split.name,
+        split=split,
     )
 
 
@@ -209,12 +249,20 @@ def _n_starts(windows: Sequence[Windows]) -> int:
     return sum(len(each.starts) for each in windows)
 
 
+def _n_counted(windows: Sequence[Windows]) -> Int64[np.ndarray, " W"]:
+    """How many predictions count in each."""
+    counts = np.array([each.n_counted for each in windows], dtype=np.int64)
+    return np.repeat(counts, [len(each.starts) for each in windows])
+
+
 def _batches(
-    split: Split, shapes: Sequence[Windows], batch_size: int, vocab_size: int
+    split: Split, shapes: Sequence[Windows], batch_size: int | None, vocab_size: int, unembeds_all: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Inputs [B T], and the targets that count [B n_counted]."""
     for windows in shapes:
-        n_rows = max(1, min(batch_size, LOGITS_AT_ONCE // (windows.length * vocab_size)))
+        most = batch_size or max(1, TOKENS_AT_ONCE // windows.length)
+        unembedded = windows.length if unembeds_all else windows.n_counted
+        n_rows = max(1, min(most, LOGITS_AT_ONCE // (unembedded * vocab_size)))
         for i in range(0, len(windows.starts), n_rows):
             tokens = split.windows(windows.starts[i : i + n_rows], windows.length + 1)
             if tokens.max() >= vocab_size:
@@ -228,18 +276,42 @@ def _batches(
 # --- sums -------------------------------------------------------------------------------------------------
 
 
-def _loss_and_entropy(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> tuple[float, float]:
-    """The sums of -log p(target) and of the predictions' entropies, in nats; some predictions at a time."""
-    loss = entropy = 0.0
+def _sums(
+    model: Decoder,
+    split: Split,
+    windows: Sequence[Windows],
+    batch_size: int | None,
+    dtype: torch.dtype | None,
+    logits_of: LogitsOf | None = None,
+) -> Float64[np.ndarray, "W 2"]:
+    """The sums of -log p(target) and of the predictions' entropies, in nats, over what counts in each window."""
+    device = model.embed.weight.device
+    found = [np.empty((0, 2))]
+    batches = _batches(split, windows, batch_size, _vocab_size(model), unembeds_all=logits_of is not None)
+    with evaluating(model), torch.inference_mode(), autocast(device, dtype):
+        for inputs, targets in batches:
+            tokens, n_counted = torch.from_numpy(inputs).to(device), targets.shape[1]
+            if logits_of is None:
+                logits = model.unembed(model.hidden(tokens)[:, -n_counted:])
+            else:
+                logits = logits_of(tokens)[:, -n_counted:]
+            found.append(_losses_and_entropies(logits, torch.from_numpy(targets).to(device)))
+    return np.concatenate(found)
+
+
+def _losses_and_entropies(
+    logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]
+) -> Float64[np.ndarray, "B 2"]:
+    """The sums of each row; some predictions at a time."""
+    losses, entropies = [], []
     n_at_once = max(1, PREDICTIONS_AT_ONCE // logits.shape[-1])
     parts = zip(logits.flatten(0, 1).split(n_at_once), targets.flatten().split(n_at_once), strict=True)
     for part, target in parts:
         logprobs = part.float().log_softmax(-1)  # [N V]
-        losses = -logprobs.gather(1, target.unsqueeze(1)).squeeze(1)
-        entropies = torch.special.entr(logprobs.exp()).sum(-1)
-        both = torch.stack([losses, entropies]).cpu().double().sum(1)
-        loss, entropy = loss + both[0].item(), entropy + both[1].item()
-    return loss, entropy
+        losses.append(-logprobs.gather(1, target.unsqueeze(1)).squeeze(1))
+        entropies.append(torch.special.entr(logprobs.exp()).sum(-1))
+    both = torch.stack([torch.cat(losses), torch.cat(entropies)]).cpu().double()
+    return both.view(2, *targets.shape).sum(-1).T.numpy()
 
 
 class _Text(NamedTuple):

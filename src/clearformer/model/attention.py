@@ -132,7 +132,7 @@ class Attention(nn.Module, ABC):
 
 def share_heads(x: Float[Tensor, "B K S Dh"], n_heads: int) -> Float[Tensor, "B H S Dh"]:
     """Key/value heads repeated so that each query head has one."""
-    return x.repeat_interleave(n_heads // x.shape[1], dim=1)
+    return x if x.shape[1] == n_heads else x.repeat_interleave(n_heads // x.shape[1], dim=1)
 
 
 def split_heads(x: Float[Tensor, "B T HDh"], n_heads: int) -> Float[Tensor, "B T H Dh"]:

@@ -78,8 +78,30 @@ class Evaluator:
             NonFiniteValueError: the loss is not finite.
         """
         start = time.perf_counter()
-        result = self.task.evaluate(model, getattr(torch, self.train.dtype), n_rows)
+        result = self.task.evaluate(model, self.dtype, n_rows)
         self.seconds_per_row = (time.perf_counter() - start) / (n_rows or self.task.n_held_out)
+        return self.described(result, n_rows)
+
+    def evaluate_at_the_end(self, model: Transformer) -> tuple[HeldOutEvaluation, HeldOutEvaluation]:
+        """Read the whole held-out split; and the evaluation of what checkpoints are compared by, which is a part of it.
+
+        Raises:
+            NonFiniteValueError: the loss is not finite.
+        """
+        n_rows = self.rows_with_checkpoint
+        if n_rows is None:
+            whole = self.evaluate(model, None)
+            return whole, whole
+        whole, part = self.task.evaluate_whole_and_part(model, self.dtype, n_rows)
+        return self.described(whole, None), self.described(part, n_rows)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the matrix products."""
+        return getattr(torch, self.train.dtype)
+
+    def described(self, result: EvaluationResult | None, n_rows: int | None) -> HeldOutEvaluation:
+        """An evaluation of so many rows, or of all of them; raises NonFiniteValueError where it is not finite."""
         if result is None:
             return HeldOutEvaluation(None, {}, n_rows is None)
         if not math.isfinite(result.loss):
@@ -143,6 +165,6 @@ class Evaluator:
         reporter.say(f"measuring step {progress.best_step}, the best so far, on the held-out data now read")
         model = copy.deepcopy(model)
         model.load_state_dict(best.model)
-        result = self.task.evaluate(model, getattr(torch, self.train.dtype), self.rows_with_checkpoint)
+        result = self.task.evaluate(model, self.dtype, self.rows_with_checkpoint)
         loss = None if result is None else result.loss
         return replace(progress, best_val_loss=loss, best_n_rows=self.n_rows_compared)

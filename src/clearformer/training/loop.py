@@ -321,7 +321,7 @@ class Training:
     def evaluate(self) -> dict[str, float]:
         """Read as much of the held-out split as is due; returns what a metrics line says of it.
 
-        Checkpoints are compared by the same rows of it each time, the last one too; then the rest is read as well.
+        Checkpoints are compared by the same rows of it each time, the last one too, when all of it is read.
         Where there is nothing to guess in the rows that were read, there is no loss.
 
         Raises:
@@ -333,10 +333,11 @@ class Training:
         with self.nonfinite_ends_the_run(self.progress.step):
             if not self.is_due(self.settings.checkpoint_every):
                 return evaluator.evaluate(model, evaluator.rows_between_checkpoints).line
-            evaluation = evaluator.evaluate(model, evaluator.rows_with_checkpoint)
-            self.progress = replace(self.progress, val_loss=evaluation.loss)
-            if self.finished() and not evaluation.is_whole:
-                evaluation = evaluator.evaluate(model, None)
+            if self.finished():
+                evaluation, compared = evaluator.evaluate_at_the_end(model)
+            else:
+                evaluation = compared = evaluator.evaluate(model, evaluator.rows_with_checkpoint)
+            self.progress = replace(self.progress, val_loss=compared.loss)
         if evaluation.is_whole:
             self.evaluation = evaluation.result
         return evaluation.line

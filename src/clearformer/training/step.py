@@ -7,6 +7,7 @@ dropout of step s are drawn from (seed, s). So what a checkpoint holds is all th
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
 
@@ -14,8 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from clearformer.data.cache import cache_folder
 from clearformer.device import autocast, keep_freed_memory, seed_kernels
 from clearformer.model.fast.compiling import compile_step
+from clearformer.model.fast.kernels_together import kernels_together
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.limits import fraction_done
 from clearformer.training.nonfinite import NonFiniteValueError, first_nonfinite_module
@@ -88,11 +91,12 @@ class TrainStep:
         """Compile the loss of a batch; where that fails, go on without it and say so."""
         start = time.perf_counter()
         reporter.say("compiling the step (train.compile=false leaves this out)")
-        self.compute_loss = compile_step(
-            self.loss_of_batch, dynamic=self.task.shapes_vary or None, any_threads=self.device.type == "cpu"
-        )
+        on_cpu = self.device.type == "cpu"
+        loss = compile_step(self.task_loss, dynamic=self.task.shapes_vary or None, any_threads=on_cpu)
+        self.compute_loss = partial(self.in_product_type, loss)
         try:
-            self.compute_loss(*self.micro_batch(0, 0)).backward()
+            with kernels_together(cache_folder() / "compiled") if on_cpu else nullcontext():
+                self.compute_loss(*self.micro_batch(0, 0)).backward()
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # of many kinds: a compiler without Python's headers, one that is too old
@@ -158,8 +162,19 @@ class TrainStep:
 
     def loss_of_batch(self, *batch: Tensor) -> Tensor:
         """The loss, with the matrix products in the run's type."""
+        return self.in_product_type(self.task_loss, *batch)
+
+    def in_product_type(self, loss: Callable[..., Tensor], *batch: Tensor) -> Tensor:
+        """A loss of a batch, with the matrix products in the run's type.
+
+        What is compiled is the loss within: of a function that sets the type itself torch's cache keeps no gradients.
+        """
         with autocast(self.device, self.settings.dtype):
-            return self.task.loss(self.model, *batch)
+            return loss(*batch)
+
+    def task_loss(self, *batch: Tensor) -> Tensor:
+        """The loss of the run's task."""
+        return self.task.loss(self.model, *batch)
 
     def parameter_norms(self) -> tuple[list[str], Float[Tensor, " N"]]:
         """The names of the parameters that have a gradient, and its norm in each; their norm is the global one."""

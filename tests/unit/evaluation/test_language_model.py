@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clearformer.data import Split
 from clearformer.errors import DataError, UserError
-from clearformer.evaluation import Evaluation, evaluate_split
+from clearformer.evaluation import Evaluation, evaluate_split, evaluate_whole_and_part
 from clearformer.evaluation import language_model as module
 from clearformer.evaluation.language_model import count_windows, subset_of_windows, windows_of
 from clearformer.evaluation.masked import MaskedEvaluation
@@ -395,13 +395,17 @@ def test_another_callable_may_compute_the_logits() -> None:
 
 def test_autocast_is_asked_for_or_left_as_it_is_around() -> None:
     model, seen = model_of(), []
-    handle = model.register_forward_hook(lambda _, __, logits: seen.append(logits.dtype))
 
-    evaluate_split(model, split_of(9), dtype=torch.bfloat16)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    def unembed(vectors: Tensor) -> Tensor:
+        logits = type(model).unembed(model, vectors)
+        seen.append(logits.dtype)
+        return logits
+
+    with patch.object(model, "unembed", unembed):
+        evaluate_split(model, split_of(9), dtype=torch.bfloat16)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            evaluate_split(model, split_of(9))
         evaluate_split(model, split_of(9))
-    evaluate_split(model, split_of(9))
-    handle.remove()
 
     assert seen == [torch.bfloat16] * 4 + [torch.float32] * 2
 
@@ -409,18 +413,43 @@ def test_autocast_is_asked_for_or_left_as_it_is_around() -> None:
 def test_the_logits_of_a_large_vocabulary_are_made_and_summed_in_parts() -> None:
     model, split, shapes = model_of(), split_of(101), []
     expected = evaluate_split(model, split, stride=3)
-    handle = model.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0].shape)))
+
+    def unembed(vectors: Tensor) -> Tensor:
+        logits = type(model).unembed(model, vectors)
+        shapes.append(tuple(logits.shape))
+        return logits
 
     with (
         patch.object(module, "LOGITS_AT_ONCE", 2 * M * V),
         patch.object(module, "PREDICTIONS_AT_ONCE", 5 * V),
+        patch.object(model, "unembed", unembed),
     ):
         in_parts = evaluate_split(model, split, stride=3)
-    handle.remove()
 
-    assert max(rows for rows, _ in shapes) == 2
+    assert max(rows * counted for rows, counted, _ in shapes) <= 2 * M
+    assert {counted for _, counted, _ in shapes[1:-1]} == {
+        3
+    }  # and of the others, which are only read, none is made
     assert in_parts.loss == pytest.approx(expected.loss, abs=1e-6)
     assert in_parts.mean_entropy == pytest.approx(expected.mean_entropy, abs=1e-6)
+
+
+def test_the_whole_and_a_part_are_read_together() -> None:
+    model, split, read = model_of(), split_of(101), 0
+
+    def hidden(tokens: Tensor) -> Tensor:
+        nonlocal read
+        read += len(tokens)
+        return type(model).hidden(model, tokens)
+
+    with patch.object(model, "hidden", hidden):
+        whole, part = evaluate_whole_and_part(model, split, n_windows=5)
+
+    alone, of_part = evaluate_split(model, split), evaluate_split(model, split, n_windows=5)
+    assert read == count_windows(101, M)
+    assert (whole.n_tokens, part.n_tokens) == (alone.n_tokens, of_part.n_tokens)
+    assert (whole.loss, part.loss) == pytest.approx((alone.loss, of_part.loss), abs=1e-6)
+    assert part.mean_entropy == pytest.approx(of_part.mean_entropy, abs=1e-6)
 
 
 def test_sums_are_kept_in_float64() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -51,7 +52,7 @@ from clearformer.training.store.checkpoint import (
 )
 from clearformer.training.store.folder import Metrics, RunFolder, read_metrics
 from clearformer.training.store.lock import one_writer
-from clearformer.training.tasks import NextTokenTask, next_token
+from clearformer.training.tasks import NextTokenTask, Task, next_token
 from clearformer.training.threads import ThreadsByLoad
 
 Trained = Callable[..., TrainResult]
@@ -356,6 +357,7 @@ def wall_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         return evaluate(task, model, dtype, n_rows)
 
     monkeypatch.setattr(NextTokenTask, "evaluate", evaluated)
+    monkeypatch.setattr(NextTokenTask, "evaluate_whole_and_part", Task.evaluate_whole_and_part)
     return clock
 
 
@@ -840,7 +842,12 @@ def test_an_evaluation_on_the_way_reads_the_same_rows_each_time(
 
     def listening(model: Any, *args: Any, **options: Any) -> Any:
         seen: list[Tensor] = []
-        with model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].flatten())):
+
+        def hidden(tokens: Tensor) -> Tensor:
+            seen.append(tokens.flatten())
+            return type(model).hidden(model, tokens)
+
+        with patch.object(model, "hidden", hidden):
             measured = evaluate(model, *args, **options)
         read.append(torch.cat(seen))
         return measured
@@ -856,6 +863,17 @@ def test_an_evaluation_on_the_way_reads_the_same_rows_each_time(
     assert len(read[3]) > 60 * 7
 
 
+def found_by(measured: Callable[..., Evaluation], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a function find what evaluations do, the part and the whole of the last one too."""
+
+    def both(*args: Any, n_windows: int, **options: Any) -> tuple[Evaluation, Evaluation]:
+        part = measured(*args, n_windows=n_windows, **options)
+        return measured(*args, n_windows=None, **options), part
+
+    monkeypatch.setattr(next_token, "evaluate_split", measured)
+    monkeypatch.setattr(next_token, "evaluate_whole_and_part", both)
+
+
 def test_checkpoints_are_compared_by_one_part_of_the_held_out_data(
     trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -867,7 +885,7 @@ def test_checkpoints_are_compared_by_one_part_of_the_held_out_data(
         loss = next(losses) if n_windows == 6 else of_parts[n_windows]
         return replace(evaluate(*args, n_windows=n_windows, **options), loss=loss)
 
-    monkeypatch.setattr(next_token, "evaluate_split", measured)
+    found_by(measured, monkeypatch)
 
     outcome = trained("a", "train.eval_every=3", "train.checkpoint_every=5", "train.eval_flops_fraction=0.1")
 
@@ -903,7 +921,7 @@ class Losses:
             loss = next(left["whole" if n_windows is None else f"of_{n_windows}"])
             return replace(evaluate_split(*args, n_windows=n_windows, **options), loss=loss)
 
-        monkeypatch.setattr(next_token, "evaluate_split", measured)
+        found_by(measured, monkeypatch)
 
 
 PARTS = (

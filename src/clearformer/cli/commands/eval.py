@@ -87,6 +87,7 @@ def command(
     """
     with importing():
         from clearformer.cli.views.evaluation import evaluation_text
+        from clearformer.device import keep_freed_memory
         from clearformer.evaluation.figures import check_known_format, confusion_matrix_figure
         from clearformer.runs.evaluation import DataChoice, check_applicable, check_choice, evaluate_run
         from clearformer.runs.folders import find_run
@@ -101,6 +102,7 @@ def command(
     if figure is not None:
         check_known_format(figure)
     trained = open_run(run, checkpoint, device, average)
+    keep_freed_memory()  # batch after batch takes as much
     its_options = EvaluationOptions(dtype_of(trained, dtype), context, stride, beams)
     report = evaluate_run(trained, choice, its_options, spelled)
     typer.echo(json.dumps(report.values) if as_json else evaluation_text(report))

@@ -89,6 +89,8 @@ def _compiled(on_cpu: bool, in_cpp: bool, _specialized_on: tuple[Hashable, ...])
     # before 50,000 rows is not.
     options: dict[str, Any] = {"realize_opcount_threshold": 5} if on_cpu else {}
     options["size_asserts"] = False  # of every weight at every token
+    if on_cpu:  # the C++ compiler is not asked what instructions it knows, by a program for each kind
+        options["cpp.vec_isa_ok"] = True
     if in_cpp:
         options |= {"cpp_wrapper": True, "memory_planning": True}
     return _or_plain(compile_step(read_tokens, options=options), read_tokens)

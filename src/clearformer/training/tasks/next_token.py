@@ -14,7 +14,7 @@ from clearformer.data.locating.places import Example
 from clearformer.data.locating.windows import find_windows
 from clearformer.decoding import generate
 from clearformer.errors import DataError, TokenizerError
-from clearformer.evaluation import Evaluation, evaluate_split
+from clearformer.evaluation import Evaluation, evaluate_split, evaluate_whole_and_part
 from clearformer.evaluation.language_model import count_windows
 from clearformer.model import Decoder
 from clearformer.text import Tokenizer
@@ -138,6 +138,14 @@ class NextTokenTask(Task):
         if split is None:
             return None
         return evaluate_split(model, split, self.tokenizer, dtype=dtype, n_windows=n_rows)
+
+    def evaluate_whole_and_part(
+        self, model: Decoder, dtype: torch.dtype, n_rows: int
+    ) -> tuple[Evaluation | None, Evaluation | None]:
+        split = self.dataset.splits.get("val")
+        if split is None:
+            return None, None
+        return evaluate_whole_and_part(model, split, self.tokenizer, dtype=dtype, n_windows=n_rows)
 
     @classmethod
     def evaluate_on(

@@ -237,6 +237,12 @@ class Task(ABC):
         the split, the same ones every time. No random stream of training is drawn from.
         """
 
+    def evaluate_whole_and_part(
+        self, model: Any, dtype: torch.dtype, n_rows: int
+    ) -> tuple[EvaluationResult | None, EvaluationResult | None]:
+        """Evaluate a model on the whole held-out split and on so many of its rows, as `evaluate` does each."""
+        return self.evaluate(model, dtype), self.evaluate(model, dtype, n_rows)
+
     def metrics(self, result: Any) -> Mapping[str, float]:
         """Values of an evaluation that a line of metrics.jsonl has besides its loss."""
         return {}
