@@ -3,20 +3,29 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from threading import Lock
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
 from clearformer.cores import n_cores
 
+_evaluated: WeakKeyDictionary[nn.Module, list[list[nn.Module]]] = WeakKeyDictionary()
+"""Models in evaluation mode: for each `with` block that wants it so, the modules that it found in training mode."""
+
+_changing = Lock()
+
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Dropout off inside the `with` block, and no more threads than cores; afterwards all is as it was."""
-    in_training = [module for module in model.modules() if module.training]
-    model.eval()
+    """Dropout off inside the `with` block, and no more threads than cores; afterwards all is as it was.
+
+    Of several threads that look at one model the last one sets it back: dropout does not return while another computes.
+    """
     with ExitStack() as afterwards:
-        afterwards.callback(_train_again, in_training)
+        _begin(model)
+        afterwards.callback(_end, model)
         threads = torch.get_num_threads()
         if threads > most_threads():
             afterwards.callback(torch.set_num_threads, threads)
@@ -30,6 +39,19 @@ def most_threads() -> int:
     return n_cores()
 
 
-def _train_again(modules: list[nn.Module]) -> None:
-    for module in modules:
-        module.training = True
+def _begin(model: nn.Module) -> None:
+    with _changing:
+        in_training = [module for module in model.modules() if module.training]
+        _evaluated.setdefault(model, []).append(in_training)
+        model.eval()
+
+
+def _end(model: nn.Module) -> None:
+    with _changing:
+        first, *others = _evaluated[model]
+        if others:
+            _evaluated[model] = [first + others[0], *others[1:]]
+            return
+        del _evaluated[model]
+        for module in first:
+            module.training = True

@@ -1,5 +1,7 @@
 """Evaluation mode for a while."""
 
+from threading import Event, Thread
+
 import pytest
 import torch
 from torch import nn
@@ -18,6 +20,24 @@ def test_every_module_is_in_evaluation_mode_inside_and_as_it_was_afterwards() ->
 
     assert [module.training for module in model.modules()] == before
     assert before == [True, True, False, False, False]
+
+
+def test_of_several_threads_the_last_one_sets_it_back() -> None:
+    model, others = nn.Sequential(nn.Dropout(), nn.Linear(2, 2)), [Event(), Event()]
+
+    def look_meanwhile() -> None:
+        with evaluating(model):
+            others[0].set()
+            others[1].wait(10)
+
+    thread = Thread(target=look_meanwhile)
+    with evaluating(model):
+        thread.start()
+        others[0].wait(10)
+    assert not any(module.training for module in model.modules())
+    others[1].set()
+    thread.join()
+    assert all(module.training for module in model.modules())
 
 
 @pytest.mark.parametrize(("cores", "inside"), [(1, 1), (2, 2), (8, 3)])

@@ -27,7 +27,14 @@ def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path))
     tried: list[str] = []
 
-    def train(config: RunConfig, folder: Any, reporter: Reporter, resume: bool, preset: str | None) -> str:
+    def train(
+        config: RunConfig,
+        folder: Any,
+        reporter: Reporter,
+        resume: bool,
+        preset: str | None,
+        began: float | None,
+    ) -> str:
         tried.append(folder.path.name)
         if len(tried) == 1:
             folder.path.mkdir()
