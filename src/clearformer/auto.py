@@ -36,6 +36,7 @@ SECONDS = 300.0  # where nothing says how long, or steps alone do
 SECONDS_BESIDE_STEPS = 6.0  # of a command: its start, measuring, preparing, the last evaluation, a sample
 FAST = 0.1  # of the times of products, the part that is faster than what counts
 UTILISATION = 0.4  # of the rate of large products, by the products of a small compiled step
+UNCOMPILED = 0.57  # of the steps of a compiled run, by one that is too short for compiling to pay
 
 # A minute on two CPU cores, and what was best for it.
 REFERENCE_FLOPS = 2e13
@@ -155,7 +156,8 @@ def choose(budget: Budget) -> Recommendation:
     n_parameters = block_parameters(d_model, n_layers)
     context = context_for(flops, n_tokens)
     # 6 FLOPs a parameter and token (Kaplan et al. 2020, 2.1), and a tenth for attention and head.
-    read = min(flops / (6.6 * n_parameters), MOST_PASSES * n_tokens)
+    part = 1.0 if is_compiled(budget.seconds) else UNCOMPILED
+    read = min(part * flops / (6.6 * n_parameters), MOST_PASSES * n_tokens)
     batch_tokens = batch_for(growth, read, context)
     lr = lr_for(growth)
     passes = read / n_tokens
@@ -196,8 +198,13 @@ def choose(budget: Budget) -> Recommendation:
 
 def seconds_of_steps(seconds: float) -> float:
     """The seconds of a command that are left for steps: what stands beside them, and compiling where it pays."""
-    compiling = COMPILE_SECONDS if seconds * COMPILE_SAVES >= COMPILE_SECONDS else 0.0
+    compiling = COMPILE_SECONDS if is_compiled(seconds) else 0.0
     return max(seconds / 2, seconds - SECONDS_BESIDE_STEPS - compiling)
+
+
+def is_compiled(seconds: float) -> bool:
+    """Whether compiling pays within so many seconds by the clock; see `compile_pays`."""
+    return seconds * COMPILE_SAVES >= COMPILE_SECONDS
 
 
 def choose_tokenizer(n_bytes: int, flops: float) -> tuple[CharTokenizerSpec | BPETokenizerSpec, float]:

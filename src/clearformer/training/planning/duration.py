@@ -13,7 +13,7 @@ from clearformer.training.config import TrainConfig
 
 # What compiling a small model's step took on two CPU cores, and the part of a step's time that it saved there
 # (benchmarks/RESULTS.md).
-COMPILE_SECONDS = 25.0
+COMPILE_SECONDS = 15.0
 COMPILE_SAVES = 0.25
 
 
