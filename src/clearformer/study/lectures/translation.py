@@ -72,6 +72,11 @@ STUDIES = (
             ),
         ),
         refuted_if="The longest quarter of the captions has a BLEU as high as the shortest.",
+        meaning=(
+            "Captions of the longest quarter have 22 BLEU and those of the shortest 35: a small translator "
+            "loses its way in long sentences. Dates of any length are translated alike (92 and 91). The "
+            "seeds ran on two machines, so that their seconds do not compare; their steps do."
+        ),
     ),
     Study(
         name="alignment",
@@ -109,5 +114,10 @@ STUDIES = (
             ),
         ),
         refuted_if="No head reads the true part of a date more often than a token taken at random is in it.",
+        meaning=(
+            "Cross-attention is an alignment: the best head has its highest weight within the right part of "
+            "the date for 95% of tokens, where chance would have 28%, and on the very digit for 97%. No "
+            "single head is needed for it: the mean of all is as good, within the seeds' spread."
+        ),
     ),
 )
