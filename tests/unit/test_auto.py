@@ -137,7 +137,7 @@ def test_every_decision_has_its_reason() -> None:
     choice = choose(budget(SMALL))
     told = "\n".join(choice.reasons)
 
-    assert "300 s by the clock, 269 of them for steps, at 0.4 of 780 GFLOP/s" in told
+    assert "300 s by the clock, 279 of them for steps, at 0.4 of 780 GFLOP/s" in told
     assert f"{choice.run.model.n_layers} layers of width {choice.run.model.d_model}" in told
     assert "the text or the memory for no more" in told
     assert "100.0 passes over the text: dropout 0.15" in told
