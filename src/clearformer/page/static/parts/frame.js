@@ -1,5 +1,5 @@
 // The frame around every view: its heading, what it is doing, what went wrong, and what one can take from it.
-import { html, useEffect, useRef, useState, useTrait } from "../core/html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState, useTrait } from "../core/html.js";
 import { Refused } from "../sources/source.js";
 import { copied, save } from "./taking.js";
 
@@ -28,7 +28,7 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
   const [large, setLarge] = useState(false);
   const [asTable, setAsTable] = useState(false);
   useEffect(() => (place.current ? view.render({ model, el: place.current }) : undefined), [view, model]);
-  useEffect(() => {
+  useLayoutEffect(() => {  // at once: a key may be pressed before the next picture
     if (!large) return undefined;
     /** @param {KeyboardEvent} event */
     const close = (event) => event.key === "Escape" && setLarge(false);
