@@ -19,6 +19,7 @@ from ..unit.lens.trainings import EVERY, STEPS, home_with_data, trained
 from ..unit.page.conftest import FAMILIES, saved_runs
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+api.expect.set_options(timeout=20_000)  # other programs may use the machine
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 MINUS = "\N{MINUS SIGN}"
