@@ -394,6 +394,11 @@ SCHEDULE_STUDY = Study(
     fairness=fairness(RATES, "All begin with the same 50 steps of warm-up."),
     figures=(Bars("Held-out loss", "val_loss"), Curves("Each at its best rate")),
     refuted_if="A constant rate, tuned like the others, reaches a held-out loss no higher than cosine's.",
+    meaning=(
+        "A rate that falls gains 0.06 to 0.07 nats over a constant one. Between cosine, stable-decay and the inverse "
+        "square root nothing is decided by three seeds. All that fall were best at the highest rate that was "
+        "tried, the constant one at the middle: a decay is what lets a high rate pay."
+    ),
 )
 
 STUDIES = (NORMS, FEED_FORWARD, POSITION_STUDY, HEAD_STUDY, TOKENIZERS, SCHEDULE_STUDY)
