@@ -28,7 +28,7 @@ from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.optim.optimizers import Muon
 from clearformer.training.optim.schedules import WarmupStableDecay
-from clearformer.training.planning.duration import COMPILE_SAVES, COMPILE_SECONDS
+from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ def choose(budget: Budget) -> Recommendation:
     n_parameters = block_parameters(d_model, n_layers)
     context = context_for(flops, n_tokens)
     # 6 FLOPs a parameter and token (Kaplan et al. 2020, 2.1), and a tenth for attention and head.
-    part = 1.0 if is_compiled(budget.seconds) else UNCOMPILED
+    part = 1.0 if pays_within(budget.seconds) else UNCOMPILED
     read = min(part * flops / (6.6 * n_parameters), MOST_PASSES * n_tokens)
     batch_tokens = batch_for(growth, read, context)
     lr = lr_for(growth)
@@ -198,13 +198,8 @@ def choose(budget: Budget) -> Recommendation:
 
 def seconds_of_steps(seconds: float) -> float:
     """The seconds of a command that are left for steps: what stands beside them, and compiling where it pays."""
-    compiling = COMPILE_SECONDS if is_compiled(seconds) else 0.0
+    compiling = COMPILE_SECONDS if pays_within(seconds) else 0.0
     return max(seconds / 2, seconds - SECONDS_BESIDE_STEPS - compiling)
-
-
-def is_compiled(seconds: float) -> bool:
-    """Whether compiling pays within so many seconds by the clock; see `compile_pays`."""
-    return seconds * COMPILE_SAVES >= COMPILE_SECONDS
 
 
 def choose_tokenizer(n_bytes: int, flops: float) -> tuple[CharTokenizerSpec | BPETokenizerSpec, float]:

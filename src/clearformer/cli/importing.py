@@ -6,12 +6,8 @@ they come, and again with every full round and at the exit.
 
 import gc
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-BEGAN = time.perf_counter()
-"""When the command began, but for a tenth of a second: this module is among the first that are imported."""
 
 
 @contextmanager

@@ -2,12 +2,13 @@
 
 import logging
 import shlex
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearformer.cli.importing import BEGAN, importing
+from clearformer.cli.importing import importing
 from clearformer.cli.options import Config
 from clearformer.errors import Interrupted, RunError
 
@@ -45,6 +46,7 @@ def train(
     With --resume the run of that name goes on, by the command that began it or by its name alone; where there is none,
     the same command begins it.
     """
+    began = time.perf_counter()  # torch, most of what a start takes, is imported after this
     with importing():
         from clearformer.cli.views.results import program_as_called, result_text
         from clearformer.runs.folders import name_of
@@ -55,7 +57,7 @@ def train(
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     start = (resumed_start if resume else new_start)(arguments or [], config, run)
-    start.began = BEGAN
+    start.began = began
     reporter = ConsoleReporter() if is_main_process() else Reporter()
     try:
         result = train_run(start, reporter, summary(start.config))

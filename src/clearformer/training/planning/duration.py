@@ -30,7 +30,12 @@ def compile_pays(model: ModelConfig, train: TrainConfig, dtype: str, device: tor
     if train.max_seconds is not None and train.max_seconds < by_steps and train.max_wall_seconds is None:
         return train.max_seconds >= 2 * COMPILE_SECONDS
     by_clock = math.inf if train.max_wall_seconds is None else train.max_wall_seconds
-    return min(by_steps, by_clock) * COMPILE_SAVES >= COMPILE_SECONDS
+    return pays_within(min(by_steps, by_clock))
+
+
+def pays_within(seconds: float) -> bool:
+    """Whether compiling saves more of so many seconds than it takes."""
+    return seconds * COMPILE_SAVES >= COMPILE_SECONDS
 
 
 def seconds_per_step(model: ModelConfig, train: TrainConfig, rate: Rate) -> float:
