@@ -23,7 +23,6 @@ ONE_LAYER = {
 FAIR = "All arms read the same batches in the same order, with the same optimiser and rate."
 TABLE = ("train_loss", "val_loss", "train_perplexity", "perplexity", "parameters")
 DEPTHS = (1, 2, 4, 8)
-LONG = 4  # layers from which a run takes more than a quarter of an hour on two cores: one seed
 
 
 def one_layer(label: str, attention: dict[str, object]) -> Training:
@@ -31,10 +30,9 @@ def one_layer(label: str, attention: dict[str, object]) -> Training:
     return Training(label, settings={**ONE_LAYER, "model.attention": attention})
 
 
-def of_depth(n_layers: int, label: str = "", **settings: object) -> Training:
-    """Section 5's model of a depth."""
+def of_depth(n_layers: int, label: str = "", seeds: int | None = 1, **settings: object) -> Training:
+    """Section 5's model of a depth; one seed, where a run takes more than a quarter of an hour on two cores."""
     name = label or f"{n_layers} layer{'s' * (n_layers > 1)}"
-    seeds = 1 if n_layers >= LONG else None
     changes = {key.replace("__", "."): value for key, value in settings.items()}
     return Training(name, settings={"model.n_layers": n_layers, **changes}, seeds=seeds)
 
@@ -46,7 +44,9 @@ SHARED = one_layer("one matrix", {"kind": "shared"})
 QK = one_layer("queries, keys", {"kind": "multihead", "n_heads": 1, "value": False, "output": False})
 QKV = one_layer("queries, keys, values", {"kind": "multihead", "n_heads": 1, "output": False})
 BY_DEPTH = tuple(of_depth(n) for n in DEPTHS)
-ATTENTION_ONLY = tuple(of_depth(n, f"{n} without MLP", model__ffn={"kind": "none"}) for n in DEPTHS)
+ATTENTION_ONLY = tuple(
+    of_depth(n, f"{n} without MLP", None if n == 1 else 1, model__ffn={"kind": "none"}) for n in DEPTHS
+)
 SINUSOIDAL = of_depth(4, "4 layers, sinusoidal", model__position="sinusoidal")
 SAME_LETTER = (
     "The same letter earlier in the text has the same embedding, and so an equal share of the weight."
@@ -222,11 +222,8 @@ STUDIES = (
         question="What do the lecture's N(0, 1/d) matrices change in section 5's models, against its code's own?",
         lecture="000, 4.4 and 5.5",
         arms=tuple(
-            Training(
-                f"{n} layers, {init}",
-                settings={"model.n_layers": n, "model.init": init, "train.max_steps": 2000},
-            )
-            for n in (2, 8)
+            of_depth(n, f"{n} layers, {init}", seeds, model__init=init, train__max_steps=2000)
+            for n, seeds in ((2, None), (8, 1))
             for init in ("torch", "gaussian")
         ),
         measures=(LOSSES,),
