@@ -66,12 +66,25 @@ class Budget:
         seconds: Of the whole command, by the clock.
         rate: FLOP/s of large matrix products, in the type that training takes.
         memory: Bytes that training may take.
+        compile: Whether the step is compiled; None: where that pays.
     """
 
     n_bytes: int
     seconds: float
     rate: float
     memory: float
+    compile: bool | None = None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the run's step will be compiled."""
+        return pays_within(self.seconds) if self.compile is None else self.compile
+
+    @property
+    def seconds_of_steps(self) -> float:
+        """The seconds that are left for steps: without what stands beside them, and compiling."""
+        compiling = COMPILE_SECONDS if self.is_compiled else 0.0
+        return max(self.seconds / 2, self.seconds - SECONDS_BESIDE_STEPS - compiling)
 
 
 @dataclass(frozen=True)
@@ -122,6 +135,7 @@ def measure(wanted: RunConfig) -> Budget:
         seconds=min(wanted.train.max_wall_seconds or SECONDS, wanted.train.max_seconds or math.inf),
         rate=measured_rate(dtype, device, seconds=1.0, quantile=FAST).flops_per_second,
         memory=memory_of(device) / 2,
+        compile=None if wanted.train.compile == "auto" else wanted.train.compile,
     )
 
 
@@ -147,7 +161,7 @@ def memory_of(device: torch.device) -> float:
 
 def choose(budget: Budget) -> Recommendation:
     """The run for a budget: a pure function of it."""
-    flops = seconds_of_steps(budget.seconds) * budget.rate * UTILISATION
+    flops = budget.seconds_of_steps * budget.rate * UTILISATION
     growth = flops / REFERENCE_FLOPS
     tokenizer, bytes_per_token = choose_tokenizer(budget.n_bytes, flops)
     n_tokens = budget.n_bytes / bytes_per_token
@@ -156,7 +170,7 @@ def choose(budget: Budget) -> Recommendation:
     n_parameters = block_parameters(d_model, n_layers)
     context = context_for(flops, n_tokens)
     # 6 FLOPs a parameter and token (Kaplan et al. 2020, 2.1), and a tenth for attention and head.
-    part = 1.0 if pays_within(budget.seconds) else UNCOMPILED
+    part = 1.0 if budget.is_compiled else UNCOMPILED
     read = min(part * flops / (6.6 * n_parameters), MOST_PASSES * n_tokens)
     batch_tokens = batch_for(growth, read, context)
     lr = lr_for(growth)
@@ -194,12 +208,6 @@ def choose(budget: Budget) -> Recommendation:
         ),
     )
     return Recommendation(run, reasons_of(budget, flops, run, n_parameters, wanted, read, passes))
-
-
-def seconds_of_steps(seconds: float) -> float:
-    """The seconds of a command that are left for steps: what stands beside them, and compiling where it pays."""
-    compiling = COMPILE_SECONDS if pays_within(seconds) else 0.0
-    return max(seconds / 2, seconds - SECONDS_BESIDE_STEPS - compiling)
 
 
 def choose_tokenizer(n_bytes: int, flops: float) -> tuple[CharTokenizerSpec | BPETokenizerSpec, float]:
@@ -289,7 +297,7 @@ def reasons_of(
     if wanted < by_time:
         limit = f"the time would do for {by_time / 1e6:.1f}M, the text or the memory for no more"
     reasons = [
-        f"{budget.seconds:g} s by the clock, {seconds_of_steps(budget.seconds):.0f} of them for steps, "
+        f"{budget.seconds:g} s by the clock, {budget.seconds_of_steps:.0f} of them for steps, "
         f"at {UTILISATION:g} of {budget.rate / 1e9:,.0f} GFLOP/s: {flops:.1e} FLOPs",
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {limit}",
         f"tokens are {run.tokenizer.kind}s of {budget.n_bytes / 1e6:.3g} MB; steps of {train.batch_size} x "

@@ -2,6 +2,8 @@
 
 import gzip
 import logging
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,18 @@ def test_what_comes_out_is_a_run_that_fits(given: Budget) -> None:
     assert 16 * n_parameters(run) < given.memory
     reads = given.seconds * given.rate * auto.UTILISATION / (6 * n_parameters(run))
     assert reads / batch_tokens(run) > 100  # steps enough to learn anything
+
+
+def test_time_for_compiling_is_set_aside_where_the_step_is_compiled() -> None:
+    assert budget(seconds=60).seconds_of_steps == 60 - 6 - 15
+    assert budget(seconds=20).seconds_of_steps == 20 - 6
+    uncompiled = replace(budget(seconds=60), compile=False)
+    assert uncompiled.seconds_of_steps == 60 - 6
+    assert replace(budget(seconds=20), compile=True).seconds_of_steps == 10  # at least half
+    steps = "about ([0-9,]+) steps"
+    told = [re.search(steps, "\n".join(choose(b).reasons)) for b in (budget(seconds=60), uncompiled)]
+    compiled_steps, uncompiled_steps = (float(each[1].replace(",", "")) for each in told if each)
+    assert uncompiled_steps < compiled_steps
 
 
 def test_the_learning_rate_falls_with_the_time_between_two_bounds() -> None:

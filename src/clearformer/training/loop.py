@@ -250,6 +250,8 @@ class Training:
         if self.settings.max_wall_seconds is None or self.finished():
             return
         self.threads.adapt(self.progress.step)
+        if self.processes.is_main:
+            self.task.prepare_report()
         self.evaluator.measure(self.weights_to_use)
         if self.progress.step == 0:
             before = self.processes.broadcast(self.clock.seconds())

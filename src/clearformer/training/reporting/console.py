@@ -14,6 +14,7 @@ from clearformer.training.limits import seconds_left
 from clearformer.training.reporting.report import Reporter, held_out
 from clearformer.training.store.checkpoint import Progress as RunProgress
 
+FORETOLD_AFTER = 25  # steps, by whose time the number of all is told where the clock ends a run
 PROGRESS_FROM_CHARS = 10_000_000  # shorter texts are prepared before one could read of it
 
 
@@ -53,6 +54,8 @@ class ConsoleReporter(Reporter):
 
     def stepped(self, progress: RunProgress, metrics: Mapping[str, Any]) -> None:
         self.last |= metrics
+        if progress.step - self.first.step == FORETOLD_AFTER and self.config.train.max_steps is None:
+            self.foretell_steps(progress)
         if "val_loss" in metrics:
             self.console.print(
                 f"{progress.step:>7} {progress.seconds:>8.1f} {metrics['loss']:>8.4f} "
@@ -101,6 +104,14 @@ class ConsoleReporter(Reporter):
         left = max(0.0, min(estimates)) if estimates else 0.0
         whole = progress.seconds + left
         return (progress.seconds / whole if whole else 0.0), left
+
+    def foretell_steps(self, progress: RunProgress) -> None:
+        """Say how many steps the run will have, by the time of those so far."""
+        _, left = self.fraction_done(progress)
+        each = (progress.seconds - self.first.seconds) / FORETOLD_AFTER
+        if each:
+            n_steps = progress.step + round(left / each)
+            self.console.print(f"        (about {n_steps:,} steps in all, by the time of the first ones)")
 
     def describe(self, progress: RunProgress, left: float) -> str:
         loss = f"  held-out {held_out(self.last)}" if "val_loss" in self.last else ""

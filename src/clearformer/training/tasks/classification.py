@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -180,9 +181,17 @@ class ClassificationTask(Task):
         name, probability = self.dataset.labels[predicted], np.exp(logprobs[predicted])
         return f"{name} {probability:.0%} ({verdict}): {shortened(text)}"
 
+    @cached_property
+    def baseline(self) -> Baseline | str:
+        """The baseline on the held-out texts, or why there is none."""
+        return baseline_or_reason(self.dataset, self.dataset.splits["val"])
+
+    def prepare_report(self) -> None:
+        if "val" in self.dataset.splits:
+            _ = self.baseline
+
     def figures(self, result: ClassEvaluation) -> tuple[Section, ...]:
-        baseline = baseline_or_reason(self.dataset, self.dataset.splits["val"])
-        return (Section(heading="held-out texts:", figures=class_figures(result.report, baseline)),)
+        return (Section(heading="held-out texts:", figures=class_figures(result.report, self.baseline)),)
 
     def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
         return (

@@ -273,6 +273,9 @@ class Task(ABC):
     def figures(self, result: Any) -> tuple[Section, ...]:
         """The figures of the evaluation that ends a run."""
 
+    def prepare_report(self) -> None:  # noqa: B027  (for most there is nothing to do)
+        """Compute what `figures` tells and does not follow from the weights, so that the run's end need not wait."""
+
     @abstractmethod
     def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
         """Commands that go on from a run, without the program's name.

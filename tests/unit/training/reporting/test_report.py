@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from clearformer.cli.commands.runs import describe
-from clearformer.training.config import RunConfig
+from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.reporting.console import ConsoleReporter
 from clearformer.training.reporting.report import held_out
 from clearformer.training.store.checkpoint import Progress
@@ -39,6 +39,20 @@ def test_what_the_mark_means_is_said_once_and_only_where_it_stands(
 
     assert told(0.1, 0.1, 1.0).count("(~ is measured on a part") == 1
     assert "(~ is measured on a part" not in told(1.0, 1.0)
+
+
+def test_a_run_by_the_clock_foretells_its_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    def told(**train: Any) -> str:
+        reporter = ConsoleReporter()
+        reporter.begin(RunConfig(train=TrainConfig(**train)), Progress(step=10, seconds=1.0))
+        for step in range(11, 60):
+            clocks = {"seconds": 1 + (step - 10) / 5, "wall_seconds": 7 + (step - 10) / 5, "wall_after": 3.0}
+            reporter.stepped(Progress(step=step, **clocks), {})
+        return capsys.readouterr().err
+
+    # After 25 steps of 0.2 s 12 of 100 s have gone, and 3 are for the end: 85 s more, of 5 steps each.
+    assert told(max_steps=None, max_wall_seconds=100).count("about 460 steps in all") == 1
+    assert "steps in all" not in told(max_steps=1000, max_wall_seconds=100)
 
 
 def test_a_run_is_listed_with_its_last_evaluation(trained: Any, run_folder: Any) -> None:

@@ -9,7 +9,9 @@ import torch.nn.functional as F
 
 from clearformer.errors import ConfigError, DataError
 from clearformer.training.loop import Training, TrainResult
+from clearformer.training.processes.interrupts import Interrupts
 from clearformer.training.store.folder import RunFolder
+from clearformer.training.tasks import classification
 
 Trained = Callable[..., TrainResult]
 
@@ -100,3 +102,17 @@ def test_a_text_that_is_too_long_is_refused_or_cut(
     assert not run_folder("a").path.exists()
     outcome = trained("b", *short, "data.too_long=truncate")
     assert outcome.task.batch(0, 0, 1)[0].shape[1] == 11
+
+
+def test_by_the_clock_the_baseline_is_there_before_the_first_step(
+    begun: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    steps_until_then = lambda: made.append(training.progress.step) or "none"  # noqa: E731
+    monkeypatch.setattr(classification, "baseline_for", lambda *_: steps_until_then())
+    training = begun("a", "classification", "train.max_steps=2", "train.max_wall_seconds=100")
+
+    training.run(Interrupts())
+    training.task.figures(training.evaluation)
+
+    assert made == [0]
