@@ -46,8 +46,8 @@ def test_a_run_by_the_clock_foretells_its_steps(capsys: pytest.CaptureFixture[st
         reporter = ConsoleReporter()
         reporter.begin(RunConfig(train=TrainConfig(**train)), Progress(step=10, seconds=1.0))
         for step in range(11, 60):
-            clocks = {"seconds": 1 + (step - 10) / 5, "wall_seconds": 7 + (step - 10) / 5, "wall_after": 3.0}
-            reporter.stepped(Progress(step=step, **clocks), {})
+            gone = (step - 10) / 5
+            reporter.stepped(Progress(step=step, seconds=1 + gone, wall_seconds=7 + gone, wall_after=3.0), {})
         return capsys.readouterr().err
 
     # After 25 steps of 0.2 s 12 of 100 s have gone, and 3 are for the end: 85 s more, of 5 steps each.
