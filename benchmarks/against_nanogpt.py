@@ -67,8 +67,8 @@ def clearformer(steps: int, runs: Path, name: str, *settings: str) -> float:
     return statistics.median(times[WARM_UP:])
 
 
-def whole_split_loss_of_nanogpt(folder: Path, out: Path) -> float:
-    """nanoGPT's model on the whole held-out split: windows of 64, one after the other, as `clearformer eval` reads."""
+def loss_of_nanogpt(folder: Path, out: Path, tokens_file: Path) -> float:
+    """nanoGPT's model on held-out tokens: windows of 64, one after the other, as `clearformer eval` reads."""
     import numpy as np
 
     sys.path.insert(0, str(folder))
@@ -79,9 +79,7 @@ def whole_split_loss_of_nanogpt(folder: Path, out: Path) -> float:
     model = GPT(GPTConfig(**checkpoint["model_args"]))
     model.load_state_dict({name.removeprefix("_orig_mod."): w for name, w in checkpoint["model"].items()})
     model.eval()
-    tokens = torch.from_numpy(
-        np.fromfile(folder / "data/shakespeare_char/val.bin", np.uint16).astype(np.int64)
-    )
+    tokens = torch.from_numpy(np.fromfile(tokens_file, np.uint16).astype(np.int64))
     total = 0.0
     with torch.no_grad():
         for start in range(0, len(tokens) - 1, 64):
@@ -136,11 +134,12 @@ def main() -> None:
         }
         if arguments.whole:
             nanogpt(arguments.nanogpt, 2000, scratch / "whole")
+            val_file = arguments.nanogpt / "data/shakespeare_char/val.bin"
             for seed in SEEDS:
                 clearformer(2000, scratch, f"whole{seed}", f"seed={seed}")
             result["held_out_loss_after_2000_steps"] = {
                 "nanogpt, stride 64": round(
-                    whole_split_loss_of_nanogpt(arguments.nanogpt, scratch / "whole"), 4
+                    loss_of_nanogpt(arguments.nanogpt, scratch / "whole", val_file), 4
                 ),
             } | {
                 f"clearformer, stride {stride}": [

@@ -1,0 +1,142 @@
+"""The preset `auto` on texts that it was not tuned on, beside settings by hand and nanoGPT's recipe, by the same clock.
+
+    python benchmarks/other_texts.py TEXT... --nanogpt FOLDER [--seconds 20 60] [--json FILE]
+
+For each text and time, one after another, each with the whole machine and seed 1: `auto`; the same with one decision
+changed by hand (`by_hand`); nanoGPT's recipe for a CPU, on characters, with as many steps as fit into the time by
+those of a short run before, its learning rate falling over just these. Bits per character of the held-out text: of
+ours at `eval`'s stride, of nanoGPT in windows of 64 over at most 200,000 characters. What stands in the JSON file
+already is not run again. Prints one JSON object.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from against_nanogpt import RECIPE, WARM_UP, loss_of_nanogpt
+from training_runs import last_metrics, run_and_evaluate
+
+from clearformer.bench.training import run_nanogpt
+from clearformer.data import TextData
+from clearformer.data.text.preparing import prepare
+from clearformer.text import CharTokenizerSpec
+from clearformer.training.store.folder import RunFolder
+
+NANOGPT = "nanoGPT's recipe"
+MOST_HELD_OUT = 200_000
+PILOT_STEPS = 120
+
+
+def by_hand(folder: RunFolder) -> dict[str, list[str]]:
+    """Settings next to those that `auto` took, one decision changed at a time."""
+    run = folder.read_config()
+    model, lr = run.model, run.train.lr
+    others = {"1,024 BPE tokens": ["tokenizer=bpe", "tokenizer.vocab_size=1024"]}
+    others["4,096 BPE tokens"] = ["tokenizer=bpe", "tokenizer.vocab_size=4096"]
+    if run.tokenizer.kind != "char":
+        others = {"characters": ["tokenizer=char"]}
+    heads, layers = model.d_model // 64, model.n_layers
+    for n_heads, n_layers in ((heads + 1, layers), (heads, layers + 2), (heads - 1, layers)):
+        if n_heads:
+            width = [f"model.d_model={64 * n_heads}", f"model.attention.n_heads={n_heads}"]
+            others[f"{n_layers} layers of width {64 * n_heads}"] = [*width, f"model.n_layers={n_layers}"]
+    for factor in (0.5, 2):
+        rates = [f"train.lr={factor * lr:g}", f"train.optimizer.adam_lr={factor * lr / 8:g}"]
+        others[f"{factor:g} times the rate"] = rates
+    return others
+
+
+def trained(text: Path, seconds: int, settings: list[str], runs: Path, name: str) -> dict[str, Any]:
+    """One run of ours: its bits per character, the seconds of its command, and its steps."""
+    given = ["auto", f"data.path={text}", "seed=1", f"train.max_wall_seconds={seconds}", *settings]
+    said = run_and_evaluate(given, name, runs)
+    return {
+        "bits_per_char": round(said["bits_per_char"], 4),
+        "steps": last_metrics(name, runs)["step"],
+        "settings": settings,
+    }
+
+
+def by_nanogpt(folder: Path, text: Path, val_fraction: float, seconds: int, scratch: Path) -> dict[str, Any]:
+    """nanoGPT's recipe, with the steps that fit into the seconds."""
+    data = scratch / "data"
+    data.mkdir()
+    splits = prepare(TextData(path=str(text), val_fraction=val_fraction), CharTokenizerSpec()).splits
+    for name, most in (("train", 10_000_000), ("val", MOST_HELD_OUT)):
+        tokens = splits[name].read(0, min(len(splits[name]), most))
+        np.asarray(tokens).astype(np.uint16).tofile(data / f"{name}.bin")
+    settings: dict[str, Any] = {**RECIPE, "dataset": data, "eval_interval": 10**9, "out_dir": scratch / "out"}
+    began = time.perf_counter()
+    each = run_nanogpt(folder, settings | {"max_iters": PILOT_STEPS}, "config/train_shakespeare_char.py")
+    beside = time.perf_counter() - began - sum(each)
+    n_steps = math.floor((seconds - beside) / statistics.median(each[WARM_UP:]))
+    settings |= {"max_iters": n_steps, "lr_decay_iters": n_steps, "eval_interval": n_steps}
+    settings["always_save_checkpoint"] = True
+    began = time.perf_counter()
+    run_nanogpt(folder, settings, "config/train_shakespeare_char.py")
+    taken = time.perf_counter() - began
+    loss = loss_of_nanogpt(folder, scratch / "out", data / "val.bin")
+    return {"bits_per_char": round(loss / math.log(2), 4), "steps": n_steps, "seconds": round(taken, 1)}
+
+
+def main() -> None:
+    """Run what is missing, print all."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("texts", type=Path, nargs="+")
+    parser.add_argument("--nanogpt", type=Path, required=True)
+    parser.add_argument("--seconds", type=int, nargs="+", default=[20, 60])
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    report: dict[str, Any] = {}
+    if options.json and options.json.exists():
+        report = json.loads(options.json.read_text())
+    with tempfile.TemporaryDirectory() as name:
+        for seconds in options.seconds:
+            for text in options.texts:
+                of_text = report.setdefault(f"{text.stem}, {seconds} s", {"bytes": text.stat().st_size})
+                measure(of_text, text, seconds, options, Path(name) / f"{text.stem}-{seconds}")
+                if options.json:
+                    options.json.write_text(json.dumps(report, indent=1) + "\n")
+    print(json.dumps(report, indent=1))
+
+
+def measure(of_text: dict[str, Any], text: Path, seconds: int, options: Any, runs: Path) -> None:
+    """All runs of a text in a time, but for those that are there."""
+    if "by hand" in of_text:
+        return
+    runs.mkdir()
+    of_text["auto"] = trained(text, seconds, [], runs, "auto")
+    folder = RunFolder(runs / "auto")
+    of_text["shape"] = described(folder)
+    val_fraction = getattr(folder.read_config().data, "val_fraction", 0.1)
+    of_text[NANOGPT] = by_nanogpt(options.nanogpt.absolute(), text, val_fraction, seconds, runs)
+    of_text["by hand"] = {
+        name: trained(text, seconds, settings, runs, f"hand-{i}")
+        for i, (name, settings) in enumerate(by_hand(folder).items())
+    }
+    best = min(each["bits_per_char"] for each in of_text["by hand"].values())
+    of_text["nats behind the best by hand"] = round(
+        (of_text["auto"]["bits_per_char"] - best) * math.log(2), 4
+    )
+
+
+def described(folder: RunFolder) -> str:
+    """The decisions of `auto` in a line."""
+    run = folder.read_config()
+    model, train = run.model, run.train
+    return (
+        f"{run.tokenizer.kind}, {model.n_layers} layers of width {model.d_model}, {train.batch_size} x "
+        f"{model.max_seq_len}, rate {train.lr:g}, dropout {model.dropout:g}"
+    )
+
+
+if __name__ == "__main__":
+    main()
