@@ -5,6 +5,7 @@ Shapes: B batch, T new positions, S all positions so far, H heads, K key/value h
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -161,32 +162,19 @@ class MemoryCache(LayerCache):
             self._keys_values = keys[rows], values[rows]
 
 
-class BlockCache(LayerCache):
+class BlockCache(NamedTuple):
     """The caches of one block: of its own text, and of the text that it reads besides, where there is one."""
 
-    def __init__(self, attn: LayerCache, cross: MemoryCache | None = None) -> None:
-        self.attn, self.cross = attn, cross
-
-    def make_room(self, n_before: int, n: int) -> None:
-        self.attn.make_room(n_before, n)
-
-    def hold(self) -> None:
-        self.attn.hold()
-
-    def keep(self, kept: Bool[Tensor, "B T"], length: int) -> None:
-        self.attn.keep(kept, length)
-
-    def select(self, rows: Rows) -> None:
-        self.attn.select(rows)
-        if self.cross is not None:
-            self.cross.select(rows)
+    attn: LayerCache
+    cross: MemoryCache | None = None
 
 
 class Cache:
-    """A model's cache: one entry a block, and which of the positions so far are padding."""
+    """A model's cache: those of its blocks, and which of the positions so far are padding."""
 
     def __init__(self, layers: list[BlockCache]) -> None:
         self.layers = layers
+        self.all = [each for layer in layers for each in layer if each is not None]
         self.length = 0
         self.padding: SourcePadding = None
 
@@ -205,8 +193,8 @@ class Cache:
         For those who compile what reads the next ones: it would have to be compiled once more for the steps on which
         buffers grow.
         """
-        for layer in self.layers:
-            layer.make_room(self.length, n)
+        for each in self.all:
+            each.make_room(self.length, n)
 
     def extend(self, n_new: int, padding: SourcePadding) -> None:
         """Count T new positions in, with the padding of all S."""
@@ -215,8 +203,8 @@ class Cache:
 
     def hold(self) -> None:
         """Be ready to forget some of the positions that the next call reads; see `keep`."""
-        for layer in self.layers:
-            layer.hold()
+        for each in self.all:
+            each.hold()
 
     def keep(self, kept: Bool[Tensor, "B T"]) -> None:
         """Forget those of the last call's T positions that are not kept, after `hold`: drafts that were wrong.
@@ -225,12 +213,10 @@ class Cache:
         counts for no place in the text.
         """
         n_new = kept.shape[1]
-        n_kept = n_new - int(
-            kept.any(0).flip(0).int().argmax()
-        )  # the last column that some row keeps, and all before
+        n_kept = n_new - int(kept.any(0).flip(0).int().argmax())  # to the last column that some row keeps
         first, self.length = self.length - n_new, self.length - n_new + n_kept
-        for layer in self.layers:
-            layer.keep(kept, self.length)
+        for each in self.all:
+            each.keep(kept, self.length)
         if self.padding is None and bool(kept[:, :n_kept].all()):
             return
         real = kept.new_ones(len(kept), first + n_new) if self.padding is None else self.padding
@@ -238,7 +224,7 @@ class Cache:
 
     def select(self, rows: Rows) -> None:
         """Keep the given rows of the batch, in that order (repeats allowed): beams, finished samples."""
-        for layer in self.layers:
-            layer.select(rows)
+        for each in self.all:
+            each.select(rows)
         if self.padding is not None:
             self.padding = self.padding[rows]

@@ -95,7 +95,7 @@ def test_keys_and_values_of_a_memory_are_made_once_and_their_rows_kept_in_order(
     assert len(calls) == 1
 
 
-def test_a_block_s_cache_selects_in_both_its_parts() -> None:
+def test_a_cache_selects_in_both_parts_of_a_block() -> None:
     block = BlockCache(KeyValueCache(), MemoryCache())
     assert isinstance(block.attn, KeyValueCache)
     assert block.cross is not None
@@ -104,7 +104,7 @@ def test_a_block_s_cache_selects_in_both_its_parts() -> None:
     block.cross.once(lambda: (keys, values))
     rows = torch.tensor([1, 0, 1])
 
-    block.select(rows)
+    Cache([block]).select(rows)
 
     own = block.attn.append(2, keys[rows][:, :, 2:], values[rows][:, :, 2:])
     read = block.cross.once(lambda: (keys, values))
