@@ -1,6 +1,6 @@
 """The preset `auto` on texts that it was not tuned on, beside settings by hand and nanoGPT's recipe, by the same clock.
 
-    python benchmarks/other_texts.py TEXT... --nanogpt FOLDER [--seconds 20 60] [--json FILE]
+    python benchmarks/other_texts.py TEXT... --nanogpt FOLDER [--seconds 20 60] [--json FILE] [--runs FOLDER]
 
 For each text and time, one after another, each with the whole machine and seed 1: `auto`; the same with one decision
 changed by hand (`by_hand`); nanoGPT's recipe for a CPU, on characters, with as many steps as fit into the time by
@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--nanogpt", type=Path, required=True)
     parser.add_argument("--seconds", type=int, nargs="+", default=[20, 60])
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--runs", type=Path, help="where runs are kept; else they are deleted at the end")
     options = parser.parse_args()
     report: dict[str, Any] = {}
     if options.json and options.json.exists():
@@ -102,7 +103,8 @@ def main() -> None:
         for seconds in options.seconds:
             for text in options.texts:
                 of_text = report.setdefault(f"{text.stem}, {seconds} s", {"bytes": text.stat().st_size})
-                measure(of_text, text, seconds, options, Path(name) / f"{text.stem}-{seconds}")
+                runs = (options.runs or Path(name)) / f"{text.stem}-{seconds}"
+                measure(of_text, text, seconds, options, runs)
                 if options.json:
                     options.json.write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps(report, indent=1))
@@ -112,7 +114,7 @@ def measure(of_text: dict[str, Any], text: Path, seconds: int, options: Any, run
     """All runs of a text in a time, but for those that are there."""
     if "by hand" in of_text:
         return
-    runs.mkdir()
+    runs.mkdir(parents=True)
     of_text["auto"] = trained(text, seconds, [], runs, "auto")
     folder = RunFolder(runs / "auto")
     of_text["shape"] = described(folder)
