@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from clearformer.training.config import RunConfig
-from clearformer.training.limits import seconds_left
+from clearformer.training.limits import fraction_done, seconds_left
+from clearformer.training.reporting.foretelling import is_foretold, loss_at_the_end, steps_at_the_end
 from clearformer.training.reporting.report import Reporter, held_out
 from clearformer.training.store.checkpoint import Progress as RunProgress
 
@@ -34,6 +35,7 @@ class ConsoleReporter(Reporter):
         self.has_bar = self.console.is_terminal
         self.last: dict[str, Any] = {}
         self.explained_tilde = False
+        self.evaluations: list[tuple[float, float]] = []
 
     def say(self, message: str) -> None:
         self.console.print(message, markup=False)
@@ -54,8 +56,7 @@ class ConsoleReporter(Reporter):
 
     def stepped(self, progress: RunProgress, metrics: Mapping[str, Any]) -> None:
         self.last |= metrics
-        if progress.step - self.first.step == FORETOLD_AFTER and self.config.train.max_steps is None:
-            self.foretell_steps(progress)
+        self.foretell_steps(progress)
         if "val_loss" in metrics:
             self.console.print(
                 f"{progress.step:>7} {progress.seconds:>8.1f} {metrics['loss']:>8.4f} "
@@ -64,9 +65,9 @@ class ConsoleReporter(Reporter):
             )
             if metrics["val_share"] < 1 and not self.explained_tilde:
                 self.explained_tilde = True
-                self.console.print(
-                    "        (~ is measured on a part of the held-out data, always the same part)"
-                )
+                self.note("~ is measured on a part of the held-out data, always the same part")
+            if metrics["val_loss"] is not None:
+                self.foretell_loss(progress, metrics["val_loss"])
         if metrics and self.has_bar:
             done, left = self.fraction_done(progress)
             self.move_bar(done, self.describe(progress, left))
@@ -106,12 +107,23 @@ class ConsoleReporter(Reporter):
         return (progress.seconds / whole if whole else 0.0), left
 
     def foretell_steps(self, progress: RunProgress) -> None:
-        """Say how many steps the run will have, by the time of those so far."""
-        _, left = self.fraction_done(progress)
-        each = (progress.seconds - self.first.seconds) / FORETOLD_AFTER
-        if each:
-            n_steps = progress.step + round(left / each)
-            self.console.print(f"        (about {n_steps:,} steps in all, by the time of the first ones)")
+        """Say how many steps a run by the clock will have, once some are done."""
+        steps, seconds = progress.step - self.first.step, progress.seconds - self.first.seconds
+        if steps == FORETOLD_AFTER and self.config.train.max_steps is None and seconds:
+            n_steps = self.first.step + steps_at_the_end(steps, seconds, self.fraction_done(progress)[1])
+            self.note(f"about {n_steps:,} steps in all, by the time of the first ones")
+
+    def foretell_loss(self, progress: RunProgress, val_loss: float) -> None:
+        """Say the held-out loss that the run will end with, once it is half done."""
+        was_told = loss_at_the_end(self.evaluations) is not None
+        self.evaluations.append((fraction_done(self.config.train, progress), val_loss))
+        foretold = loss_at_the_end(self.evaluations)
+        if foretold is not None and not was_told and is_foretold(self.config.train):
+            self.note(f"about {foretold:.2f} held-out at the end, as such runs go")
+
+    def note(self, text: str) -> None:
+        """A remark between the lines of the table."""
+        self.console.print(f"        ({text})", markup=False)
 
     def describe(self, progress: RunProgress, left: float) -> str:
         loss = f"  held-out {held_out(self.last)}" if "val_loss" in self.last else ""
