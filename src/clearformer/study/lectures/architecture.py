@@ -296,6 +296,11 @@ HEAD_STUDY = Study(
     ),
     figures=(Bars("Held-out loss", "val_loss"), Bars("Cache of one text", "cache_bytes")),
     refuted_if="MQA's held-out loss is below MHA's at equal parameters, or it generates no faster.",
+    meaning=(
+        "One head of keys and values costs 0.02 nats at equal parameters, and with two of eight three seeds tell no "
+        "difference (0.007 nats). The cache shrinks to an eighth and a quarter, and 16 texts at once are written 1.3 "
+        "times as fast by either. All sides were best at the highest rate that was tried."
+    ),
 )
 
 
