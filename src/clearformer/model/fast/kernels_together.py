@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
-from unittest.mock import patch
 
 logger = logging.getLogger(__name__)
 
@@ -62,9 +61,9 @@ def kernels_together(folder: Path) -> Iterator[None]:
         chosen = str(folder)
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor())
-        stack.enter_context(patch.dict(os.environ, {CACHE: chosen}))
+        stack.enter_context(with_variable(CACHE, chosen))
         stack.enter_context(garbage_kept())
-        stack.enter_context(patch.object(async_compile, "AsyncCompile", _collecting(pool)))
+        stack.enter_context(with_attribute(async_compile, "AsyncCompile", _collecting(pool)))
         for settings, name, value in (
             (config, "cpp.vec_isa_ok", True),
             (config, "cpp_cache_precompile_headers", False),
@@ -73,6 +72,30 @@ def kernels_together(folder: Path) -> Iterator[None]:
             if hasattr(settings, name):  # not every torch has all
                 stack.enter_context(settings.patch({name: value}))
         yield
+
+
+@contextmanager
+def with_attribute(owner: object, name: str, value: object) -> Iterator[None]:
+    """Give an object another attribute in the `with` block."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def with_variable(name: str, value: str) -> Iterator[None]:
+    """Give an environment variable another value in the `with` block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
 
 
 @contextmanager
