@@ -1,6 +1,7 @@
 """The preset `auto` on texts that it was not tuned on, beside settings by hand and nanoGPT's recipe, by the same clock.
 
-    python benchmarks/other_texts.py TEXT... --nanogpt FOLDER [--seconds 20 60] [--json FILE] [--runs FOLDER]
+    python benchmarks/other_texts.py TEXT... --nanogpt FOLDER [--seconds 20 60] [--no-grid] [--json FILE]
+        [--runs FOLDER]
 
 For each text and time, one after another, each with the whole machine and seed 1: `auto`; the same with one decision
 changed by hand (`by_hand`); nanoGPT's recipe for a CPU, on characters, with as many steps as fit into the time by
@@ -93,6 +94,7 @@ def main() -> None:
     parser.add_argument("texts", type=Path, nargs="+")
     parser.add_argument("--nanogpt", type=Path, required=True)
     parser.add_argument("--seconds", type=int, nargs="+", default=[20, 60])
+    parser.add_argument("--no-grid", action="store_true", help="leave out the settings by hand")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--runs", type=Path, help="where runs are kept; else they are deleted at the end")
     options = parser.parse_args()
@@ -112,7 +114,7 @@ def main() -> None:
 
 def measure(of_text: dict[str, Any], text: Path, seconds: int, options: Any, runs: Path) -> None:
     """All runs of a text in a time, but for those that are there."""
-    if "by hand" in of_text:
+    if "by hand" in of_text or (options.no_grid and NANOGPT in of_text):
         return
     runs.mkdir(parents=True)
     of_text["auto"] = trained(text, seconds, [], runs, "auto")
@@ -120,6 +122,8 @@ def measure(of_text: dict[str, Any], text: Path, seconds: int, options: Any, run
     of_text["shape"] = described(folder)
     val_fraction = getattr(folder.read_config().data, "val_fraction", 0.1)
     of_text[NANOGPT] = by_nanogpt(options.nanogpt.absolute(), text, val_fraction, seconds, runs)
+    if options.no_grid:
+        return
     of_text["by hand"] = {
         name: trained(text, seconds, settings, runs, f"hand-{i}")
         for i, (name, settings) in enumerate(by_hand(folder).items())
