@@ -188,6 +188,11 @@ FEED_FORWARD = Study(
     ),
     figures=(Bars("Held-out loss", "val_loss"), Curves("Each at its best rate")),
     refuted_if="SwiGLU's held-out loss is not below ReLU's at the same number of parameters.",
+    meaning=(
+        "At equal parameters ReLU, squared ReLU and SwiGLU come to the same loss as far as three seeds tell, and GELU "
+        "ends 0.03 to 0.04 nats above them: that it is better than ReLU is refuted here, that SwiGLU is, undecided. "
+        "These are 500 steps of a small model, and say nothing of long ones."
+    ),
 )
 
 
