@@ -32,16 +32,23 @@ from clearformer.training.store.folder import RunFolder
 NANOGPT = "nanoGPT's recipe"
 MOST_HELD_OUT = 200_000
 PILOT_STEPS = 120
+VOCABULARIES = (512, 1024, 4096)
 
 
 def by_hand(folder: RunFolder) -> dict[str, list[str]]:
     """Settings next to those that `auto` took, one decision changed at a time."""
     run = folder.read_config()
     model, lr = run.model, run.train.lr
-    others = {"1,024 BPE tokens": ["tokenizer=bpe", "tokenizer.vocab_size=1024"]}
-    others["4,096 BPE tokens"] = ["tokenizer=bpe", "tokenizer.vocab_size=4096"]
-    if run.tokenizer.kind != "char":
-        others = {"characters": ["tokenizer=char"]}
+    words = {
+        f"{size:,} BPE tokens": ["tokenizer=bpe", f"tokenizer.vocab_size={size}"] for size in VOCABULARIES
+    }
+    others = {"characters": ["tokenizer=char"], **words}
+    own = (
+        "characters"
+        if run.tokenizer.kind == "char"
+        else f"{getattr(run.tokenizer, 'vocab_size', 0):,} BPE tokens"
+    )
+    others.pop(own, None)
     heads, layers = model.d_model // 64, model.n_layers
     for n_heads, n_layers in ((heads + 1, layers), (heads, layers + 2), (heads - 1, layers)):
         if n_heads:

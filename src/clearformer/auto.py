@@ -25,7 +25,7 @@ from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import RoPE
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
-from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.config import RunConfig, TokenizerConfig, TrainConfig
 from clearformer.training.optim.optimizers import Muon
 from clearformer.training.optim.schedules import WarmupStableDecay
 from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
@@ -33,7 +33,7 @@ from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
 logger = logging.getLogger(__name__)
 
 SECONDS = 300.0  # where nothing says how long, or steps alone do
-SECONDS_BESIDE_STEPS = 6.0  # of a command: its start, measuring, preparing, the last evaluation, a sample
+SECONDS_BESIDE_STEPS = 6.0  # of a command: its start, measuring, the last evaluation, a sample
 FAST = 0.1  # of the times of products, the part that is faster than what counts
 UTILISATION = 0.4  # of the rate of large products, by the products of a small compiled step
 UNCOMPILED = 0.57  # of the steps of a compiled run, by one that is too short for compiling to pay
@@ -46,13 +46,18 @@ REFERENCE_LR = 0.02
 ADAM_SHARE = 1 / 8  # of the matrices' rate, for the rest
 LEAST_LR, MOST_LR = 0.008, 0.04
 
+VOCABULARIES = {"char": 100, "byte": 256, "gpt2": 50_257}
+MOST_BYTES_PER_TOKEN = 4.0
+LEAST_FOR_WORDS = 50_000  # bytes of text
+CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that become tokens
+PREPARING_SHARE = 0.2  # of the seconds, the most for that
 HEAD = 64
 MOST_HEADS = 64
 LEAST_STEPS = 300
-PARAMETERS_PER_TOKEN = 12  # more of them than this for each token of the text only learn it by heart
+PARAMETERS_PER_BYTE = 12  # more of them than this for each byte of the text only learn it by heart
 FRESH_PASSES, MOST_PASSES = 3, 100
 HELD_OUT = 0.1  # of the text
-LEAST_HELD_OUT = 200_000  # tokens: they give a loss to two digits behind the point
+LEAST_HELD_OUT = 200_000  # bytes: they give a loss to two digits behind the point
 EVALUATION_SHARE = 0.02  # of the run's FLOPs, for reading all that is held out
 GZIP_RATIO = 3  # of a text's size to that of its .gz
 
@@ -67,6 +72,7 @@ class Budget:
         rate: FLOP/s of large matrix products, in the type that training takes.
         memory: Bytes that training may take.
         compile: Whether the step is compiled; None: where that pays.
+        tokenizer: That somebody asks for; None: by text and time.
     """
 
     n_bytes: int
@@ -74,17 +80,12 @@ class Budget:
     rate: float
     memory: float
     compile: bool | None = None
+    tokenizer: TokenizerConfig | None = None
 
     @property
     def is_compiled(self) -> bool:
         """Whether the run's step will be compiled."""
         return pays_within(self.seconds) if self.compile is None else self.compile
-
-    @property
-    def seconds_of_steps(self) -> float:
-        """The seconds that are left for steps: without what stands beside them, and compiling."""
-        compiling = COMPILE_SECONDS if self.is_compiled else 0.0
-        return max(self.seconds / 2, self.seconds - SECONDS_BESIDE_STEPS - compiling)
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ def measure(wanted: RunConfig) -> Budget:
         rate=measured_rate(dtype, device, seconds=1.0, quantile=FAST).flops_per_second,
         memory=memory_of(device) / 2,
         compile=None if wanted.train.compile == "auto" else wanted.train.compile,
+        tokenizer=None if wanted.tokenizer == auto().tokenizer else wanted.tokenizer,
     )
 
 
@@ -161,17 +163,20 @@ def memory_of(device: torch.device) -> float:
 
 def choose(budget: Budget) -> Recommendation:
     """The run for a budget: a pure function of it."""
-    flops = budget.seconds_of_steps * budget.rate * UTILISATION
+    tokenizer = budget.tokenizer or choose_tokenizer(budget)
+    seconds = seconds_of_steps(budget, tokenizer)
+    flops = seconds * budget.rate * UTILISATION
     growth = flops / REFERENCE_FLOPS
-    tokenizer, bytes_per_token = choose_tokenizer(budget.n_bytes, flops)
-    n_tokens = budget.n_bytes / bytes_per_token
-    wanted = parameters_for(growth, n_tokens, budget.memory)
+    bytes_each = bytes_per_token(tokenizer)
+    n_tokens = budget.n_bytes / bytes_each
+    wanted = parameters_for(growth, budget.n_bytes, budget.memory)
     d_model, n_layers = shape_of(wanted)
     n_parameters = block_parameters(d_model, n_layers)
     context = context_for(flops, n_tokens)
-    # 6 FLOPs a parameter and token (Kaplan et al. 2020, 2.1), and a tenth for attention and head.
+    # 6 FLOPs a parameter and token (Kaplan et al. 2020, 2.1), and a tenth for attention; embeddings are looked up.
     part = 1.0 if budget.is_compiled else UNCOMPILED
-    read = min(part * flops / (6.6 * n_parameters), MOST_PASSES * n_tokens)
+    in_products = n_parameters + vocabulary_of(tokenizer) * d_model
+    read = min(part * flops / (6.6 * in_products), MOST_PASSES * n_tokens)
     batch_tokens = batch_for(growth, read, context)
     lr = lr_for(growth)
     passes = read / n_tokens
@@ -195,7 +200,7 @@ def choose(budget: Budget) -> Recommendation:
             logit_soft_cap=15.0,
         ),
         tokenizer=tokenizer,
-        data=TextData(val_fraction=held_out_for(n_tokens, read)),
+        data=TextData(val_fraction=held_out_for(budget.n_bytes, read * bytes_each)),
         train=TrainConfig(
             batch_size=batch_tokens // context,
             grad_accum_steps=grad_accum_steps,
@@ -207,21 +212,57 @@ def choose(budget: Budget) -> Recommendation:
             eval_every=max(50, 10 * round(n_steps / 100)),
         ),
     )
-    return Recommendation(run, reasons_of(budget, flops, run, n_parameters, wanted, read, passes))
+    return Recommendation(run, reasons_of(budget, seconds, flops, run, n_parameters, wanted, read, passes))
 
 
-def choose_tokenizer(n_bytes: int, flops: float) -> tuple[CharTokenizerSpec | BPETokenizerSpec, float]:
-    """Characters while there is too little text or time to learn what words are; and bytes a token, about."""
-    if n_bytes < 20e6 or flops < 1e15:
-        return CharTokenizerSpec(), 1.0
-    return BPETokenizerSpec(vocab_size=4096 if n_bytes < 200e6 else 16_384), 3.5
+def choose_tokenizer(budget: Budget) -> TokenizerConfig:
+    """A BPE, of more tokens where there is text and time to learn them.
+
+    Characters, where the text is small or there is no time to cut all of it into words.
+    """
+    n_bytes, flops = budget.n_bytes, budget.seconds * budget.rate * UTILISATION
+    size = 1024
+    if n_bytes >= 20e6 and flops >= 1e15:
+        size = 4096 if n_bytes < 200e6 else 16_384
+    words = BPETokenizerSpec(vocab_size=size)
+    has_time = seconds_to_prepare(words, n_bytes) <= PREPARING_SHARE * budget.seconds
+    return words if n_bytes >= LEAST_FOR_WORDS and has_time else CharTokenizerSpec()
 
 
-def parameters_for(growth: float, n_tokens: float, memory: float) -> float:
+def seconds_to_prepare(tokenizer: TokenizerConfig, n_bytes: int) -> float:
+    """The seconds in which a text becomes tokens, about."""
+    return n_bytes / (CHARACTERS_PER_SECOND if is_of_characters(tokenizer) else WORDS_PER_SECOND)
+
+
+def seconds_of_steps(budget: Budget, tokenizer: TokenizerConfig) -> float:
+    """The seconds that are left for steps: without what stands beside them, preparing and compiling."""
+    compiling = COMPILE_SECONDS if budget.is_compiled else 0.0
+    beside = SECONDS_BESIDE_STEPS + compiling + seconds_to_prepare(tokenizer, budget.n_bytes)
+    return max(budget.seconds / 2, budget.seconds - beside)
+
+
+def is_of_characters(tokenizer: TokenizerConfig) -> bool:
+    """Whether tokens are characters or bytes."""
+    return tokenizer.kind in ("char", "byte")
+
+
+def vocabulary_of(tokenizer: TokenizerConfig) -> int:
+    """The size of a tokeniser's vocabulary, about."""
+    return getattr(tokenizer, "vocab_size", None) or VOCABULARIES.get(tokenizer.kind, 1024)
+
+
+def bytes_per_token(tokenizer: TokenizerConfig) -> float:
+    """The bytes of a token, about: of parts of words 0.4 more for each doubling of the vocabulary."""
+    if is_of_characters(tokenizer):
+        return 1.0
+    return max(1.0, min(0.4 * math.log2(vocabulary_of(tokenizer)) - 1.6, MOST_BYTES_PER_TOKEN))
+
+
+def parameters_for(growth: float, n_bytes: float, memory: float) -> float:
     """As the square root of the FLOPs (Hoffmann et al. 2022), as far as text and memory allow."""
     by_time = REFERENCE_PARAMETERS * math.sqrt(growth)
     by_memory = memory / 20  # weights, gradients and the optimiser's state take 16 bytes
-    return min(by_time, PARAMETERS_PER_TOKEN * n_tokens, by_memory)
+    return min(by_time, PARAMETERS_PER_BYTE * n_bytes, by_memory)
 
 
 def shape_of(n_parameters: float) -> tuple[int, int]:
@@ -262,14 +303,14 @@ def dropout_for(passes: float) -> float:
     return round(0.03 * math.log2(max(passes, FRESH_PASSES) / FRESH_PASSES), 2)
 
 
-def held_out_for(n_tokens: float, read: float) -> float:
+def held_out_for(n_bytes: float, bytes_read: float) -> float:
     """A tenth of the text; of a long one so much less that reading it takes little of the run.
 
     A token that is read takes a third of the FLOPs of one that is trained on, and each is read twice (at the stride of
     half a context).
     """
-    most = max(LEAST_HELD_OUT, EVALUATION_SHARE * 3 / 2 * read)
-    return float(f"{min(HELD_OUT, most / n_tokens):.2g}")
+    most = max(LEAST_HELD_OUT, EVALUATION_SHARE * 3 / 2 * bytes_read)
+    return float(f"{min(HELD_OUT, most / n_bytes):.2g}")
 
 
 def parts_for(batch_tokens: int, context: int, width_times_layers: int, memory: float) -> int:
@@ -281,8 +322,15 @@ def parts_for(batch_tokens: int, context: int, width_times_layers: int, memory: 
     return parts
 
 
+def words_for(tokenizer: TokenizerConfig) -> str:
+    """A tokeniser in words: `chars`, or `1,024 of BPE`."""
+    size = getattr(tokenizer, "vocab_size", None)
+    return f"{tokenizer.kind}s" if size is None else f"{size:,} by {tokenizer.kind}"
+
+
 def reasons_of(
     budget: Budget,
+    seconds: float,
     flops: float,
     run: RunConfig,
     n_parameters: float,
@@ -297,10 +345,10 @@ def reasons_of(
     if wanted < by_time:
         limit = f"the time would do for {by_time / 1e6:.1f}M, the text or the memory for no more"
     reasons = [
-        f"{budget.seconds:g} s by the clock, {budget.seconds_of_steps:.0f} of them for steps, "
+        f"{budget.seconds:g} s by the clock, {seconds:.0f} of them for steps, "
         f"at {UTILISATION:g} of {budget.rate / 1e9:,.0f} GFLOP/s: {flops:.1e} FLOPs",
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {limit}",
-        f"tokens are {run.tokenizer.kind}s of {budget.n_bytes / 1e6:.3g} MB; steps of {train.batch_size} x "
+        f"tokens are {words_for(run.tokenizer)} of {budget.n_bytes / 1e6:.3g} MB; steps of {train.batch_size} x "
         f"{model.max_seq_len} of them, about {read / train.batch_size / model.max_seq_len:,.0f} steps",
         f"matrices' learning rate {train.lr:g}: the shorter the run, the higher",
         f"about {passes:.1f} passes over the text: dropout {model.dropout:g}",

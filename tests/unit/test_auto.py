@@ -55,12 +55,18 @@ def test_what_comes_out_is_a_run_that_fits(given: Budget) -> None:
     assert reads / batch_tokens(run) > 100  # steps enough to learn anything
 
 
-def test_time_for_compiling_is_set_aside_where_the_step_is_compiled() -> None:
-    assert budget(seconds=60).seconds_of_steps == 60 - 6 - 15
-    assert budget(seconds=20).seconds_of_steps == 20 - 6
+def test_time_for_preparing_and_compiling_is_set_aside() -> None:
+    def left(given: Budget) -> float:
+        return auto.seconds_of_steps(given, CharTokenizerSpec())
+
+    preparing = SHAKESPEARE / 60e6
+    assert left(budget(seconds=60)) == pytest.approx(60 - 6 - 15 - preparing)
+    assert left(budget(seconds=20)) == pytest.approx(20 - 6 - preparing)
+    assert left(replace(budget(seconds=60), compile=False)) == pytest.approx(60 - 6 - preparing)
+    assert left(replace(budget(seconds=20), compile=True)) == 10  # at least half
+    words = auto.seconds_of_steps(budget(50_000_000, 300), BPETokenizerSpec())
+    assert words == 300 - 6 - 15 - 10
     uncompiled = replace(budget(seconds=60), compile=False)
-    assert uncompiled.seconds_of_steps == 60 - 6
-    assert replace(budget(seconds=20), compile=True).seconds_of_steps == 10  # at least half
     steps = "about ([0-9,]+) steps"
     told = [re.search(steps, "\n".join(choose(b).reasons)) for b in (budget(seconds=60), uncompiled)]
     compiled_steps, uncompiled_steps = (float(each[1].replace(",", "")) for each in told if each)
@@ -81,7 +87,7 @@ def test_more_time_makes_a_larger_model_until_the_text_allows_no_more() -> None:
 
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[2] < sizes[3]
-    assert max(sizes) < 1.5 * auto.PARAMETERS_PER_TOKEN * SHAKESPEARE
+    assert max(sizes) < 1.5 * auto.PARAMETERS_PER_BYTE * SHAKESPEARE
 
 
 def test_a_hundred_times_the_time_makes_about_ten_times_the_parameters() -> None:
@@ -104,6 +110,7 @@ def test_the_smallest_texts_are_read_often_too_in_many_small_steps(n_bytes: int)
     run = choose(budget(n_bytes, seconds=2 + auto.SECONDS_BESIDE_STEPS)).run
 
     assert run.train.max_steps is not None
+    assert isinstance(run.tokenizer, CharTokenizerSpec)
     if n_bytes >= 200:  # a step has a window of 64 at least
         assert run.train.max_steps >= 270
         assert run.train.max_steps * batch_tokens(run) == pytest.approx(auto.MOST_PASSES * n_bytes, rel=0.01)
@@ -116,13 +123,34 @@ def test_many_passes_over_a_small_text_call_for_dropout_and_an_end() -> None:
     assert large.train.max_steps is None
     assert small.model.dropout == 0.15
     assert small.train.max_steps is not None
-    assert small.train.max_steps * batch_tokens(small) == pytest.approx(auto.MOST_PASSES * SMALL, rel=0.01)
+    tokens = SMALL / 2.4  # of 1,024 by BPE
+    assert small.train.max_steps * batch_tokens(small) == pytest.approx(auto.MOST_PASSES * tokens, rel=0.01)
 
 
-def test_words_are_learned_where_there_is_text_and_time_for_them() -> None:
-    assert isinstance(choose(budget(SHAKESPEARE, 86_400)).run.tokenizer, CharTokenizerSpec)
-    assert isinstance(choose(budget(GIGABYTE, 60)).run.tokenizer, CharTokenizerSpec)
-    assert isinstance(choose(budget(GIGABYTE, 86_400)).run.tokenizer, BPETokenizerSpec)
+def test_more_parts_of_words_are_learned_where_there_is_text_and_time_for_them() -> None:
+    assert isinstance(choose(budget(20_000)).run.tokenizer, CharTokenizerSpec)
+    assert choose(budget(SHAKESPEARE, 86_400)).run.tokenizer == BPETokenizerSpec(vocab_size=1024)
+    assert choose(budget(10_000_000, 60)).run.tokenizer == BPETokenizerSpec(vocab_size=1024)
+    assert (
+        choose(budget(GIGABYTE, 60)).run.tokenizer == CharTokenizerSpec()
+    )  # words would take minutes to find
+    assert choose(budget(GIGABYTE, 86_400)).run.tokenizer == BPETokenizerSpec(vocab_size=16_384)
+
+
+def test_the_other_decisions_follow_from_a_tokenizer_that_somebody_asks_for() -> None:
+    own = choose(budget(SHAKESPEARE, 300))
+    asked = choose(replace(budget(SHAKESPEARE, 300), tokenizer=CharTokenizerSpec()))
+
+    assert asked.run.tokenizer == CharTokenizerSpec()
+    assert asked.run.model.dropout < own.run.model.dropout  # fewer passes over more tokens
+    assert any("chars of 1.12 MB" in reason for reason in asked.reasons)
+    assert any("1,024 by bpe of 1.12 MB" in reason for reason in own.reasons)
+
+
+@pytest.mark.parametrize(("size", "bytes_each"), [(512, 1.94), (1024, 2.46), (4096, 3.28)])
+def test_bytes_of_a_token_are_about_those_of_english(size: int, bytes_each: float) -> None:
+    assert auto.bytes_per_token(BPETokenizerSpec(vocab_size=size)) == pytest.approx(bytes_each, rel=0.05)
+    assert auto.bytes_per_token(CharTokenizerSpec()) == 1
 
 
 def test_a_batch_that_does_not_fit_is_taken_in_parts() -> None:
