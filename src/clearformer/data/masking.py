@@ -68,6 +68,21 @@ def mask_tokens(
     return inputs, np.where(chosen, tokens, IGNORED)
 
 
+def hide_tokens(
+    tokens: np.ndarray, may_hide: np.ndarray, mask_id: int, fraction: float, rng: np.random.Generator
+) -> np.ndarray:
+    """The tokens [B T] with `mask_id` in place of some, each with probability `fraction`; nothing is to be guessed.
+
+    Args:
+        tokens: [B T].
+        may_hide: [B T] bool.
+        mask_id: the id of [MASK].
+        fraction: from 0 to 1.
+        rng: what decides.
+    """
+    return np.where(may_hide & (rng.random(tokens.shape) < fraction), mask_id, tokens)
+
+
 def _first_of_word(maskable: np.ndarray, starts_word: np.ndarray) -> np.ndarray:
     """For each token the place in its row of its word's first token, [B T]."""
     behind_gap = np.ones_like(maskable)
