@@ -346,9 +346,13 @@ def test_texts_that_stand_in_training_too_are_left_out_on_request(
     assert found | {"n_left_out": 0, "split": alone["split"]} == alone
     assert (whole := answers("eval", "pets", "--data", mixed))["n"] == 5
     assert whole["n_left_out"] == 0
-    assert "without those that stand in training too (2):" in says("eval", "pets", "--data", mixed, "--unseen")
+    assert "without those that stand in training too (2):" in says(
+        "eval", "pets", "--data", mixed, "--unseen"
+    )
     assert load("pets", device="cpu").evaluate(mixed, unseen=True)["n_left_out"] == 2
-    assert answers("eval", "pets", "--unseen")["n_left_out"] == 0  # what is held out by its content is nowhere else
+    assert (
+        answers("eval", "pets", "--unseen")["n_left_out"] == 0
+    )  # what is held out by its content is nowhere else
     line = refuses("eval", "pets", "--split", "train", "--unseen")
     assert line.endswith("every text stands in training too: none is left to measure")
 

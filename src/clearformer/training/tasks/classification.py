@@ -107,8 +107,8 @@ class ClassificationTask(Task):
             return tokens
         tokenizer, rng = self.tokenizer, generator_at(self.config.seed, HIDING_STREAM, step)
         assert tokenizer.mask_id is not None
-        kept = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id)
-        return hide_tokens(tokens, ~np.isin(tokens, kept), tokenizer.mask_id, objective.hidden, rng)
+        specials = [tokenizer.id_of(name) for name in tokenizer.specials]
+        return hide_tokens(tokens, ~np.isin(tokens, specials), tokenizer.mask_id, objective.hidden, rng)
 
     def example_ids(self, step: int) -> Int64[np.ndarray, " B"]:
         return self.batches.indices(step)

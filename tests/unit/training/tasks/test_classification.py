@@ -109,7 +109,7 @@ def test_hidden_tokens_are_others_at_every_step_and_never_the_marks(begun: Calla
     tokenizer = hiding.tokenizer
     n_hidden = n_words = 0
     for step in range(20):
-        (whole, padding, labels, _), (tokens, its_padding, its_labels, weight) = (
+        (whole, padding, labels, _), (tokens, its_padding, its_labels, _) = (
             task.batch(step, 0, 1) for task in (plain, hiding)
         )
         hidden = tokens != whole
