@@ -32,7 +32,8 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -54,7 +55,7 @@ CLASSIFIER = "model.pooling=mean train.label_smoothing=0.1 train.ema=0.99 data.t
 OF_ENGLISH = "tokenizer.lowercase=true tokenizer.vocab_size=12000 model.max_seq_len=96"
 OF_REVIEWS = "tokenizer.lowercase=true tokenizer.vocab_size=14000"
 PRETRAINING = {
-    "sst2-masked": f"{OF_REVIEWS} train.batch_size=64 train.max_steps=6000",
+    "sst2-masked": f"{OF_REVIEWS} train.batch_size=64 train.max_steps=4000",
     "english-masked": f"{OF_ENGLISH} data.too_long=truncate train.batch_size=128 train.max_steps=4000",
 }
 
@@ -144,7 +145,6 @@ def write_training_texts(task: str, folder: Path) -> None:
     """Writes `all.jsonl`, and what it is split into: `learning.jsonl` and `held_out.jsonl`."""
     texts = texts_of(task, "train")
     learning, held_out = (sentences_apart if task == "sst2" else texts_apart)(texts)
-    folder.mkdir(parents=True, exist_ok=True)
     for name, kept in (("learning", learning), ("held_out", held_out), ("all", texts)):
         write_texts(folder / f"{name}.jsonl", kept)
 
@@ -183,19 +183,21 @@ def stretches_of(text: str) -> set[str]:
 
 def write_texts(path: Path, texts: Iterable[LabelledText]) -> None:
     lines = (json.dumps({"text": each.text, "label": each.label}) + "\n" for each in texts)
-    path.write_text("".join(lines), encoding="utf-8")
+    write_file(path, "".join(lines).encode())
 
 
 def write_pretraining_texts(name: str, path: Path) -> None:
     """Writes what an encoder is pre-trained on, whose labels it leaves aside."""
-    sources = {"reviews": longest([each.text for each in texts_of("sst2", "train")])}
+    phrases = {each.text: each for each in texts_of("sst2", "train")}
+    texts = [phrases[sentence] for sentence in longest(phrases)]
     if name == "english-masked":
+        sources = {"reviews": [each.text for each in texts]}
         sources |= {"questions": [each.text for each in texts_of("trec", "train")]}
         sources |= {"news": [each.text for each in texts_of("agnews", "train")]}
         captions = Path(os.environ["CLEARFORMER_DATA"]) / "multi30k/train.en.gz"
         with gzip.open(captions, "rt", encoding="utf-8") as file:
             sources["captions"] = file.read().splitlines()
-    texts = [LabelledText(text, source, 0) for source, texts in sources.items() for text in texts]
+        texts = [LabelledText(text, source, 0) for source, those in sources.items() for text in those]
     random.Random(0).shuffle(texts)
     write_texts(path, texts)
 
@@ -215,9 +217,15 @@ class Workplace:
     def record(self, task: str) -> dict[str, Any]:
         """What is known of a task: what was tried and chosen, and the reported accuracies, by start."""
         path = self.folder / f"{task}.json"
-        return json.loads(path.read_text()) if path.exists() else {start: {} for start in STARTS}
+        if path.exists():
+            return json.loads(path.read_text())
+        return {start: {} for start in STARTS} if task in TASKS else {}
 
-    def write(self, task: str, record: Mapping[str, Any]) -> None:
+    @contextmanager
+    def changing(self, task: str) -> Iterator[dict[str, Any]]:
+        """A task's record, which is written as it is when the block ends."""
+        record = self.record(task)
+        yield record
         write_file(self.folder / f"{task}.json", (json.dumps(record, indent=1) + "\n").encode())
 
     def train(self, name: str, *arguments: str) -> None:
@@ -254,16 +262,15 @@ def settings_of(place: Workplace, task: str, start: str, chosen: str) -> list[st
 
 def pretrain(place: Workplace, name: str) -> None:
     """Train an encoder to fill in masked tokens, unless that is done."""
-    record = place.record("pretraining")
-    if name in record:
+    if name in place.record("pretraining"):
         return
     path = place.folder / "texts" / f"{name}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_pretraining_texts(name, path)
     data = ["data.kind=labelled", f"data.path={path}", "data.val_fraction=0.01"]
     place.train(name, "masked", *data, *PRETRAINING[name].split(), "train.eval_every=1000")
-    record[name] = {"settings": PRETRAINING[name], "held_out": place.held_out_accuracy(name)}
-    place.write("pretraining", record)
+    accuracy = place.held_out_accuracy(name)
+    with place.changing("pretraining") as record:
+        record[name] = {"settings": PRETRAINING[name], "held_out": accuracy}
 
 
 # --- the three stages --------------------------------------------------------------------------------------
@@ -277,30 +284,33 @@ def choose(place: Workplace, task: str, start: str) -> None:
     grid = list(TASKS[task].grid[start])
     found = place.record(task)[start]
     if "chosen" in found:
-        if list(found["tried"]) != grid:
+        if set(found["tried"]) != set(grid):
             sys.exit(
                 f"{place.folder / task}.json: the choice was made among other settings: take another --folder"
             )
         return
     write_training_texts(task, place.texts(task))
-    texts = [
-        f"data.path={place.texts(task)}/learning.jsonl",
-        f"data.val_path={place.texts(task)}/held_out.jsonl",
-    ]
-    tried = found.get("tried", {})
     for settings in grid:
         for seed in CHOICE_SEEDS:
-            if str(seed) not in tried.get(settings, {}):
-                name = f"{task}-{start}-choice"
-                shutil.rmtree(place.folder / "runs" / name, ignore_errors=True)
-                arguments = settings_of(place, task, start, settings)
-                place.train(name, "classify", *texts, *arguments, f"seed={seed}")
-                tried.setdefault(settings, {})[str(seed)] = place.held_out_accuracy(name)
-                tell(f"{task}, {start}, {settings}: {tried[settings][str(seed)]} held out")
-                update(place, task, start, tried=tried)
-    tried = {settings: tried[settings] for settings in grid}
+            attempt(place, task, start, settings, seed)
+    tried = place.record(task)[start]["tried"]
     best = max(grid, key=lambda settings: statistics.mean(tried[settings].values()))
-    update(place, task, start, tried=tried, chosen=best)
+    with place.changing(task) as record:
+        record[start]["chosen"] = best
+
+
+def attempt(place: Workplace, task: str, start: str, settings: str, seed: int) -> None:
+    """Train with some settings on the texts to learn from, and measure on those held out, unless that is done."""
+    if str(seed) in place.record(task)[start].get("tried", {}).get(settings, {}):
+        return
+    texts = place.texts(task)
+    name = f"{task}-{start}-choice-{TASKS[task].grid[start].index(settings) + 1}-{seed}"
+    data = [f"data.path={texts}/learning.jsonl", f"data.val_path={texts}/held_out.jsonl"]
+    place.train(name, "classify", *data, *settings_of(place, task, start, settings), f"seed={seed}")
+    accuracy = place.held_out_accuracy(name)
+    tell(f"{task}, {start}, {settings}: {accuracy} held out")
+    with place.changing(task) as record:
+        record[start].setdefault("tried", {}).setdefault(settings, {})[str(seed)] = accuracy
 
 
 def report(place: Workplace, task: str, start: str) -> None:
@@ -309,15 +319,15 @@ def report(place: Workplace, task: str, start: str) -> None:
     reported = place.texts(task) / "reported.jsonl"
     write_texts(reported, texts_of(task, TASKS[task].reported))
     texts = [f"data.path={place.texts(task)}/all.jsonl", "data.val_fraction=0.0"]
-    found = place.record(task)[start].get("reported", {})
     for seed in SEEDS:
-        if str(seed) not in found:
+        if str(seed) not in place.record(task)[start].get("reported", {}):
             name = f"{task}-{start}-{seed}"
             place.train(name, "classify", *texts, *settings_of(place, task, start, chosen), f"seed={seed}")
             scores = place.clearformer("eval", name, "--data", str(reported), "--unseen", "--json")
-            found[str(seed)] = figures(json.loads(scores))
-            tell(f"{name}: {found[str(seed)]}")
-            update(place, task, start, reported=found)
+            found = figures(json.loads(scores))
+            tell(f"{name}: {found}")
+            with place.changing(task) as record:
+                record[start].setdefault("reported", {})[str(seed)] = found
 
 
 def figures(scores: Mapping[str, Any]) -> dict[str, Any]:
@@ -328,12 +338,6 @@ def figures(scores: Mapping[str, Any]) -> dict[str, Any]:
         "texts": scores["n"],
         "left_out": scores["n_left_out"],
     }
-
-
-def update(place: Workplace, task: str, start: str, **known: Any) -> None:
-    record = place.record(task)
-    record[start] |= known
-    place.write(task, record)
 
 
 def tell(line: str) -> None:
@@ -390,7 +394,6 @@ def main() -> None:
     for task in arguments.tasks:
         for start in STARTS:
             choose(place, task, start)
-        for start in STARTS:
             report(place, task, start)
     told = summary(place, TASKS)
     if arguments.json:

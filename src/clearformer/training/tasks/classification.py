@@ -14,7 +14,7 @@ from clearformer.data.holding_out import also_in
 from clearformer.data.labelled.batches import LabelledBatches, TooLong, batch_of, fitted_lengths
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit, prepare_labelled
 from clearformer.data.locating.places import Example
-from clearformer.data.masking import hide_tokens
+from clearformer.data.masking import hide_tokens, plain_tokens
 from clearformer.data.text.batches import generator_at
 from clearformer.errors import DataError, MissingPackageError, RunError
 from clearformer.evaluation.classes.baseline import Baseline
@@ -64,6 +64,7 @@ class ClassificationTask(Task):
         self.too_long: TooLong = config.data.too_long
         for split in dataset.splits.values():  # what would fail later fails now
             fitted_lengths(split, config.model.max_seq_len, self.too_long)
+        self._is_plain = plain_tokens(self.tokenizer)
         self.batches = LabelledBatches(
             dataset.splits["train"],
             config.train.batch_size,
@@ -105,10 +106,9 @@ class ClassificationTask(Task):
         assert isinstance(objective, ClassificationObjective)
         if not objective.hidden:
             return tokens
-        tokenizer, rng = self.tokenizer, generator_at(self.config.seed, HIDING_STREAM, step)
-        assert tokenizer.mask_id is not None
-        specials = [tokenizer.id_of(name) for name in tokenizer.specials]
-        return hide_tokens(tokens, ~np.isin(tokens, specials), tokenizer.mask_id, objective.hidden, rng)
+        assert self.tokenizer.mask_id is not None
+        rng = generator_at(self.config.seed, HIDING_STREAM, step)
+        return hide_tokens(tokens, self._is_plain[tokens], self.tokenizer.mask_id, objective.hidden, rng)
 
     def example_ids(self, step: int) -> Int64[np.ndarray, " B"]:
         return self.batches.indices(step)
