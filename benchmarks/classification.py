@@ -24,6 +24,7 @@ Prints the table, and writes all figures to FILE.
 
 import argparse
 import gzip
+import hashlib
 import json
 import math
 import os
@@ -89,7 +90,8 @@ TASKS = {
             "pretrained": [
                 "train.lr=0.004 train.max_steps=1000 model.dropout=0.3",
                 "train.lr=0.002 train.max_steps=1000 model.dropout=0.3",
-                "train.lr=0.002 train.max_steps=1000 model.dropout=0.3 train.objective.hidden=0.2",
+                "train.lr=0.008 train.max_steps=1500 model.dropout=0.2",
+                "train.lr=0.004 train.max_steps=2000 model.dropout=0.2",
             ],
         },
     ),
@@ -106,8 +108,10 @@ TASKS = {
             ],
             "pretrained": [
                 "train.lr=0.004 train.max_steps=800 model.dropout=0.3",
-                "train.lr=0.002 train.max_steps=800 model.dropout=0.3",
                 "train.lr=0.004 train.max_steps=800 model.dropout=0.3 train.objective.hidden=0.2",
+                "train.lr=0.004 train.max_steps=500 model.dropout=0.3",
+                "train.lr=0.008 train.max_steps=1000 model.dropout=0.3",
+                "train.lr=0.004 train.max_steps=1500 model.dropout=0.2",
             ],
         },
     ),
@@ -123,9 +127,10 @@ TASKS = {
                 "train.lr=0.002 train.max_steps=600 model.dropout=0.3 train.objective.hidden=0.3",
             ],
             "pretrained": [
-                "train.lr=0.002 train.max_steps=600 model.dropout=0.3",
-                "train.lr=0.002 train.max_steps=600 model.dropout=0.3 train.objective.hidden=0.3",
                 "train.lr=0.001 train.max_steps=600 model.dropout=0.3 train.objective.hidden=0.3",
+                "train.lr=0.002 train.max_steps=600 model.dropout=0.3 train.objective.hidden=0.3",
+                "train.lr=0.004 train.max_steps=600 model.dropout=0.3 train.objective.hidden=0.3",
+                "train.lr=0.004 train.max_steps=1000 model.dropout=0.3 train.objective.hidden=0.3",
             ],
         },
     ),
@@ -304,7 +309,7 @@ def attempt(place: Workplace, task: str, start: str, settings: str, seed: int) -
     if str(seed) in place.record(task)[start].get("tried", {}).get(settings, {}):
         return
     texts = place.texts(task)
-    name = f"{task}-{start}-choice-{TASKS[task].grid[start].index(settings) + 1}-{seed}"
+    name = f"{task}-{start}-choice-{hashlib.sha256(settings.encode()).hexdigest()[:8]}-{seed}"
     data = [f"data.path={texts}/learning.jsonl", f"data.val_path={texts}/held_out.jsonl"]
     place.train(name, "classify", *data, *settings_of(place, task, start, settings), f"seed={seed}")
     accuracy = place.held_out_accuracy(name)
