@@ -2,7 +2,7 @@
 
     python benchmarks/classification.py [--tasks sst2 trec agnews] [--folder FOLDER] [--json FILE]
 
-Three stages for each task and start (from scratch; pre-trained):
+Three stages for each task, each for both starts (from scratch; pre-trained):
 
 - choice: each of a few stated settings (`TASKS`) is trained on a part of the training texts and measured on the rest
   of them; the best accuracy there wins, and the choice is written down in FOLDER/TASK.json, where it stays;
@@ -399,6 +399,7 @@ def main() -> None:
     for task in arguments.tasks:
         for start in STARTS:
             choose(place, task, start)
+        for start in STARTS:
             report(place, task, start)
     told = summary(place, TASKS)
     if arguments.json:
