@@ -1,129 +1,389 @@
-"""Accuracy of small encoders on SST-2, TREC and AG News, seed by seed, from scratch and after masked pre-training.
+"""Accuracy of small encoders on SST-2, TREC and AG News, from scratch and after masked pre-training.
 
-    python benchmarks/classification.py [--tasks sst2 trec agnews] [--seeds 1 2 3] [--json FILE]
+    python benchmarks/classification.py [--tasks sst2 trec agnews] [--folder FOLDER] [--json FILE]
 
-CLEARFORMER_DATA names the folder with `sst2`, `trec`, `agnews` and `multi30k`; runs stay under CLEARFORMER_RUNS and
-one that is already there is not trained again. SST-2's encoder is pre-trained on the task's own texts, those of TREC
-and AG News on the English training texts of all four data sets (SST-2's phrases only where they stand in no longer
-one). SST-2 is measured on its dev split, the others on their test splits; the baseline is `clearformer eval`'s.
-Prints one JSON object.
+Three stages for each task, each for both starts (from scratch; pre-trained):
+
+- choice: each of a few stated settings (`TASKS`) is trained on a part of the training texts and measured on the rest
+  of them; the best accuracy there wins, and the choice is written down in FOLDER/TASK.json, where it stays;
+- training: five seeds of what that file names learn from all training texts, as the best classifier would;
+- report: only now is the file with the reported split opened (SST-2's dev, the others' test), and measured once for
+  every seed, without those of its texts that stand in training too.
+
+Which training texts are held out for the choice follows from their own content, so that one that stands there twice is
+on one side. SST-2's training texts are phrases of sentences: there whole sentences are held out, with every phrase that
+stands in no other sentence, as the dev split's sentences are held out of all training phrases.
+
+SST-2's encoder is pre-trained on the task's own training sentences, those of TREC and AG News on the English training
+texts of all four data sets; no reported text is among them. The baseline is that of `clearformer eval`, trained on the
+same texts as the encoder.
+
+CLEARFORMER_DATA names the folder with `sst2`, `trec`, `agnews` and `multi30k`. A killed script goes on where it stood.
+Prints the table, and writes all figures to FILE.
 """
 
 import argparse
 import gzip
+import hashlib
 import json
+import math
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from clearformer.files import runs_folder
+from clearformer.data.holding_out import PLACES, hold_out, own_text, place_of
+from clearformer.data.labelled.reading import LabelledText
+from clearformer.data.labelled.sources import AGNEWS, SST2, TREC
+from clearformer.files import runs_folder, write_file
 
-PLAIN = ["train.compile=false", "train.max_seconds=none", "train.checkpoint_every=none"]
-LOWERCASE = "tokenizer.lowercase=true"
-FINE_TUNING = [LOWERCASE, "model.pooling=mean", "model.dropout=0.3", "train.label_smoothing=0.1"]
-ENGLISH = [LOWERCASE, "tokenizer.vocab_size=12000", "model.max_seq_len=64"]
-OF_ENGLISH = [*ENGLISH[1:], "data.too_long=truncate", "data.val_fraction=0.0"]
-TASKS: dict[str, dict[str, Any]] = {
-    "sst2": {
-        "split": "val",
-        "settings": ["train.lr=0.004", "train.max_steps=1500"],
-        "pretrained": "sst2-masked",
-    },
-    "trec": {
-        "split": "test",
-        "settings": [*OF_ENGLISH, "train.lr=0.004", "train.max_steps=1000"],
-        "pretrained": "english-masked",
-    },
-    "agnews": {
-        "split": "test",
-        "settings": [*OF_ENGLISH, "train.lr=0.002", "train.max_steps=600"],
-        "pretrained": "english-masked",
-    },
+HELD_OUT = Fraction(1, 5)
+CHOICE_SEEDS = (101,)
+SEEDS = (1, 2, 3, 4, 5)
+T_95 = {5: 2.776}  # Student's t for a two-sided interval of 95%, by the number of seeds
+STARTS = ("scratch", "pretrained")
+
+PLAIN = ["train.compile=false", "train.max_seconds=none"]
+CLASSIFIER = "model.pooling=mean train.label_smoothing=0.1 train.ema=0.99 data.too_long=truncate"
+OF_ENGLISH = "tokenizer.lowercase=true tokenizer.vocab_size=12000 model.max_seq_len=96"
+OF_REVIEWS = "tokenizer.lowercase=true tokenizer.vocab_size=14000"
+PRETRAINING = {
+    "sst2-masked": f"{OF_REVIEWS} train.batch_size=64 train.max_steps=4000",
+    "english-masked": f"{OF_ENGLISH} data.too_long=truncate train.batch_size=128 train.max_steps=4000",
 }
 
 
-def train(name: str, *arguments: str) -> None:
-    """Train a run, unless it is there."""
-    if not (runs_folder() / name).exists():
-        command = [sys.executable, "-m", "clearformer", "train", *arguments, *PLAIN, "--run", name]
-        subprocess.run(command, check=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+@dataclass(frozen=True)
+class Task:
+    """A task's files, and the settings among which its held-out training texts choose."""
+
+    title: str
+    files: Any
+    reported: str
+    pretraining: str
+    common: str
+    grid: Mapping[str, Sequence[str]]
+    """Of each start, the settings that are tried, each as `key=value ...`."""
 
 
-def pretrain(name: str) -> None:
-    """Train an encoder to fill in masked tokens."""
-    if name == "sst2-masked":
-        data = ["data.kind=labelled", "data.name=sst2", LOWERCASE]
-        train(name, "masked", *data, "train.batch_size=128", "train.max_steps=9000", "train.eval_every=1000")
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        text = Path(folder) / "english.txt"
-        text.write_text("\n".join(english_texts(Path(os.environ["CLEARFORMER_DATA"]))) + "\n")
-        data = [f"data.path={text}", "data.val_fraction=0.01", *ENGLISH]
-        train(name, "masked", *data, "train.batch_size=48", "train.max_steps=5000", "train.eval_every=1000")
+TASKS = {
+    "sst2": Task(
+        "SST-2, dev",
+        SST2,
+        "val",
+        "sst2-masked",
+        OF_REVIEWS,
+        {
+            "scratch": [
+                "train.lr=0.004 train.max_steps=1000 model.dropout=0.3",
+                "train.lr=0.004 train.max_steps=1000 model.dropout=0.3 train.objective.hidden=0.2",
+                "train.lr=0.004 train.max_steps=1000 model.dropout=0.5",
+            ],
+            "pretrained": [
+                "train.lr=0.004 train.max_steps=1000 model.dropout=0.3",
+                "train.lr=0.002 train.max_steps=1000 model.dropout=0.3",
+                "train.lr=0.008 train.max_steps=1500 model.dropout=0.2",
+                "train.lr=0.004 train.max_steps=2000 model.dropout=0.2",
+            ],
+        },
+    ),
+    "trec": Task(
+        "TREC, test",
+        TREC,
+        "test",
+        "english-masked",
+        OF_ENGLISH,
+        {
+            "scratch": [
+                "train.lr=0.004 train.max_steps=800 model.dropout=0.3",
+                "train.lr=0.004 train.max_steps=800 model.dropout=0.3 train.objective.hidden=0.2",
+            ],
+            "pretrained": [
+                "train.lr=0.004 train.max_steps=800 model.dropout=0.3",
+                "train.lr=0.004 train.max_steps=800 model.dropout=0.3 train.objective.hidden=0.2",
+                "train.lr=0.004 train.max_steps=500 model.dropout=0.3",
+                "train.lr=0.008 train.max_steps=1000 model.dropout=0.3",
+                "train.lr=0.004 train.max_steps=1500 model.dropout=0.2",
+            ],
+        },
+    ),
+    "agnews": Task(
+        "AG News, test",
+        AGNEWS,
+        "test",
+        "english-masked",
+        OF_ENGLISH,
+        {
+            "scratch": [
+                "train.lr=0.002 train.max_steps=600 model.dropout=0.3",
+                "train.lr=0.002 train.max_steps=600 model.dropout=0.3 train.objective.hidden=0.3",
+            ],
+            "pretrained": [
+                "train.lr=0.001 train.max_steps=600 model.dropout=0.3 train.objective.hidden=0.3",
+                "train.lr=0.002 train.max_steps=600 model.dropout=0.3 train.objective.hidden=0.3",
+                "train.lr=0.004 train.max_steps=600 model.dropout=0.3 train.objective.hidden=0.3",
+                "train.lr=0.004 train.max_steps=1000 model.dropout=0.3 train.objective.hidden=0.3",
+            ],
+        },
+    ),
+}
 
 
-def english_texts(data: Path) -> list[str]:
-    """The English training texts of the four data sets, in random order."""
-    trec = [line.split(" ", 1)[1].strip() for line in (data / "trec/train.txt").open(encoding="latin-1")]
-    phrases = [line.split("\t")[1].strip() for line in lines_of(data / "sst2/train.tsv.gz")[1:]]
-    news = [line.split("\t")[0] for line in lines_of(data / "agnews/train10k.tsv.gz")]
-    texts = [*trec, *longest(phrases), *news, *lines_of(data / "multi30k/train.en.gz")]
-    random.Random(0).shuffle(texts)
-    return texts
+# --- texts -------------------------------------------------------------------------------------------------
 
 
-def lines_of(file: Path) -> list[str]:
-    with gzip.open(file, "rt", encoding="utf-8") as lines:
-        return [line.rstrip("\n") for line in lines]
+def texts_of(task: str, split: str) -> list[LabelledText]:
+    """One split of a task as published; no other file of it is opened."""
+    files = TASKS[task].files
+    return list(files.readers[split](files.find()[split]))
 
 
-def longest(phrases: list[str]) -> list[str]:
+def write_training_texts(task: str, folder: Path) -> None:
+    """Writes `all.jsonl`, and what it is split into: `learning.jsonl` and `held_out.jsonl`."""
+    texts = texts_of(task, "train")
+    learning, held_out = (sentences_apart if task == "sst2" else texts_apart)(texts)
+    for name, kept in (("learning", learning), ("held_out", held_out), ("all", texts)):
+        write_texts(folder / f"{name}.jsonl", kept)
+
+
+def texts_apart(texts: Sequence[LabelledText]) -> tuple[list[LabelledText], list[LabelledText]]:
+    """The texts to learn from and those held out, as `data.val_fraction` splits them."""
+    splits = hold_out(texts, {"val": HELD_OUT}, "text")
+    return splits["train"], splits["val"]
+
+
+def sentences_apart(texts: Sequence[LabelledText]) -> tuple[list[LabelledText], list[LabelledText]]:
+    """The phrases that stand in some sentence to learn from, and the sentences held out."""
+    sentences = longest([each.text for each in texts])
+    held_out = {each for each in sentences if place_of(own_text(each)) < HELD_OUT * PLACES}
+    stretches = {stretch for each in sentences if each not in held_out for stretch in stretches_of(each)}
+    learning = [each for each in texts if " ".join(each.text.split()) in stretches]
+    return learning, [each for each in texts if each.text in held_out]
+
+
+def longest(phrases: Iterable[str]) -> list[str]:
     """The phrases that stand in no longer one."""
     inside: set[str] = set()
     kept = []
     for phrase in sorted(set(phrases), key=lambda text: (-len(text.split()), text)):
-        words = phrase.split()
-        if " ".join(words) in inside:
-            continue
-        kept.append(phrase)
-        inside |= {" ".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
+        if " ".join(phrase.split()) not in inside:
+            kept.append(phrase)
+            inside.update(stretches_of(phrase))
     return kept
 
 
-def accuracy(name: str, split: str) -> tuple[float, float]:
-    """A run's accuracy in percent, and its baseline's."""
-    command = [sys.executable, "-m", "clearformer", "eval", name, "--split", split, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    told = json.loads(done.stdout)
-    return 100 * told["accuracy"], 100 * told["baseline"]["accuracy"]
+def stretches_of(text: str) -> set[str]:
+    """The words of a text from any one to any later one."""
+    words = text.split()
+    return {" ".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
 
 
-def measure(task: str, seeds: list[int], pretrained: bool) -> dict[str, Any]:
-    """Mean and standard deviation of the accuracy over the seeds."""
-    plan = TASKS[task]
-    settings = [f"data.name={task}", *FINE_TUNING, *plan["settings"]]
-    if pretrained:
-        pretrain(plan["pretrained"])
-        settings.append(f"train.pretrained={plan['pretrained']}")
-    found, baseline = [], 0.0
-    for seed in seeds:
-        name = f"{task}-{'pretrained' if pretrained else 'fresh'}-{seed}"
-        train(name, "classify", f"seed={seed}", *settings)
-        reached, baseline = accuracy(name, plan["split"])
-        found.append(round(reached, 2))
-        print(f"{name}: {reached:.2f}%, baseline {baseline:.2f}%", file=sys.stderr)
-    spread = statistics.stdev(found) if len(found) > 1 else 0.0
+def write_texts(path: Path, texts: Iterable[LabelledText]) -> None:
+    lines = (json.dumps({"text": each.text, "label": each.label}) + "\n" for each in texts)
+    write_file(path, "".join(lines).encode())
+
+
+def write_pretraining_texts(name: str, path: Path) -> None:
+    """Writes what an encoder is pre-trained on, whose labels it leaves aside."""
+    phrases = {each.text: each for each in texts_of("sst2", "train")}
+    texts = [phrases[sentence] for sentence in longest(phrases)]
+    if name == "english-masked":
+        sources = {"reviews": [each.text for each in texts]}
+        sources |= {"questions": [each.text for each in texts_of("trec", "train")]}
+        sources |= {"news": [each.text for each in texts_of("agnews", "train")]}
+        captions = Path(os.environ["CLEARFORMER_DATA"]) / "multi30k/train.en.gz"
+        with gzip.open(captions, "rt", encoding="utf-8") as file:
+            sources["captions"] = file.read().splitlines()
+        texts = [LabelledText(text, source, 0) for source, those in sources.items() for text in those]
+    random.Random(0).shuffle(texts)
+    write_texts(path, texts)
+
+
+# --- runs --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A folder of texts and runs, and of what is known of each task."""
+
+    folder: Path
+
+    def texts(self, task: str) -> Path:
+        return self.folder / "texts" / task
+
+    def record(self, task: str) -> dict[str, Any]:
+        """What is known of a task: what was tried and chosen, and the reported accuracies, by start."""
+        path = self.folder / f"{task}.json"
+        if path.exists():
+            return json.loads(path.read_text())
+        return {start: {} for start in STARTS} if task in TASKS else {}
+
+    @contextmanager
+    def changing(self, task: str) -> Iterator[dict[str, Any]]:
+        """A task's record, which is written as it is when the block ends."""
+        record = self.record(task)
+        yield record
+        write_file(self.folder / f"{task}.json", (json.dumps(record, indent=1) + "\n").encode())
+
+    def train(self, name: str, *arguments: str) -> None:
+        """Train a run, or the rest of one that was cut off; one that had no checkpoint yet begins anew."""
+        run = self.folder / "runs" / name
+        begun = any(run.glob("checkpoints/step-*"))
+        if run.exists() and not begun:
+            shutil.rmtree(run)
+        self.clearformer("train", *arguments, *PLAIN, "--run", name, *(["--resume"] if begun else []))
+
+    def held_out_accuracy(self, name: str) -> float:
+        """The accuracy in percent after a run's last step on all that was held out of it."""
+        lines = (self.folder / "runs" / name / "metrics.jsonl").read_text().splitlines()
+        whole = [entry for entry in map(json.loads, lines) if entry.get("val_share") == 1.0]
+        return round(100 * whole[-1]["val_accuracy"], 2)
+
+    def clearformer(self, *arguments: str) -> str:
+        """What a command prints."""
+        environment = os.environ | {"CLEARFORMER_RUNS": str(self.folder / "runs")}
+        command = [sys.executable, "-m", "clearformer", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        if done.returncode:
+            sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
+        return done.stdout
+
+
+def settings_of(place: Workplace, task: str, start: str, chosen: str) -> list[str]:
+    """The settings of a run that classifies, but for its texts."""
+    if start == "pretrained":
+        pretrain(place, TASKS[task].pretraining)
+        chosen += f" train.pretrained={TASKS[task].pretraining}"
+    return [*f"{CLASSIFIER} {TASKS[task].common} {chosen}".split(), "train.checkpoint_every=none"]
+
+
+def pretrain(place: Workplace, name: str) -> None:
+    """Train an encoder to fill in masked tokens, unless that is done."""
+    if name in place.record("pretraining"):
+        return
+    path = place.folder / "texts" / f"{name}.jsonl"
+    write_pretraining_texts(name, path)
+    data = ["data.kind=labelled", f"data.path={path}", "data.val_fraction=0.01"]
+    place.train(name, "masked", *data, *PRETRAINING[name].split(), "train.eval_every=1000")
+    accuracy = place.held_out_accuracy(name)
+    with place.changing("pretraining") as record:
+        record[name] = {"settings": PRETRAINING[name], "held_out": accuracy}
+
+
+# --- the three stages --------------------------------------------------------------------------------------
+
+
+def choose(place: Workplace, task: str, start: str) -> None:
+    """Try the settings on training texts alone, and write down the best.
+
+    A choice that stands is kept: to choose among others after the report would be to choose by the report.
+    """
+    grid = list(TASKS[task].grid[start])
+    found = place.record(task)[start]
+    if "chosen" in found:
+        if set(found["tried"]) != set(grid):
+            sys.exit(
+                f"{place.folder / task}.json: the choice was made among other settings: take another --folder"
+            )
+        return
+    write_training_texts(task, place.texts(task))
+    for settings in grid:
+        for seed in CHOICE_SEEDS:
+            attempt(place, task, start, settings, seed)
+    tried = place.record(task)[start]["tried"]
+    best = max(grid, key=lambda settings: statistics.mean(tried[settings].values()))
+    with place.changing(task) as record:
+        record[start]["chosen"] = best
+
+
+def attempt(place: Workplace, task: str, start: str, settings: str, seed: int) -> None:
+    """Train with some settings on the texts to learn from, and measure on those held out, unless that is done."""
+    if str(seed) in place.record(task)[start].get("tried", {}).get(settings, {}):
+        return
+    texts = place.texts(task)
+    name = f"{task}-{start}-choice-{hashlib.sha256(settings.encode()).hexdigest()[:8]}-{seed}"
+    data = [f"data.path={texts}/learning.jsonl", f"data.val_path={texts}/held_out.jsonl"]
+    place.train(name, "classify", *data, *settings_of(place, task, start, settings), f"seed={seed}")
+    accuracy = place.held_out_accuracy(name)
+    tell(f"{task}, {start}, {settings}: {accuracy} held out")
+    with place.changing(task) as record:
+        record[start].setdefault("tried", {}).setdefault(settings, {})[str(seed)] = accuracy
+
+
+def report(place: Workplace, task: str, start: str) -> None:
+    """Train the seeds of the choice that is written down, and measure each on the reported split."""
+    chosen = place.record(task)[start]["chosen"]
+    reported = place.texts(task) / "reported.jsonl"
+    write_texts(reported, texts_of(task, TASKS[task].reported))
+    texts = [f"data.path={place.texts(task)}/all.jsonl", "data.val_fraction=0.0"]
+    for seed in SEEDS:
+        if str(seed) not in place.record(task)[start].get("reported", {}):
+            name = f"{task}-{start}-{seed}"
+            place.train(name, "classify", *texts, *settings_of(place, task, start, chosen), f"seed={seed}")
+            scores = place.clearformer("eval", name, "--data", str(reported), "--unseen", "--json")
+            found = figures(json.loads(scores))
+            tell(f"{name}: {found}")
+            with place.changing(task) as record:
+                record[start].setdefault("reported", {})[str(seed)] = found
+
+
+def figures(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of an evaluation, accuracies in percent."""
     return {
-        "accuracy": found,
-        "mean": round(statistics.mean(found), 2),
-        "sd": round(spread, 2),
-        "baseline": round(baseline, 2),
+        "accuracy": round(100 * scores["accuracy"], 2),
+        "baseline": round(100 * scores["baseline"]["accuracy"], 2),
+        "texts": scores["n"],
+        "left_out": scores["n_left_out"],
     }
+
+
+def tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+# --- the table ---------------------------------------------------------------------------------------------
+
+
+def summary(place: Workplace, tasks: Iterable[str]) -> dict[str, Any]:
+    """All figures, with mean and interval of the tasks and starts that are whole."""
+    told: dict[str, Any] = {"pretraining": place.record("pretraining")}
+    for task in tasks:
+        told[task] = place.record(task)
+        for found in told[task].values():
+            accuracies = [each["accuracy"] for each in found.get("reported", {}).values()]
+            if len(accuracies) == len(SEEDS):
+                found["mean"] = round(statistics.mean(accuracies), 2)
+                spread = statistics.stdev(accuracies) / math.sqrt(len(SEEDS))
+                found["interval_95"] = round(T_95[len(SEEDS)] * spread, 2)
+    return told
+
+
+def table(told: Mapping[str, Any]) -> str:
+    """Mean and 95% interval of every task, beside the baseline."""
+    lines = ["| | from scratch | after masked pre-training | baseline |", "|---|---|---|---|"]
+    for task in TASKS:
+        if task in told:
+            cells = [_cell(told[task][start]) for start in STARTS]
+            baselines = {each["baseline"] for start in STARTS for each in _reported(told[task][start])}
+            cells.append(", ".join(map(str, sorted(baselines))) or "-")
+            lines.append(f"| {TASKS[task].title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(found: Mapping[str, Any]) -> str:
+    return f"{found['mean']} ± {found['interval_95']}" if "mean" in found else "-"
+
+
+def _reported(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return list(found.get("reported", {}).values())
 
 
 def main() -> None:
@@ -131,19 +391,20 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--folder", type=Path, default=runs_folder() / "classification")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    told = {
-        task: {
-            "fresh": measure(task, arguments.seeds, pretrained=False),
-            "pretrained": measure(task, arguments.seeds, pretrained=True),
-        }
-        for task in arguments.tasks
-    }
+    place = Workplace(arguments.folder.absolute())
+    place.folder.mkdir(parents=True, exist_ok=True)
+    for task in arguments.tasks:
+        for start in STARTS:
+            choose(place, task, start)
+        for start in STARTS:
+            report(place, task, start)
+    told = summary(place, TASKS)
     if arguments.json:
         arguments.json.write_text(json.dumps(told, indent=1) + "\n")
-    print(json.dumps(told))
+    print(table(told))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ KEYS = {
     "gaps": {"loss", "accuracy", "n_tokens", "perplexity", "split", "data_changed"},
     "pets": {
         *("n", "accuracy", "macro_f1", "majority", "loss", "classes", "confusion", "split", "labels"),
-        *("baseline", "data_changed"),
+        *("baseline", "data_changed", "n_left_out"),
     },
 }
 
@@ -93,14 +93,14 @@ def test_a_split_that_is_not_there(refuses: Says, run: str) -> None:
     assert "no split 'test'; they have train, val" in refuses("eval", run, "--split", "test")
 
 
-ITS_OPTIONS = {"text": ("context", "stride"), "pairs": ("beams",), "gaps": (), "pets": ("figure",)}
-VALUES = {"context": "7", "stride": "3", "beams": "5", "figure": "f.png"}
+ITS_OPTIONS = {"text": ("context", "stride"), "pairs": ("beams",), "gaps": (), "pets": ("figure", "unseen")}
+VALUES = {"context": "=7", "stride": "=3", "beams": "=5", "figure": "=f.png", "unseen": ""}
 
 
 @pytest.mark.parametrize("option", VALUES)
 @pytest.mark.parametrize("run", KEYS)
 def test_an_option_of_another_kind_is_refused(refuses: Says, says: Says, run: str, option: str) -> None:
-    command = ["eval", run, f"--{option}={VALUES[option]}"]
+    command = ["eval", run, f"--{option}{VALUES[option]}"]
     if option in ITS_OPTIONS[run]:
         if option != "figure":
             says(*command)
@@ -329,6 +329,32 @@ def test_classes_beside_the_baseline(answers: Answers, says: Says, four_runs: Pa
     assert "TF-IDF" in out
     assert "rows: the label; columns: the prediction" in out
     assert "precision" in out
+
+
+def test_texts_that_stand_in_training_too_are_left_out_on_request(
+    answers: Answers, says: Says, refuses: Says, tmp_path: Path
+) -> None:
+    label_of = {text: label for label, texts in PETS.items() for text in texts}
+    learnt = [(f"  {text} ", label_of[text]) for text in train_texts()[:2]]
+    fresh = [("cats sleep", "cat"), ("a new bird", "a bird"), ("the dog sings", "dog")]
+    mixed = str(labelled(tmp_path / "mixed.tsv", [fresh[0], learnt[0], *fresh[1:], learnt[1]]))
+    alone = answers("eval", "pets", "--data", str(labelled(tmp_path / "fresh.tsv", fresh)))
+
+    found = answers("eval", "pets", "--data", mixed, "--unseen")
+
+    assert (found["n"], found["n_left_out"]) == (3, 2)
+    assert found | {"n_left_out": 0, "split": alone["split"]} == alone
+    assert (whole := answers("eval", "pets", "--data", mixed))["n"] == 5
+    assert whole["n_left_out"] == 0
+    assert "without those that stand in training too (2):" in says(
+        "eval", "pets", "--data", mixed, "--unseen"
+    )
+    assert load("pets", device="cpu").evaluate(mixed, unseen=True)["n_left_out"] == 2
+    assert (
+        answers("eval", "pets", "--unseen")["n_left_out"] == 0
+    )  # what is held out by its content is nowhere else
+    line = refuses("eval", "pets", "--split", "train", "--unseen")
+    assert line.endswith("every text stands in training too: none is left to measure")
 
 
 def train_texts() -> list[str]:

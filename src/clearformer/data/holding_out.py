@@ -14,7 +14,7 @@ values is. No held-out value is then in a training row, in any form.
 
 import hashlib
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import ceil
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -121,8 +121,14 @@ def place_of(value: str) -> int:
 
 def n_also_in(rows: Iterable[Iterable[str]], others: Iterable[Iterable[str]]) -> int:
     """How many rows have a side of which the same stands on the same side of one of the others, white space aside."""
+    return sum(also_in(rows, others))
+
+
+def also_in(rows: Iterable[Iterable[str]], others: Iterable[Iterable[str]]) -> Iterator[bool]:
+    """Whether each row has a side of which the same stands on the same side of one of the others, white space aside."""
     known = {(side, own_text(text)) for row in others for side, text in enumerate(row)}
-    return sum(any((side, own_text(text)) in known for side, text in enumerate(row)) for row in rows)
+    for row in rows:
+        yield any((side, own_text(text)) in known for side, text in enumerate(row))
 
 
 def _rounded_up(share: Fraction) -> float:

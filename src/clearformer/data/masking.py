@@ -68,6 +68,29 @@ def mask_tokens(
     return inputs, np.where(chosen, tokens, IGNORED)
 
 
+def hide_tokens(
+    tokens: np.ndarray, may_hide: np.ndarray, mask_id: int, fraction: float, rng: np.random.Generator
+) -> np.ndarray:
+    """The tokens [B T] with `mask_id` in place of some, each with probability `fraction`; nothing is to be guessed.
+
+    Args:
+        tokens: [B T].
+        may_hide: [B T] bool.
+        mask_id: the id of [MASK].
+        fraction: from 0 to 1.
+        rng: what decides.
+    """
+    return np.where(may_hide & (rng.random(tokens.shape) < fraction), mask_id, tokens)
+
+
+def plain_tokens(tokenizer: Tokenizer) -> np.ndarray:
+    """Which tokens are no special ones, [V] bool."""
+    is_plain = np.ones(tokenizer.vocab_size, bool)
+    for name in tokenizer.specials:
+        is_plain[tokenizer.id_of(name)] = False
+    return is_plain
+
+
 def _first_of_word(maskable: np.ndarray, starts_word: np.ndarray) -> np.ndarray:
     """For each token the place in its row of its word's first token, [B T]."""
     behind_gap = np.ones_like(maskable)
@@ -92,9 +115,7 @@ class Masking:
     def __init__(self, tokenizer: Tokenizer, seed: int, fraction: float = FRACTION, whole_word: bool = False):
         assert tokenizer.mask_id is not None
         self._mask_id = tokenizer.mask_id
-        self._is_plain = np.ones(tokenizer.vocab_size, bool)
-        for name in tokenizer.specials:
-            self._is_plain[tokenizer.id_of(name)] = False
+        self._is_plain = plain_tokens(tokenizer)
         self._plain_ids = np.flatnonzero(self._is_plain)
         self._tokenizer = tokenizer
         self._seed, self._fraction, self._whole_word = seed, fraction, whole_word

@@ -37,7 +37,11 @@ def subset_of_pairs(split: PairSplit, n: int) -> PairSplit:
 
 def subset_of_labelled(split: LabelledSplit, n: int) -> LabelledSplit:
     """`n` of some labelled texts."""
-    chosen = evenly_spaced(n, len(split))
+    return labelled_at(split, evenly_spaced(n, len(split)))
+
+
+def labelled_at(split: LabelledSplit, chosen: np.ndarray) -> LabelledSplit:
+    """The labelled texts at some places, [n] int64."""
     rows = [split.row(index) for index in chosen.tolist()]
     return replace(
         split,

@@ -58,6 +58,7 @@ def evaluate(
     context: int | None = None,
     stride: int | None = None,
     beams: int | None = None,
+    unseen: bool = False,
     dtype: torch.dtype | str | None = None,
     allow_changed: bool = False,
 ) -> Scores:
@@ -74,6 +75,7 @@ def evaluate(
         context: Of a text: tokens read at once (the model's length).
         stride: Of a text: tokens between readings (half the context).
         beams: Of pairs: of the search that translates (5); 1 is greedy.
+        unseen: Of labelled texts: whether those that stand in training too are left out.
         dtype: The type of the matrix products (autocast), also by name (`bfloat16`); as in training, where
             not given.
         allow_changed: Whether the run's own data are read though they have changed since.
@@ -86,7 +88,8 @@ def evaluate(
     """
     check_run(run, "config", "dtype")
     choice = DataChoice(split, _names(data), allow_changed)
-    options = EvaluationOptions(run.dtype if dtype is None else _matrix_dtype(dtype), context, stride, beams)
+    its_dtype = run.dtype if dtype is None else _matrix_dtype(dtype)
+    options = EvaluationOptions(its_dtype, context, stride, beams, unseen)
     report = evaluate_run(run, choice, options)
     return Scores(report.values["loss"], report.values)
 

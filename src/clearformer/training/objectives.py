@@ -152,15 +152,25 @@ class MaskedObjective(ObjectiveSpec):
 
 
 class ClassificationObjective(ObjectiveSpec):
-    """-log p(class of a text)."""
+    """-log p(class of a text).
+
+    Attributes:
+        hidden: The part of the tokens that training hides behind [MASK], others in every epoch (word dropout; Iyyer et
+            al. 2015).
+    """
 
     kind: Literal["classification"] = "classification"
     family: ClassVar[str] = "encoder"
     data_kinds: ClassVar[tuple[str, ...]] = ("labelled",)
     activity: ClassVar[str] = "classifies"
     usage: ClassVar[str] = ": clearformer classify {run} FILE"
-    evaluation_options: ClassVar[Mapping[str, str]] = {"figure": "the confusion matrix"}
+    evaluation_options: ClassVar[Mapping[str, str]] = {
+        "figure": "the confusion matrix",
+        "unseen": "leaving out texts that stand in training too",
+    }
     predicts_classes: ClassVar[bool] = True
+
+    hidden: float = Field(default=0.0, ge=0, lt=1)
 
 
 Objective = Annotated[

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from clearformer.data.holding_out import hold_out, hold_out_pairs, n_also_in, own_text, place_of
+from clearformer.data.holding_out import also_in, hold_out, hold_out_pairs, n_also_in, own_text, place_of
 from clearformer.errors import DataError
 
 TENTH = Fraction(1, 10)
@@ -168,4 +168,6 @@ def test_training_that_would_be_empty_is_refused() -> None:
 
 def test_rows_that_are_also_elsewhere_are_counted_by_side() -> None:
     others = [("a  b", "x"), ("c", "y")]
-    assert n_also_in([(" a b", "?"), ("?", "y "), ("y", "c"), ("a", "b")], others) == 2
+    rows = [(" a b", "?"), ("?", "y "), ("y", "c"), ("a", "b")]
+    assert list(also_in(rows, others)) == [True, True, False, False]
+    assert n_also_in(rows, others) == 2

@@ -69,6 +69,10 @@ def command(
         Path | None,
         typer.Option(metavar="F.png|F.svg", help="Classification: draw the confusion matrix there."),
     ] = None,
+    unseen: Annotated[
+        bool,
+        typer.Option("--unseen", help="Classification: leave out texts that stand in training too."),
+    ] = False,
     average: Average = 1,
     checkpoint: Checkpoint = "latest",
     device: Device = "auto",
@@ -95,7 +99,7 @@ def command(
 
     show_log()
     spelled = "--{}".format
-    given = [name for name in ("context", "stride", "beams", "figure") if was_given(options, name)]
+    given = [name for name in ("context", "stride", "beams", "figure", "unseen") if was_given(options, name)]
     choice = DataChoice(split, data or [], changed_data)
     check_applicable(find_run(run).read_config(), given, spelled)
     check_choice(choice, spelled)
@@ -103,7 +107,7 @@ def command(
         check_known_format(figure)
     trained = open_run(run, checkpoint, device, average)
     keep_freed_memory()  # batch after batch takes as much
-    its_options = EvaluationOptions(dtype_of(trained, dtype), context, stride, beams)
+    its_options = EvaluationOptions(dtype_of(trained, dtype), context, stride, beams, unseen)
     report = evaluate_run(trained, choice, its_options, spelled)
     typer.echo(json.dumps(report.values) if as_json else evaluation_text(report))
     if figure is not None and report.classes is not None:

@@ -11,9 +11,12 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from clearformer.data import LabelledData
+from clearformer.data.holding_out import also_in
 from clearformer.data.labelled.batches import LabelledBatches, TooLong, batch_of, fitted_lengths
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit, prepare_labelled
 from clearformer.data.locating.places import Example
+from clearformer.data.masking import hide_tokens, plain_tokens
+from clearformer.data.text.batches import generator_at
 from clearformer.errors import DataError, MissingPackageError, RunError
 from clearformer.evaluation.classes.baseline import Baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport
@@ -23,7 +26,7 @@ from clearformer.evaluation.classes.scores import (
     class_logprobs,
     evaluate_classes,
 )
-from clearformer.evaluation.subsets import subset_of_labelled
+from clearformer.evaluation.subsets import labelled_at, subset_of_labelled
 from clearformer.model import Encoder
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
@@ -44,6 +47,7 @@ from clearformer.training.tasks.task import (
 )
 
 N_SAMPLES = 4
+HIDING_STREAM = 8
 
 
 class ClassificationTask(Task):
@@ -61,6 +65,7 @@ class ClassificationTask(Task):
         self.too_long: TooLong = config.data.too_long
         for split in dataset.splits.values():  # what would fail later fails now
             fitted_lengths(split, config.model.max_seq_len, self.too_long)
+        self._is_plain = plain_tokens(self.tokenizer)
         self.batches = LabelledBatches(
             dataset.splits["train"],
             config.train.batch_size,
@@ -90,7 +95,21 @@ class ClassificationTask(Task):
     def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
         """Tokens [B T], where they are real, the class of each row, and the weight of each."""
         weight = n_parts / len(self.batches.indices(step))
-        return *to_tensors(*self.batches.batch(step, slice(part, None, n_parts))), torch.tensor(weight)
+        tokens, padding, labels = self.batches.batch(step)
+        rows = slice(part, None, n_parts)
+        return *to_tensors(self._hidden(tokens, step)[rows], padding[rows], labels[rows]), torch.tensor(
+            weight
+        )
+
+    def _hidden(self, tokens: np.ndarray, step: int) -> np.ndarray:
+        """A step's tokens [B T], some of them behind [MASK] where the settings say so; a pure function of the step."""
+        objective = self.config.train.objective
+        assert isinstance(objective, ClassificationObjective)
+        if not objective.hidden:
+            return tokens
+        assert self.tokenizer.mask_id is not None
+        rng = generator_at(self.config.seed, HIDING_STREAM, step)
+        return hide_tokens(tokens, self._is_plain[tokens], self.tokenizer.mask_id, objective.hidden, rng)
 
     def example_ids(self, step: int) -> Int64[np.ndarray, " B"]:
         return self.batches.indices(step)
@@ -142,21 +161,27 @@ class ClassificationTask(Task):
     ) -> EvaluationReport:
         """Measure how well an encoder classifies, and how well the baseline does."""
         assert isinstance(data.config.data, LabelledData)
+        texts = data.prepared.splits[data.split]
+        left_out = seen_in_training(data, texts) if options.unseen else np.zeros(len(texts), bool)
+        texts = labelled_at(texts, np.flatnonzero(~left_out))
         scores = evaluate_classes(
             trained.model,
-            data.prepared,
+            replace(data.prepared, splits={data.split: texts}),
             data.split,
             too_long=data.config.data.too_long,
             dtype=options.dtype,
         ).report
-        baseline = baseline_on(data, data.prepared.splits[data.split])
+        baseline = baseline_on(data, texts)
+        without = f", without those that stand in training too ({int(left_out.sum()):,})"
+        description = data.description + (without if options.unseen else "")
         sections = (
-            Section(heading=f"{data.description}:", figures=class_figures(scores, baseline)),
+            Section(heading=f"{description}:", figures=class_figures(scores, baseline)),
             Section(text=scores.table()),
             Section(text=scores.confusion_table()),
         )
         values = scores.to_json() | {
             "labels": list(scores.names),
+            "n_left_out": int(left_out.sum()),
             "baseline": None if isinstance(baseline, str) else baseline_values(baseline),
         }
         return EvaluationReport(sections, values, scores)
@@ -200,6 +225,22 @@ class ClassificationTask(Task):
             f"eval {run}",
             f"train {preset or 'classify'} data.path=YOUR.tsv train.max_seconds=120",
         )
+
+
+def seen_in_training(data: EvaluationData, texts: LabelledSplit) -> np.ndarray:
+    """Which of the texts the run has learnt from too, white space aside, [N] bool.
+
+    Raises:
+        DataError: all of them, or the training texts cannot be read.
+        RunError: the run has no training texts.
+    """
+    trained_on = data.training_data()
+    assert isinstance(trained_on, LabelledDataset)
+    train = trained_on.splits["train"].texts
+    seen = np.array(list(also_in(((text,) for text in texts.texts), ((text,) for text in train))))
+    if seen.all():
+        raise DataError(f"{data.description}: every text stands in training too: none is left to measure")
+    return seen
 
 
 def class_figures(scores: ClassificationReport, baseline: Baseline | str) -> tuple[Figure, ...]:

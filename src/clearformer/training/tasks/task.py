@@ -72,12 +72,14 @@ class EvaluationOptions:
         stride: Tokens from one reading to the next.
         beams: Of the beam search that translates; see `n_beams`.
         dtype: The type of the matrix products.
+        unseen: Whether labelled texts that stand in training too are left out.
     """
 
     dtype: torch.dtype
     context: int | None = None
     stride: int | None = None
     beams: int | None = None
+    unseen: bool = False
 
     @property
     def n_beams(self) -> int:
@@ -87,7 +89,8 @@ class EvaluationOptions:
     @property
     def given(self) -> list[str]:
         """The options that were given, of those that are for some objectives alone."""
-        return [name for name in ("context", "stride", "beams") if getattr(self, name) is not None]
+        given = [name for name in ("context", "stride", "beams") if getattr(self, name) is not None]
+        return [*given, "unseen"] if self.unseen else given
 
 
 @dataclass(frozen=True)

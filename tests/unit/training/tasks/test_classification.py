@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 import torch.nn.functional as F
 
 from clearformer.errors import ConfigError, DataError
@@ -116,3 +117,34 @@ def test_by_the_clock_the_baseline_is_there_before_the_first_step(
     training.task.figures(training.evaluation)
 
     assert made == [0]
+
+
+def test_hidden_tokens_are_others_at_every_step_and_never_the_marks(begun: Callable[..., Training]) -> None:
+    plain = begun("a", "classification").task
+    hiding = begun("b", "classification", "train.objective.hidden=0.4").task
+    tokenizer = hiding.tokenizer
+    n_hidden = n_words = 0
+    for step in range(20):
+        (whole, padding, labels, _), (tokens, its_padding, its_labels, _) = (
+            task.batch(step, 0, 1) for task in (plain, hiding)
+        )
+        hidden = tokens != whole
+        marks = (whole == tokenizer.bos_id) | (whole == tokenizer.eos_id) | ~padding
+        assert (tokens[hidden] == tokenizer.mask_id).all()
+        assert not hidden[marks].any()
+        assert torch.equal(its_padding, padding)
+        assert torch.equal(its_labels, labels)
+        assert torch.equal(hiding.batch(step, 0, 1)[0], tokens)
+        assert torch.equal(hiding.batch(step, 1, 2)[0], tokens[1::2])
+        n_hidden += int(hidden.sum())
+        n_words += int((~marks).sum())
+    assert n_hidden / n_words == pytest.approx(0.4, abs=4 * (0.24 / n_words) ** 0.5)
+
+
+def test_nothing_is_hidden_where_texts_are_measured(begun: Callable[..., Training]) -> None:
+    settings = ("classification", "model.dropout=0.3")
+    losses = [
+        training.task.evaluate(training.model, torch.float32).loss  # type: ignore[union-attr]
+        for training in (begun("a", *settings), begun("b", *settings, "train.objective.hidden=0.9"))
+    ]
+    assert losses[0] == losses[1]
