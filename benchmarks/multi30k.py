@@ -7,9 +7,9 @@
 
 CLEARFORMER_DATA names the folder with `multi30k`. What is measured is the mean of each run's last ten checkpoints,
 translating by beam search of 5 and greedily. The length penalty of the search is chosen for each run on the validation
-pairs, the best of a few by lower-cased BLEU; the test pairs are translated once with it. BLEU is counted three times: on
-the plain text, on the plain text without regard to case, and lower-cased, with the punctuation normalised and the words
-set apart by Moses' rules (sacremoses), as the published figures for this task are. With --curve, every fourth
+pairs, the best of a few by lower-cased BLEU, and the test pairs are translated once with it. BLEU is counted three
+times: on the plain text, on the plain text without regard to case, and lower-cased, with the punctuation normalised and
+the words set apart by Moses' rules (sacremoses), as the published figures for this task are. With --curve, every fourth
 checkpoint by itself as well, at a length penalty of 1.
 Prints one JSON object: all runs, and for each direction the mean and the standard deviation over its runs.
 """
