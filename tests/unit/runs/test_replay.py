@@ -152,6 +152,7 @@ def test_every_step_with_merges_left_out_is_had_again(
     train(
         "a",
         "data.kind=pairs",
+        "data.val_fraction=0.1",
         f"data.path={home / 'pairs.tsv'}",
         "model.family=encoder-decoder",
         "model.max_seq_len=30",
