@@ -183,7 +183,7 @@ class RunConfig(Spec):
     @model_validator(mode="after")
     def _two_passes_differ(self) -> "RunConfig":
         objective = self.train.objective
-        if self.train.r_drop and not objective.has_r_drop:
+        if self.train.r_drop and not objective.takes_r_drop:
             raise ConfigError(
                 f"train.r_drop: train.objective.kind={objective.kind} has no loss of two passes; leave it out"
             )

@@ -28,7 +28,8 @@ class ObjectiveSpec(Spec):
         evaluation_options: The options of `eval` that are for this objective alone, and what each is about.
         continues_prompts: Whether a sample is the continuation of a prompt.
         predicts_classes: Whether a run tells the class of a text.
-        has_r_drop: Whether its loss can be that of two passes with other dropout; see `train.r_drop`.
+        has_r_drop: Whether its loss can be that of two passes with other dropout (see `train.r_drop`). It is not
+            inherited, for another kind may have another loss: see `takes_r_drop`.
     """
 
     kind: Any
@@ -40,6 +41,11 @@ class ObjectiveSpec(Spec):
     continues_prompts: ClassVar[bool] = False
     predicts_classes: ClassVar[bool] = False
     has_r_drop: ClassVar[bool] = False
+
+    @property
+    def takes_r_drop(self) -> bool:
+        """Whether this kind itself, and not one that it derives from, says that it has a loss of two passes."""
+        return vars(type(self)).get("has_r_drop", False)
 
     @property
     def logits_fraction(self) -> float:
