@@ -1,12 +1,12 @@
 """A second pair of languages from what a machine has: translated messages of its programs, learned and measured.
 
     python benchmarks/catalogues.py FOLDER [--languages en-fr] [--search /usr/share/locale ...] [--only-gather]
-                                    [--json FILE] [-- key=value ...]
+                                    [--json FILE] [--settings key=value ...]
 
 Reads every message catalogue (.mo, or .po) of the target language below the searched folders, writes its messages as
 aligned lines into FOLDER, trains the preset `translate` on them and prints the BLEU and chrF of the held-out test
-messages, by beam search of 5. What stands after -- are further settings of the run. The same command goes on with a run
-that was ended.
+messages, by beam search of 5. --settings are further ones of the run. The same command goes on with a run that was
+ended.
 
 A message is one line, white space collapsed, with the mark of a keyboard short cut taken out; of a source with several
 translations the most frequent one counts. Messages that differ in nothing but case, digits, punctuation and
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--search", type=Path, nargs="+", default=[Path("/usr/share/locale")])
     parser.add_argument("--only-gather", action="store_true")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("settings", nargs="*", metavar="key=value")
+    parser.add_argument("--settings", nargs="+", default=[], metavar="key=value")
     options = parser.parse_args()
     source, target = options.languages.split("-")
     catalogues = sorted(file for folder in options.search for file in catalogues_in(folder, target))

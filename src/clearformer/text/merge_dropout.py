@@ -13,7 +13,6 @@ Shapes: N pre-tokens, W tokens in each.
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from jaxtyping import Int, Int64
 
 from clearformer.text.kinds.bpe import BPETokenizer
 
@@ -38,8 +37,8 @@ class MergeTable:
         self.joined = np.array([ids[left + right] for left, right in tokenizer.merges], np.int64)
         """The token that each merge makes, by its rank."""
 
-    def ranks(self, left: Int64[np.ndarray, "*N"], right: Int64[np.ndarray, "*N"]) -> Int[np.ndarray, "*N"]:
-        """The rank of the merge of two tokens, NO_MERGE where there is none."""
+    def ranks(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """The ranks of the merges of two tokens each, arrays of one shape; NO_MERGE where there is none."""
         wanted = left * self._n_tokens + right
         places = np.searchsorted(self._pairs, wanted)
         return np.where(self._pairs[places] == wanted, self._ranks[places], NO_MERGE)
@@ -71,9 +70,7 @@ class MergeDropout:
         self._sizes = np.array([len(piece) for piece in numbers], np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
 
-    def draw(
-        self, rng: np.random.Generator
-    ) -> tuple[Int64[np.ndarray, " tokens"], Int64[np.ndarray, " rows"]]:
+    def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of all texts, one after the other, and where each text ends in them."""
         counts = np.zeros(len(self._words), np.int64)
         pieces = []
@@ -98,10 +95,8 @@ class MergeDropout:
                 for done, tokens in self._join(self._bytes[starts[:, None] + np.arange(size)], rng):
                     yield places[done], tokens
 
-    def _join(
-        self, tokens: Int64[np.ndarray, "N W"], rng: np.random.Generator
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Pre-tokens joined, as they are done: which of them, and the tokens that each then is."""
+    def _join(self, tokens: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Pre-tokens [N W] joined, as they are done: which of them, and the tokens that each then is."""
         rows = np.arange(len(tokens))
         ranks = self._table.ranks(tokens[:, :-1], tokens[:, 1:])
         while len(rows) and ranks.shape[1]:
@@ -117,12 +112,15 @@ class MergeDropout:
 
     def _merged(
         self,
-        tokens: Int64[np.ndarray, "N W"],
-        ranks: Int[np.ndarray, "N W-1"],
-        at: Int64[np.ndarray, " N"],
-        joined: Int64[np.ndarray, " N"],
+        tokens: np.ndarray,
+        ranks: np.ndarray,
+        at: np.ndarray,
+        joined: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens after one merge in each row, of the tokens `at` and behind it, and the ranks between them."""
+        """The tokens [N W-1] after one merge in each row, of those `at` [N] and behind it, and the ranks between them.
+
+        `ranks` [N W-1] are those before it, `joined` [N] what the merges make.
+        """
         n, width = tokens.shape
         every = np.arange(n)
         tokens[every, at] = joined
