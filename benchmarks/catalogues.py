@@ -211,7 +211,7 @@ def figures(folder: Path, splits: dict[str, Pairs]) -> dict[str, Any]:
 
 def near_to_training(sources: list[str], training: list[str]) -> list[bool]:
     """Whether a training source is near to each, by its letters."""
-    vectors = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), min_df=2, sublinear_tf=True)
+    vectors: Any = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), min_df=2, sublinear_tf=True)
     known = vectors.fit_transform([words(text) for text in training])
     return [bool((known @ vectors.transform([words(text)]).T).max() >= NEAR) for text in sources]
 
