@@ -40,6 +40,7 @@ for shape, settings in {
     "small": ["model.d_model=8", "model.n_layers=1"],
     "deeper": ["model.d_model=8", "model.n_layers=2"],  # the same but for what the guards leave out
     "dropout": ["model.d_model=8", "model.n_layers=1", "model.dropout=0.5"],
+    "r_drop": ["model.d_model=8", "model.n_layers=1", "model.dropout=0.5", "train.r_drop=5"],
     "relu": ["model.d_model=8", "model.n_layers=1", "model.ffn=relu", "train.optimizer=muon"],
 }.items():
     name = f"{shape} compiled"
@@ -61,8 +62,9 @@ def test_compiled_steps_are_the_plain_ones(forks: ForkServer, tmp_path: Path) ->
         ("small", "same"),
         ("deeper", "same"),
         ("dropout", "same"),
+        ("r_drop", "same"),
         ("relu", "same"),
     ]
     assert int(results[1][1]) > int(results[0][1])  # more layers, more weights
-    assert sum("compiled compiled" in line for line in told) == 4
+    assert sum("compiled compiled" in line for line in told) == 5
     assert not any("failed" in line for line in told)

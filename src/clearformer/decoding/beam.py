@@ -151,6 +151,7 @@ def beam_search(
     sources: Sequence[Sequence[int]] | None = None,
     look: Look | None = None,
     known: Prefill | None = None,
+    pad_id: int | None = None,
 ) -> list[list[Hypothesis]]:
     """The best continuations of every prompt, the best first.
 
@@ -167,6 +168,7 @@ def beam_search(
         sources: What an encoder-decoder reads for each prompt; see `generate_tokens`.
         look: Who looks at every step.
         known: What was made of the prompts, where they were read before.
+        pad_id: The token that fills rows up, which stands for nothing and is never written; unless it is `eos_id` too.
 
     Raises:
         UserError: a prompt is empty, `max_new_tokens` is less than 1, or `n_best` is out of range; or an
@@ -183,7 +185,8 @@ def beam_search(
     results: list[list[Hypothesis]] = [[] for _ in prompts]
     with evaluating(model), torch.inference_mode():
         state = DecodeState(model, log_probabilities, sources, known=known)
-        beams = _Beams(state, prompts, limits, search, eos_id, device_of(model), look)
+        never = None if pad_id == eos_id else pad_id
+        beams = _Beams(state, prompts, limits, search, eos_id, device_of(model), look, never)
         while beams.rows:
             for row, hypotheses in beams.step(beams.next_log_probabilities()):
                 results[row] = hypotheses[:n_best]
@@ -203,6 +206,7 @@ class _Beams:
 
     Attributes:
         rows: Which prompt each row continues.
+        never: The token that no beam is continued by.
         n_new: How many tokens the beams have added.
         logprobs: Of each beam, the best first [B K]; -inf where there are fewer continuations than beams.
         tokens: The new tokens of each beam [B K L].
@@ -221,8 +225,9 @@ class _Beams:
         eos_id: int | None,
         device: torch.device,
         look: Look | None = None,
+        never: int | None = None,
     ) -> None:
-        self.state, self.search, self.look = state, search, look
+        self.state, self.search, self.look, self.never = state, search, look, never
         self.eos_id = -1 if eos_id is None else eos_id  # no token is -1
         self.prompts = [[int(token) for token in prompt] for prompt in prompts]
         self.rows, self.n_new = list(range(len(prompts))), 0
@@ -247,6 +252,8 @@ class _Beams:
     def step(self, next_logprobs: Float[Tensor, "BK V"]) -> list[tuple[int, list[Hypothesis]]]:
         """Continue every beam by a token; returns the rows that are done, with their hypotheses."""
         self.n_new += 1
+        if self.never is not None:
+            next_logprobs[:, self.never] = -math.inf
         n_beams = self.logprobs.shape[1]
         logprobs, parents, newest = self._candidates(next_logprobs)
         tokens = gather(self.tokens, parents)

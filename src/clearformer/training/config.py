@@ -53,6 +53,9 @@ class TrainConfig(Spec):
             compilation, steps, evaluations, the last checkpoint and the report. Schedules go by the time of the steps.
         lr: The learning rate at the schedule's factor 1.
         grad_clip_norm: The largest norm of all gradients together; larger ones are scaled down to it.
+        r_drop: R-Drop's alpha (Wu et al. 2021; there 5 for translations, 1 for classes): every text goes through the
+            model twice with other dropout, and the loss has a term that draws both predictions together. A step takes
+            twice the time and memory. 0 is one pass.
         ema: The decay of a moving average of the weights, which is then what is evaluated and kept.
         eval_every: Steps between evaluations; with a checkpoint and after the last step there is always one.
         eval_flops_fraction: What evaluations may cost, those between checkpoints and those with them, as a part of the
@@ -86,6 +89,7 @@ class TrainConfig(Spec):
     warmup_steps: NonNegativeInt = 0
     grad_clip_norm: PositiveFloat | None = 1.0
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    r_drop: NonNegativeFloat = 0.0
     ema: float | None = Field(default=None, gt=0, lt=1)
     eval_every: PositiveInt = 250
     eval_flops_fraction: float | None = Field(default=0.005, gt=0, le=1)
@@ -102,6 +106,11 @@ class TrainConfig(Spec):
     compile: Literal["auto"] | bool = "auto"
     deterministic: bool = False
     tensorboard: bool = False
+
+    @property
+    def n_passes(self) -> int:
+        """How often a text goes through the model in a step."""
+        return 2 if self.r_drop else 1
 
     @field_validator("device")
     @classmethod
@@ -168,6 +177,21 @@ class RunConfig(Spec):
                 f"{presets_for(*objective.data_kinds, self.data.form)}"
             )
         objective.check_model(self.model)
+        objective.check_tokenizer(self.tokenizer)
+        return self
+
+    @model_validator(mode="after")
+    def _two_passes_differ(self) -> "RunConfig":
+        objective = self.train.objective
+        if self.train.r_drop and not objective.takes_r_drop:
+            raise ConfigError(
+                f"train.r_drop: train.objective.kind={objective.kind} has no loss of two passes; leave it out"
+            )
+        if self.train.r_drop and not self.model.dropout:
+            raise ConfigError(
+                "train.r_drop: compares two passes with other dropout, and model.dropout=0 makes them the same; set "
+                "model.dropout, or leave train.r_drop out"
+            )
         return self
 
     @model_validator(mode="after")

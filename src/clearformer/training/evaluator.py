@@ -67,7 +67,7 @@ class Evaluator:
         """
         if self.train.eval_flops_fraction is None or n_steps is None:
             return None
-        steps = self.train.eval_flops_fraction * FORWARD_PASSES_IN_A_STEP * n_steps
+        steps = self.train.eval_flops_fraction * FORWARD_PASSES_IN_A_STEP * n_steps * self.train.n_passes
         n_rows = max(1, round(steps * self.task.rows_per_step))
         return n_rows if n_rows < self.task.n_held_out else None
 

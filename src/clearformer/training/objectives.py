@@ -11,6 +11,7 @@ from pydantic import Field, PositiveInt
 from clearformer.config import Spec
 from clearformer.errors import ConfigError
 from clearformer.model.config import ModelConfig
+from clearformer.text import TokenizerConfig
 
 DEFAULT_BATCH_SIZE = 32
 
@@ -27,6 +28,8 @@ class ObjectiveSpec(Spec):
         evaluation_options: The options of `eval` that are for this objective alone, and what each is about.
         continues_prompts: Whether a sample is the continuation of a prompt.
         predicts_classes: Whether a run tells the class of a text.
+        has_r_drop: Whether its loss can be that of two passes with other dropout (see `train.r_drop`). It is not
+            inherited, for another kind may have another loss: see `takes_r_drop`.
     """
 
     kind: Any
@@ -37,6 +40,12 @@ class ObjectiveSpec(Spec):
     evaluation_options: ClassVar[Mapping[str, str]] = {}
     continues_prompts: ClassVar[bool] = False
     predicts_classes: ClassVar[bool] = False
+    has_r_drop: ClassVar[bool] = False
+
+    @property
+    def takes_r_drop(self) -> bool:
+        """Whether this kind itself, and not one that it derives from, says that it has a loss of two passes."""
+        return vars(type(self)).get("has_r_drop", False)
 
     @property
     def logits_fraction(self) -> float:
@@ -66,6 +75,10 @@ class ObjectiveSpec(Spec):
         """Raise ConfigError where a model of the family has a part that this objective does not train."""
         return
 
+    def check_tokenizer(self, tokenizer: TokenizerConfig) -> None:
+        """Raise ConfigError where the objective's settings do not go with the kind of tokeniser."""
+        return
+
 
 class NextTokenObjective(ObjectiveSpec):
     """-log p(next token), over windows of a text (lecture 000, section 3.3)."""
@@ -80,6 +93,7 @@ class NextTokenObjective(ObjectiveSpec):
         "stride": "how a text is read window by window",
     }
     continues_prompts: ClassVar[bool] = True
+    has_r_drop: ClassVar[bool] = True
 
 
 class TranslationObjective(ObjectiveSpec):
@@ -87,6 +101,8 @@ class TranslationObjective(ObjectiveSpec):
 
     Attributes:
         batch_tokens: The most tokens on either side of a batch, padding included.
+        bpe_dropout: The probability with which each merge of BPE is left out while training, anew whenever a sentence
+            is read, on both sides (Provilkov et al. 2020; there 0.1). Evaluations and translations leave none out.
     """
 
     kind: Literal["translation"] = "translation"
@@ -95,8 +111,10 @@ class TranslationObjective(ObjectiveSpec):
     activity: ClassVar[str] = "translates"
     usage: ClassVar[str] = ": clearformer translate {run} FILE"
     evaluation_options: ClassVar[Mapping[str, str]] = {"beams": "beam search"}
+    has_r_drop: ClassVar[bool] = True
 
     batch_tokens: PositiveInt = 4096
+    bpe_dropout: float = Field(default=0.0, ge=0, lt=1)
 
     def tokens_per_step(self, batch_size: int, seq_len: int) -> int:
         return self.batch_tokens
@@ -112,6 +130,13 @@ class TranslationObjective(ObjectiveSpec):
             raise ConfigError(
                 "train.batch_size: the batches of a translation are counted in tokens; set "
                 "train.objective.batch_tokens"
+            )
+
+    def check_tokenizer(self, tokenizer: TokenizerConfig) -> None:
+        if self.bpe_dropout and tokenizer.kind != "bpe":
+            raise ConfigError(
+                f"train.objective.bpe_dropout leaves out merges, and tokenizer.kind={tokenizer.kind} has none to leave "
+                "out: choose tokenizer.kind=bpe, or train.objective.bpe_dropout=0"
             )
 
 
@@ -169,6 +194,7 @@ class ClassificationObjective(ObjectiveSpec):
         "unseen": "leaving out texts that stand in training too",
     }
     predicts_classes: ClassVar[bool] = True
+    has_r_drop: ClassVar[bool] = True
 
     hidden: float = Field(default=0.0, ge=0, lt=1)
 

@@ -203,6 +203,24 @@ def test_there_are_no_more_than_there_are(decoder: Decoder) -> None:
     assert sorted(h.tokens for h in found) == [[token] for token in range(V)]
 
 
+def test_what_fills_rows_up_is_never_written(decoder: Decoder) -> None:
+    pad = beam_search(decoder, [[1]], 3, BeamSearch(beams=1))[0][0].tokens[0]  # the likeliest token there is
+    assert pad != EOS
+
+    [found] = beam_search(decoder, [[1]], 3, BeamSearch(beams=200), EOS, 200, pad_id=pad)
+
+    possible = [each for each in every_text(decoder, [1], 3, HuggingFaceLength()) if pad not in each.tokens]
+    assert_same(found, possible)
+    step = beam_search(decoder, [[1]], 1, BeamSearch(beams=V), EOS, V, pad_id=pad)[0]
+    assert sorted(each.tokens[0] for each in step) == [token for token in range(V) if token != pad]
+
+
+def test_a_token_that_ends_texts_ends_them_though_it_fills_rows_up_too(decoder: Decoder) -> None:
+    assert beam_search(decoder, PROMPTS, 5, BeamSearch(), EOS, pad_id=EOS) == beam_search(
+        decoder, PROMPTS, 5, BeamSearch(), EOS
+    )
+
+
 # --- rows by themselves -----------------------------------------------------------------------------------
 
 

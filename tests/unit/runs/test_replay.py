@@ -131,6 +131,7 @@ def assert_all_come_out_the_same(name: str, seen: Seen, steps: Iterable[int]) ->
         (),
         ("train.optimizer=muon", "train.ema=0.9", "train.grad_accum_steps=2"),
         ("train.snapshot_megabytes=none",),
+        ("model.dropout=0.2", "train.r_drop=5"),
     ],
 )
 def test_every_step_of_a_run_is_had_again(
@@ -142,6 +143,27 @@ def test_every_step_of_a_run_is_had_again(
     assert_all_come_out_the_same("a", seen, (0, 3, 9, 10, 17, 20, 21))
     assert torch.equal(torch.get_rng_state(), before)
     assert files("a") == drawn  # the run's folder is only read
+
+
+def test_every_step_with_merges_left_out_is_had_again(
+    train: Callable[..., RunFolder], seen: Seen, home: Path
+) -> None:
+    (home / "pairs.tsv").write_text("".join(f"the {n} dogs\tles {n} chiens\n" for n in range(90)))
+    train(
+        "a",
+        "data.kind=pairs",
+        "data.val_fraction=0.1",
+        f"data.path={home / 'pairs.tsv'}",
+        "model.family=encoder-decoder",
+        "model.max_seq_len=30",
+        "tokenizer=bpe",
+        "tokenizer.vocab_size=280",
+        "train.objective=translation",
+        "train.batch_size=32",
+        "train.objective.batch_tokens=300",
+        "train.objective.bpe_dropout=0.3",
+    )
+    assert_all_come_out_the_same("a", dict(seen), (0, 3, 9, 17, 21))
 
 
 def files(name: str) -> dict[str, bytes]:

@@ -799,6 +799,15 @@ def test_evaluations_on_the_way_cost_a_share_of_the_training(
     assert training.evaluator.rows_within_share(every) == n_rows
 
 
+def test_of_two_passes_a_step_s_evaluations_may_cost_as_much_more(begun: Callable[..., Training]) -> None:
+    one, two = (
+        begun(name, "train.eval_flops_fraction=0.05", "model.dropout=0.1", f"train.r_drop={alpha}")
+        for name, alpha in (("a", 0), ("b", 5))
+    )
+
+    assert two.evaluator.rows_within_share(40) == 2 * one.evaluator.rows_within_share(40)  # type: ignore[operator]
+
+
 @pytest.mark.parametrize("share", ["0", "-0.1", "1.01", "nan"])
 def test_a_share_that_is_none_is_refused(configure: Callable[..., RunConfig], share: str) -> None:
     with pytest.raises(ConfigError, match=r"train\.eval_flops_fraction"):

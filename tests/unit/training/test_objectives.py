@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+from typing import ClassVar, Literal
 
 import pytest
 
@@ -73,3 +74,18 @@ def test_neither_objectives_nor_the_configuration_know_the_tasks(module: object)
         ("clearformer.training.config",) if module is objectives else ()
     )
     assert not [name for name in imported if name.startswith(forbidden)]
+
+
+def test_a_loss_of_two_passes_is_not_inherited() -> None:
+    """A kind that derives from one of ours may have another loss, which would leave the setting without effect."""
+
+    class Other(NextTokenObjective):
+        kind: Literal["other"] = "other"  # type: ignore[assignment]
+
+    class OtherOfTwoPasses(Other):
+        has_r_drop: ClassVar[bool] = True
+
+    assert NextTokenObjective().takes_r_drop
+    assert not Other().takes_r_drop
+    assert OtherOfTwoPasses().takes_r_drop
+    assert not MaskedObjective().takes_r_drop

@@ -5,12 +5,16 @@ widths (their lengths, special tokens included, rounded up to a multiple), and t
 An epoch draws which of the pairs of equal widths stand where, and the order of the batches. So each batch keeps
 its shape from epoch to epoch while its pairs change, and step s is batch `s mod n` of epoch `s div n`: a pure
 function of (seed, step), with nothing to carry from one step to the next (as in data/text/batches.py).
+
+Where every epoch reads the pairs in other tokens (`merge_dropout.py`), their widths are others too, and each epoch is
+cut by its own, into as many batches as the first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -106,38 +110,69 @@ def special_ids(tokenizer: Tokenizer) -> tuple[int, int, int]:
     return pad_id, bos_id, eos_id
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """Pairs in order of their widths, and where this order is cut into batches.
+
+    Attributes:
+        rows: Makes a batch of some of the pairs.
+        order: The pairs, by width.
+        starts: Where batches start in it, and after them its end.
+        cells: For each place in it, the number of the run of equal widths that it is in.
+    """
+
+    rows: PairRows
+    order: np.ndarray
+    starts: np.ndarray
+    cells: np.ndarray
+
+
+class _Epoch(NamedTuple):
+    """The rows of an epoch, its pairs in the order that is cut into batches, where, and the order of the batches."""
+
+    rows: PairRows
+    pairs: np.ndarray
+    starts: np.ndarray
+    batches: np.ndarray
+
+
 class PairBatches:
     """The batches of a split, by step.
 
     Args:
         split: where the pairs are.
         tokenizer: with <pad>, <bos> and <eos>.
-        batch_tokens: rows times the longer side's width is at most this, unless one pair alone is more.
+        batch_tokens: rows times the longer side's width is at most this, unless one pair alone is more; of pairs that
+            are read anew in the first epoch, and about so in others.
         seed: 0 or more, below 2^64.
         multiple: widths are rounded up to one of it. A larger one makes fewer shapes and more padding, and lets more
             pairs change places.
+        read: the same pairs in the tokens in which an epoch reads them, where these change.
     """
 
     def __init__(
-        self, split: PairSplit, tokenizer: Tokenizer, batch_tokens: int, seed: int, multiple: int = 4
+        self,
+        split: PairSplit,
+        tokenizer: Tokenizer,
+        batch_tokens: int,
+        seed: int,
+        multiple: int = 4,
+        read: Callable[[int], PairSplit] | None = None,
     ):
         self.split = split
-        self._seed = seed
-        self._rows = PairRows(split, tokenizer, multiple)
-        self._order = _by_width(self._rows.widths)
-        self._starts = _even_starts(self._rows.widths[self._order], batch_tokens)
-        self._cells = _numbered_runs(self._rows.widths[self._order])
-        self._shuffled = lru_cache(maxsize=2)(self._shuffle)
+        self._seed, self._tokenizer, self._multiple, self._read = seed, tokenizer, multiple, read
+        self._first = self._cut(split if read is None else read(0), batch_tokens)
+        self._epoch = lru_cache(maxsize=2)(self._draw_epoch)
 
     @property
     def batches_per_epoch(self) -> int:
         """Batches in one pass over the split."""
-        return len(self._starts) - 1
+        return len(self._first.starts) - 1
 
     @property
     def tokens_per_epoch(self) -> int:
-        """Targets in one pass over the split, <eos> included."""
-        return int(self.split.target_lengths.sum()) + len(self.split)
+        """Targets in one pass over the split, the first one, <eos> included."""
+        return self._first.rows.n_target_tokens(self._first.order)
 
     def epochs(self, steps: int) -> float:
         """How many times over the split `steps` batches are."""
@@ -148,24 +183,43 @@ class PairBatches:
 
         The parts are filled up to the width of the whole batch. Where it has fewer rows than parts, some have none.
         """
-        return self._rows.batch(self.pairs(step), slice(part, None, n_parts))
+        rows, pairs = self._rows_and_pairs(step)
+        return rows.batch(pairs, slice(part, None, n_parts))
 
     def n_target_tokens(self, step: int) -> int:
         """Targets in the batch of a step, <eos> included."""
-        return self._rows.n_target_tokens(self.pairs(step))
+        rows, pairs = self._rows_and_pairs(step)
+        return rows.n_target_tokens(pairs)
 
     def pairs(self, step: int) -> np.ndarray:
         """Which pairs of the split a step's rows are, [B] int64."""
-        epoch, place = divmod(step, self.batches_per_epoch)
-        pairs, batches = self._shuffled(epoch)
-        number = batches[place]
-        return pairs[self._starts[number] : self._starts[number + 1]]
+        return self._rows_and_pairs(step)[1]
 
-    def _shuffle(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The pairs of an epoch in the order that is cut into batches, and the order of the batches."""
-        rng = generator_at(self._seed, STREAM, epoch)
-        pairs = self._order[np.lexsort((rng.random(len(self._order)), self._cells))]
-        return pairs, rng.permutation(self.batches_per_epoch)
+    def _rows_and_pairs(self, step: int) -> tuple[PairRows, np.ndarray]:
+        number, place = divmod(step, self.batches_per_epoch)
+        epoch = self._epoch(number)
+        batch = epoch.batches[place]
+        return epoch.rows, epoch.pairs[epoch.starts[batch] : epoch.starts[batch + 1]]
+
+    def _draw_epoch(self, number: int) -> _Epoch:
+        cut = self._cut_of(number)
+        rng = generator_at(self._seed, STREAM, number)
+        pairs = cut.order[np.lexsort((rng.random(len(cut.order)), cut.cells))]
+        return _Epoch(cut.rows, pairs, cut.starts, rng.permutation(self.batches_per_epoch))
+
+    def _cut_of(self, number: int) -> _Cut:
+        """How the pairs are cut in an epoch."""
+        if self._read is None or number == 0:
+            return self._first
+        return self._cut(self._read(number), n_batches=self.batches_per_epoch)
+
+    def _cut(self, split: PairSplit, batch_tokens: int = 0, n_batches: int = 0) -> _Cut:
+        """The pairs of a split, cut by the tokens of a batch or into a number of batches."""
+        rows = PairRows(split, self._tokenizer, self._multiple)
+        order = _by_width(rows.widths)
+        widths = rows.widths[order]
+        starts = _starts_of(widths, n_batches) if n_batches else _even_starts(widths, batch_tokens)
+        return _Cut(rows, order, starts, _numbered_runs(widths))
 
 
 def batches_in_order(
@@ -196,11 +250,32 @@ def _numbered_runs(widths: np.ndarray) -> np.ndarray:
 def _even_starts(widths: np.ndarray, batch_tokens: int) -> np.ndarray:
     """Where batches start, and after them the end: the fewest there can be, with the largest as small as can be."""
     longest = widths.max(axis=1)
-    n_batches = len(_starts(longest, batch_tokens))
-    too_small, enough = 0, batch_tokens
+    return _evened(longest, len(_starts(longest, batch_tokens)), batch_tokens)
+
+
+def _starts_of(widths: np.ndarray, n_batches: int) -> np.ndarray:
+    """Where so many batches start, and after them the end, the largest being about as small as can be.
+
+    There must be as many rows. Where batches that small are fewer, those of the most rows are cut in two.
+    """
+    longest = widths.max(axis=1)
+    enough = 1
+    while len(_starts(longest, enough)) > n_batches:
+        enough *= 2
+    starts = _evened(longest, n_batches, enough)
+    while len(starts) - 1 < n_batches:
+        sizes = np.diff(starts)
+        largest = int(sizes.argmax())
+        starts = np.insert(starts, largest + 1, starts[largest] + sizes[largest] // 2)
+    return starts
+
+
+def _evened(longest: np.ndarray, n_batches: int, enough: int) -> np.ndarray:
+    """The starts of at most so many batches and the end, the largest being as small as can be; `enough` suffices."""
+    too_small = 0
     while enough - too_small > 1:
         middle = (too_small + enough) // 2
-        if len(_starts(longest, middle)) == n_batches:
+        if len(_starts(longest, middle)) <= n_batches:
             enough = middle
         else:
             too_small = middle

@@ -81,7 +81,7 @@ class PairSplit:
         self.name = name
         self.sides = sides
         self._lines = lines
-        self._place = place
+        self.place_of_line = place
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -121,7 +121,7 @@ class PairSplit:
 
     def place(self, index: int) -> str:
         """Where a pair was read: a file and a line."""
-        return self._place(int(self._lines[index]))
+        return self.place_of_line(int(self._lines[index]))
 
 
 def write_split(

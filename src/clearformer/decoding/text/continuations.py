@@ -93,7 +93,9 @@ def search_texts(
     if not 1 <= num <= settings.beams:
         raise UserError(f"num: from 1 to the number of beams, {settings.beams}; got {num}")
     decoder, encoded, eos = require_decoder(model), prompt_of(model, tokenizer, prompt), tokenizer.eos_id
-    [hypotheses] = beam_search(decoder, [encoded.tokens], max_new_tokens, settings, eos, num)
+    [hypotheses] = beam_search(
+        decoder, [encoded.tokens], max_new_tokens, settings, eos, num, pad_id=tokenizer.pad_id
+    )
     return [_continuation(tokenizer, encoded, hypothesis) for hypothesis in hypotheses]
 
 

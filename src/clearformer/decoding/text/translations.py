@@ -127,6 +127,7 @@ def translate_texts(
                 eos,
                 n_best,
                 [sources[i] for i in batch],
+                pad_id=tokenizer.pad_id,
             )
             for i, best in zip(batch, hypotheses, strict=True):
                 translations[i] = [_translation(tokenizer, hypothesis, eos) for hypothesis in best]

@@ -202,6 +202,7 @@ def _tree(begun: Beginning, settings: BeamSearch, max_new_tokens: int, on_part: 
         begun.sources,
         look,
         begun.prefill(room=max_new_tokens),
+        begun.pad_id,
     )
     for place, each in enumerate(hypotheses):
         growing.mark(place, each)

@@ -70,6 +70,11 @@ class Beginning:
         return None if self.inputs.tokenizer is None else self.inputs.tokenizer.eos_id
 
     @property
+    def pad_id(self) -> int | None:
+        """The token that fills rows up, where there is one."""
+        return None if self.inputs.tokenizer is None else self.inputs.tokenizer.pad_id
+
+    @property
     def has_ended(self) -> bool:
         """Whether the last of what was drawn ended the text."""
         return bool(self.drawn) and self.drawn[-1] == self.eos_id

@@ -47,7 +47,7 @@ def seconds_per_step(model: ModelConfig, train: TrainConfig, rate: Rate) -> floa
     if without_logits:
         flops_per_token -= without_logits * 6 * head_matrix(model).size
     tokens_per_step = train.objective.tokens_per_step(train.batch_size, model.max_seq_len)
-    return flops_per_token * tokens_per_step / (rate.flops_per_second * rate.utilisation)
+    return train.n_passes * flops_per_token * tokens_per_step / (rate.flops_per_second * rate.utilisation)
 
 
 def steps_and_seconds(train: TrainConfig, each: float | None) -> tuple[int | None, float | None]:

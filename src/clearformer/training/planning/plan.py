@@ -51,7 +51,7 @@ class ParameterCounts:
 class TokenFlops:
     """FLOPs of a token in a text as long as the model reads; see `cost` for what counts.
 
-    Of pairs, those of one token of the source and one of the target.
+    Of pairs, those of one token of the source and one of the target. With R-Drop, those of both passes.
 
     Attributes:
         forward: Counted in the built model.
@@ -113,7 +113,7 @@ def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, devic
     """
     check_countable(model, train)
     parameters = for_every_layer(count_parameters, model)
-    flops = for_every_layer(count_flops, model)
+    flops = for_every_layer(lambda each: count_flops(each, train.n_passes), model)
     memory = for_every_layer(lambda each: training_memory(each, train, device_type), model)
     tokens_per_step = train.objective.tokens_per_step(train.batch_size, model.max_seq_len)
     seconds_per_step = None if rate is None else duration.seconds_per_step(model, train, rate)
@@ -216,14 +216,14 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
     )
 
 
-def count_flops(config: ModelConfig) -> TokenFlops:
-    """A model's FLOPs a token, by count and by formula."""
+def count_flops(config: ModelConfig, n_passes: int = 1) -> TokenFlops:
+    """A model's FLOPs a token that it reads so many times, by count and by formula."""
     seq_len = config.max_seq_len
     counted = measured_flops(build_on_meta(config), seq_len)
     formula = if_known(analytic_flops, config, seq_len)
     return TokenFlops(
-        forward=sum(counted.forward.values()) / seq_len,
-        backward=sum(counted.backward.values()) / seq_len,
-        by_formula=None if formula is None else formula.total / seq_len,
-        by_component={component: flops / seq_len for component, flops in counted.forward.items()},
+        forward=n_passes * sum(counted.forward.values()) / seq_len,
+        backward=n_passes * sum(counted.backward.values()) / seq_len,
+        by_formula=None if formula is None else n_passes * formula.total / seq_len,
+        by_component={component: n_passes * flops / seq_len for component, flops in counted.forward.items()},
     )

@@ -32,6 +32,7 @@ from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
 from clearformer.training.objectives import ClassificationObjective, ObjectiveSpec
 from clearformer.training.tasks.losses import summed_loss
+from clearformer.training.tasks.r_drop import summed_r_drop, twice
 from clearformer.training.tasks.reports import EvaluationReport, Figure, Section
 from clearformer.training.tasks.task import (
     EvaluationData,
@@ -133,12 +134,18 @@ class ClassificationTask(Task):
 
     def loss(self, model: Encoder, *batch: Tensor) -> Tensor:
         tokens, padding, labels, weight = batch
-        return weight * summed_loss(model(tokens, padding), labels, self.config.train.label_smoothing)
+        smoothing, alpha = self.config.train.label_smoothing, self.config.train.r_drop
+        if alpha:
+            return weight * summed_r_drop(model(*twice(tokens, padding)), labels, alpha, smoothing)
+        return weight * summed_loss(model(tokens, padding), labels, smoothing)
 
     @classmethod
     def full_loss(cls, model: Any, batch: FullBatch) -> Tensor:
         tokens, padding = batch.tensors
-        return summed_loss(model(tokens, padding), tokens[:, 0], batch.train.label_smoothing)
+        smoothing, alpha = batch.train.label_smoothing, batch.train.r_drop
+        if alpha:
+            return summed_r_drop(model(*twice(tokens, padding)), tokens[:, 0], alpha, smoothing)
+        return summed_loss(model(tokens, padding), tokens[:, 0], smoothing)
 
     # --- evaluation -----------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
 from clearformer.training.objectives import NextTokenObjective, ObjectiveSpec
 from clearformer.training.tasks.losses import next_token_loss, summed_loss
+from clearformer.training.tasks.r_drop import summed_r_drop, twice
 from clearformer.training.tasks.reports import (
     EvaluationReport,
     Figure,
@@ -117,7 +118,10 @@ class NextTokenTask(Task):
 
     def loss(self, model: Decoder, *batch: Tensor) -> Tensor:
         inputs, targets, *weight = batch
-        smoothing = self.config.train.label_smoothing
+        smoothing, alpha = self.config.train.label_smoothing, self.config.train.r_drop
+        if alpha:
+            each = weight[0] if weight else 1 / targets.numel()
+            return each * summed_r_drop(model(*twice(inputs)), targets, alpha, smoothing)
         if weight:  # of each target, where not all of the batch's count (`tasks/rows.py`)
             return weight[0] * summed_loss(model(inputs), targets, smoothing)
         return next_token_loss(model(inputs), targets, smoothing)
@@ -129,7 +133,10 @@ class NextTokenTask(Task):
     @classmethod
     def full_loss(cls, model: Any, batch: FullBatch) -> Tensor:
         [tokens] = batch.tensors
-        return next_token_loss(model(tokens), tokens, batch.train.label_smoothing)
+        smoothing, alpha = batch.train.label_smoothing, batch.train.r_drop
+        if alpha:
+            return summed_r_drop(model(*twice(tokens)), tokens, alpha, smoothing) / tokens.numel()
+        return next_token_loss(model(tokens), tokens, smoothing)
 
     # --- evaluation -----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from clearformer.data import PairBatches, PairDataset, PairsData, prepare_pairs
 from clearformer.data.locating.places import Example
+from clearformer.data.pairs.merge_dropout import ReadAnew
 from clearformer.decoding.text.translations import translate
 from clearformer.evaluation.subsets import subset_of_pairs
 from clearformer.evaluation.teacher_forcing import PairLoss, evaluate_pairs
@@ -19,6 +20,12 @@ from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
 from clearformer.training.objectives import ObjectiveSpec, TranslationObjective
 from clearformer.training.tasks.losses import summed_loss_of_any, summed_loss_of_hidden
+from clearformer.training.tasks.r_drop import (
+    PASSES,
+    summed_r_drop_of_counted,
+    summed_r_drop_of_hidden,
+    twice,
+)
 from clearformer.training.tasks.reports import (
     EvaluationReport,
     Section,
@@ -52,8 +59,11 @@ class TranslationTask(Task):
         super().__init__(config, dataset)
         objective = config.train.objective
         assert isinstance(objective, TranslationObjective)
-        train = dataset.splits["train"]
-        self.batches = PairBatches(train, self.tokenizer, objective.batch_tokens, config.seed)
+        train, read = dataset.splits["train"], None
+        if objective.bpe_dropout:
+            room = config.model.max_seq_len - 1 - len(self.tokenizer.before_source)
+            read = ReadAnew(train, self.tokenizer, objective.bpe_dropout, config.seed, room)
+        self.batches = PairBatches(train, self.tokenizer, objective.batch_tokens, config.seed, read=read)
 
     @classmethod
     def prepare(cls, config: RunConfig, tokenizer: Tokenizer | None, progress: Progress) -> PairDataset:
@@ -85,17 +95,23 @@ class TranslationTask(Task):
 
     def loss(self, model: EncoderDecoder, *batch: Tensor) -> Tensor:
         source, source_padding, tokens, targets, weight = batch
+        smoothing, alpha = self.config.train.label_smoothing, self.config.train.r_drop
+        if alpha:
+            hidden = model.hidden(*twice(source, tokens, source_padding))
+            return weight * summed_r_drop_of_hidden(model, hidden, targets, alpha, smoothing)
         # Padding on the right of a target is read by nothing that counts: causal order is mask enough.
         hidden = model.hidden(source, tokens, source_padding)
-        return weight * summed_loss_of_hidden(model, hidden, targets, self.config.train.label_smoothing)
+        return weight * summed_loss_of_hidden(model, hidden, targets, smoothing)
 
     @classmethod
     def full_loss(cls, model: Any, batch: FullBatch) -> Tensor:
         tokens, padding = batch.tensors
+        smoothing, alpha = batch.train.label_smoothing, batch.train.r_drop
+        if alpha:
+            both = model.hidden(*twice(tokens, tokens, padding)).view(PASSES, tokens.numel(), -1)
+            return summed_r_drop_of_counted(model, both, tokens.flatten(), alpha, smoothing, batch.on_gpu)
         hidden = model.hidden(tokens, tokens, padding)
-        return summed_loss_of_any(
-            model, hidden, tokens, tokens.numel(), batch.train.label_smoothing, batch.on_gpu
-        )
+        return summed_loss_of_any(model, hidden, tokens, tokens.numel(), smoothing, batch.on_gpu)
 
     # --- evaluation -----------------------------------------------------------------------------------------
 

@@ -43,10 +43,14 @@ def test_a_continuation_that_ends_with_eos_came_to_its_end(
     run: Any, monkeypatch: pytest.MonkeyPatch, tokens: list[int], reason: str
 ) -> None:
     tokenizer = SimpleNamespace(
-        eos_id=0, bos_id=None, encode=run.tokenizer.encode, decode=lambda ids: "".join("_bc"[i] for i in ids)
+        eos_id=0,
+        pad_id=None,
+        bos_id=None,
+        encode=run.tokenizer.encode,
+        decode=lambda ids: "".join("_bc"[i] for i in ids),
     )
     monkeypatch.setattr(continuations, "prompt_of", lambda *_: continuations.Prompt("a", [1], 1))
-    monkeypatch.setattr(continuations, "beam_search", lambda *_: [[Hypothesis(tokens, -3.0, -1.0)]])
+    monkeypatch.setattr(continuations, "beam_search", lambda *_, **__: [[Hypothesis(tokens, -3.0, -1.0)]])
 
     ending: Any = SimpleNamespace(model=run.model, tokenizer=tokenizer)
     [found] = search(ending, "a", num=1)

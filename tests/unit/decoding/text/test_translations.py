@@ -88,6 +88,19 @@ def test_a_translation_is_what_beam_search_finds_of_the_source_and_eos(run: Run)
     assert best.cut == (found.tokens[-1] != tokenizer.eos_id)
 
 
+@pytest.mark.parametrize("beams", [1, 3])
+def test_no_translation_holds_what_fills_rows_up(beams: int) -> None:
+    run = run_of(
+        "encoder-decoder", CharTokenizerSpec().train(["abcdefg"], specials=("<pad>", "<bos>", "<eos>"))
+    )
+    run.model.head.bias = torch.nn.Parameter(torch.zeros(run.tokenizer.vocab_size))  # type: ignore[union-attr]
+    run.model.head.double().bias.data[run.tokenizer.pad_id] = 99  # type: ignore[union-attr,index]
+
+    for found in translate(run, ["abc", "gfed"], beams=beams, n_best=beams):
+        assert len(found) == beams
+        assert all(each.tokens and run.tokenizer.pad_id not in each.tokens for each in found)
+
+
 def test_the_empty_line_is_the_empty_line(run: Run) -> None:
     found = translate(run, ["", "a", " \t "], n_best=2)
 

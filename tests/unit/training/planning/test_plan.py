@@ -32,6 +32,7 @@ from clearformer.training.planning.plan import (
     training_memory,
 )
 from clearformer.training.tasks.losses import IGNORED, next_token_loss, summed_loss, summed_loss_of_hidden
+from clearformer.training.tasks.r_drop import summed_r_drop, twice
 
 CPU = torch.device("cpu")
 MODEL = ModelConfig(vocab_size=101, d_model=44, n_layers=2, max_seq_len=31)
@@ -76,7 +77,11 @@ def real_peak(config: ModelConfig, train: TrainConfig) -> int:
             live.peak = live.now
             for _ in range(train.grad_accum_steps):
                 with autocast(CPU, train.dtype):
-                    loss = next_token_loss(model(tokens), tokens)
+                    loss = (
+                        summed_r_drop(model(*twice(tokens)), tokens, train.r_drop) / tokens.numel()
+                        if train.r_drop
+                        else next_token_loss(model(tokens), tokens)
+                    )
                 loss.backward()
                 del loss
             for optimizer in optimizers:
@@ -95,6 +100,7 @@ def real_peak(config: ModelConfig, train: TrainConfig) -> int:
         pytest.param(MODERN, settings(dtype="bfloat16"), id="modern-bfloat16"),
         pytest.param(MODERN, settings(optimizer=Muon()), id="modern-muon"),
         pytest.param(MODERN, settings(ema=0.9, batch_size=1), id="modern-ema"),
+        pytest.param(MODEL.replace(dropout=0.1), settings(r_drop=5.0), id="r_drop"),
     ],
 )
 def test_the_peak_is_that_of_real_training(config: ModelConfig, train: TrainConfig) -> None:
@@ -250,6 +256,36 @@ def test_time_is_flops_over_the_rate_that_is_reached() -> None:
     assert planned.seconds_per_step == pytest.approx(expected)
     assert planned.seconds == pytest.approx(7 * expected)
     assert planned.steps == 7
+
+
+@pytest.mark.usefixtures("without_memory")
+def test_two_passes_take_twice_the_flops_and_the_time() -> None:
+    one, two = (plan(SHALLOW.replace(dropout=0.1), settings(r_drop=alpha), RATE) for alpha in (0.0, 5.0))
+    assert two.tokens_per_step == one.tokens_per_step
+    assert two.seconds_per_step == pytest.approx(2 * one.seconds_per_step)  # type: ignore[operator]
+    assert two.parameters == one.parameters
+    twice_as_many, once = two.flops_per_token, one.flops_per_token
+    for name in ("forward", "backward", "by_formula"):
+        assert getattr(twice_as_many, name) == pytest.approx(2 * getattr(once, name))
+    assert sum(twice_as_many.by_component.values()) == pytest.approx(twice_as_many.forward)
+
+
+@pytest.mark.parametrize(
+    ("family", "objective", "sizes"),
+    [
+        ("encoder-decoder", TranslationObjective(batch_tokens=200), {"vocab_size": 101}),
+        ("encoder-decoder", TranslationObjective(batch_tokens=200), {"vocab_size": 3001}),  # in chunks
+        ("encoder", ClassificationObjective(), {"n_classes": 3}),
+    ],
+)
+def test_two_passes_keep_twice_the_activations(family: str, objective: Any, sizes: dict[str, int]) -> None:
+    model = SHALLOW.replace(family=family, dropout=0.1, **sizes)
+    batch = {"batch_size": 32} if family == "encoder-decoder" else {}
+    one, two = (
+        training_memory(model, settings(objective=objective, r_drop=alpha, **batch)) for alpha in (0.0, 5.0)
+    )
+    assert one.weights == two.weights
+    assert 1.3 * one.activations < two.activations < 3 * one.activations
 
 
 @pytest.mark.usefixtures("without_memory")

@@ -1,5 +1,6 @@
 """Translation: what its batches are, that it learns, and what it shows."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
@@ -11,9 +12,12 @@ import torch
 import torch.nn.functional as F
 
 from clearformer.decoding.text.translations import translate
-from clearformer.errors import DataError
+from clearformer.errors import ConfigError, DataError, Interrupted
 from clearformer.text import Tokenizer
+from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training, TrainResult
+from clearformer.training.reporting.report import Reporter
+from clearformer.training.store.checkpoint import MODEL, OPTIMIZER, Progress, list_checkpoints
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.tasks.task import shortened
 
@@ -121,3 +125,73 @@ def test_dropout_is_drawn_for_both_texts(begun: Callable[..., Training]) -> None
         losses.add(training.task.loss(training.model, *batch).item())
 
     assert len(losses) == 2
+
+
+# --- merges left out --------------------------------------------------------------------------------------
+
+ANEW = ("tokenizer=bpe", "tokenizer.vocab_size=290", "train.objective.bpe_dropout=0.3")
+
+
+class Stops(Reporter):
+    """Ends a run at a step, as Ctrl-C would."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def stepped(self, progress: Progress, metrics: object) -> None:
+        if progress.step == self.step:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_training_reads_other_tokens_each_time_and_evaluations_never(begun: Callable[..., Training]) -> None:
+    anew, plain = begun("a", "translation", *ANEW), begun("b", "translation", *ANEW[:2])
+    batches = anew.task.batches  # type: ignore[attr-defined]
+
+    def epoch(number: int) -> dict[int, tuple[list[int], list[int]]]:
+        found = {}
+        for step in range(number * batches.batches_per_epoch, (number + 1) * batches.batches_per_epoch):
+            source, padding, _, targets, _ = anew.task.batch(step, 0, 1)
+            for row, index in enumerate(anew.task.example_ids(step).tolist()):
+                found[index] = (source[row][padding[row]].tolist(), targets[row][targets[row] >= 0].tolist())
+        return found
+
+    first, second = epoch(0), epoch(1)
+    split = anew.task.dataset.splits["train"]  # type: ignore[attr-defined]
+    assert first.keys() == second.keys() == set(range(len(split)))
+    assert first != second
+    for index, (source, target) in first.items():
+        assert anew.task.tokenizer.decode(source) == split.source_texts[index]
+        assert anew.task.tokenizer.decode(target) == split.target_texts[index]
+    assert anew.task.evaluate(plain.model, torch.float32) == plain.task.evaluate(plain.model, torch.float32)
+    assert sum(map(anew.task.n_tokens, range(batches.batches_per_epoch))) == sum(
+        len(target) for _, target in first.values()
+    )
+
+
+@pytest.mark.parametrize("more", [(), ("train.r_drop=5", "train.grad_accum_steps=2")], ids=["", "and R-Drop"])
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(
+    trained: Trained, resumed: Trained, run_folder: Callable[[str], RunFolder], more: tuple[str, ...]
+) -> None:
+    settings = (*ANEW, "model.dropout=0.2", "train.optimizer=muon", "train.max_steps=60", *more)
+    whole = trained("whole", "translation", *settings)
+    assert whole.task.batches.batches_per_epoch < 60  # type: ignore[attr-defined]
+
+    with pytest.raises(Interrupted):
+        trained("a", "translation", *settings, reporter=Stops(53))
+    again = resumed("a")
+
+    assert again.progress.tokens == whole.progress.tokens
+    ours, theirs = (list_checkpoints(run_folder(name).checkpoints)[0] for name in ("a", "whole"))
+    for name in (MODEL, OPTIMIZER):
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes()
+
+
+def test_a_tokenizer_without_merges_is_refused(configure: Callable[..., RunConfig]) -> None:
+    with pytest.raises(ConfigError, match=r"train\.objective\.bpe_dropout leaves out merges, .*kind=char"):
+        configure("translation", "train.objective.bpe_dropout=0.1")
+
+
+@pytest.mark.parametrize("probability", ["-0.1", "1", "nan"])
+def test_a_probability_out_of_range_is_refused(configure: Callable[..., RunConfig], probability: str) -> None:
+    with pytest.raises(ConfigError, match=r"train\.objective\.bpe_dropout"):
+        configure("translation", *ANEW[:2], f"train.objective.bpe_dropout={probability}")
