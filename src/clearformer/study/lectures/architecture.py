@@ -153,6 +153,13 @@ NORMS = Study(
     ),
     refuted_if="Post-norm of 12 or 24 layers trains as well without warm-up as pre-norm does, or its gradients at the "
     "start are as even from layer to layer.",
+    meaning=(
+        "From 6 layers on pre-norm ends lower, by 0.12 nats at 6 and by 1.0 at 12; with two layers post-norm does. "
+        "Post-norm of 12 and 24 layers learns no more than how frequent letters are (3.35 nats) within 250 steps, at "
+        "either rate, with and without warm-up: so who needs a warm-up is not answered. At the start gradients are "
+        "more even between layers with post-norm (largest over smallest 1.7 at 24 layers, pre-norm 5.9): this reason "
+        "for pre-norm is refuted in this measure. Without norms 24 layers diverge."
+    ),
 )
 
 
