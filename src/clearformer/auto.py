@@ -48,9 +48,9 @@ LEAST_LR, MOST_LR = 0.008, 0.04
 
 VOCABULARIES = {"char": 100, "byte": 256, "gpt2": 50_257}
 MOST_BYTES_PER_TOKEN = 4.0
-LEAST_FOR_WORDS = 50_000  # bytes of text
+LEAST_FOR_WORDS, LITTLE_TEXT = 50_000, 300_000  # bytes of text
 CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that become tokens
-PREPARING_SHARE = 0.2  # of the seconds, the most for that
+PREPARING_SHARE = 0.4  # of the seconds, the most for that
 HEAD = 64
 MOST_HEADS = 64
 LEAST_STEPS = 300
@@ -221,7 +221,7 @@ def choose_tokenizer(budget: Budget) -> TokenizerConfig:
     Characters, where the text is small or there is no time to cut all of it into words.
     """
     n_bytes, flops = budget.n_bytes, budget.seconds * budget.rate * UTILISATION
-    size = 1024
+    size = 512 if n_bytes < LITTLE_TEXT else 1024
     if n_bytes >= 20e6 and flops >= 1e15:
         size = 4096 if n_bytes < 200e6 else 16_384
     words = BPETokenizerSpec(vocab_size=size)

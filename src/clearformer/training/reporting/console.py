@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from clearformer.training.config import RunConfig
-from clearformer.training.limits import fraction_done, seconds_left
-from clearformer.training.reporting.foretelling import is_foretold, loss_at_the_end, steps_at_the_end
+from clearformer.training.limits import seconds_left
 from clearformer.training.reporting.report import Reporter, held_out
 from clearformer.training.store.checkpoint import Progress as RunProgress
 
@@ -35,7 +34,6 @@ class ConsoleReporter(Reporter):
         self.has_bar = self.console.is_terminal
         self.last: dict[str, Any] = {}
         self.explained_tilde = False
-        self.evaluations: list[tuple[float, float]] = []
 
     def say(self, message: str) -> None:
         self.console.print(message, markup=False)
@@ -66,8 +64,6 @@ class ConsoleReporter(Reporter):
             if metrics["val_share"] < 1 and not self.explained_tilde:
                 self.explained_tilde = True
                 self.note("~ is measured on a part of the held-out data, always the same part")
-            if metrics["val_loss"] is not None:
-                self.foretell_loss(progress, metrics["val_loss"])
         if metrics and self.has_bar:
             done, left = self.fraction_done(progress)
             self.move_bar(done, self.describe(progress, left))
@@ -110,16 +106,9 @@ class ConsoleReporter(Reporter):
         """Say how many steps a run by the clock will have, once some are done."""
         steps, seconds = progress.step - self.first.step, progress.seconds - self.first.seconds
         if steps == FORETOLD_AFTER and self.config.train.max_steps is None and seconds:
-            n_steps = self.first.step + steps_at_the_end(steps, seconds, self.fraction_done(progress)[1])
+            n_left = round(self.fraction_done(progress)[1] * steps / seconds)
+            n_steps = progress.step + n_left
             self.note(f"about {n_steps:,} steps in all, by the time of the first ones")
-
-    def foretell_loss(self, progress: RunProgress, val_loss: float) -> None:
-        """Say the held-out loss that the run will end with, once it is half done."""
-        was_told = loss_at_the_end(self.evaluations) is not None
-        self.evaluations.append((fraction_done(self.config.train, progress), val_loss))
-        foretold = loss_at_the_end(self.evaluations)
-        if foretold is not None and not was_told and is_foretold(self.config.train):
-            self.note(f"about {foretold:.2f} held-out at the end, as such runs go")
 
     def note(self, text: str) -> None:
         """A remark between the lines of the table."""
