@@ -14,7 +14,7 @@ from clearformer.training.limits import seconds_left
 from clearformer.training.reporting.report import Reporter, held_out
 from clearformer.training.store.checkpoint import Progress as RunProgress
 
-FORETOLD_AFTER = 25  # steps, by whose time the number of all is told where the clock ends a run
+SETTLED_AFTER, FORETOLD_AFTER = 50, 100  # steps; by the time of those between, the number of all is told
 PROGRESS_FROM_CHARS = 10_000_000  # shorter texts are prepared before one could read of it
 
 
@@ -45,7 +45,7 @@ class ConsoleReporter(Reporter):
 
     def begin(self, config: RunConfig, progress: RunProgress) -> None:
         self.config = config
-        self.first = progress
+        self.first = self.settled = progress
         self.console.print(
             f"{'step':>7} {'seconds':>8} {'loss':>8} {'held-out':>9} {'tokens/s':>9}", style="bold"
         )
@@ -103,12 +103,14 @@ class ConsoleReporter(Reporter):
         return (progress.seconds / whole if whole else 0.0), left
 
     def foretell_steps(self, progress: RunProgress) -> None:
-        """Say how many steps a run by the clock will have, once some are done."""
-        steps, seconds = progress.step - self.first.step, progress.seconds - self.first.seconds
-        if steps == FORETOLD_AFTER and self.config.train.max_steps is None and seconds:
-            n_left = round(self.fraction_done(progress)[1] * steps / seconds)
-            n_steps = progress.step + n_left
-            self.note(f"about {n_steps:,} steps in all, by the time of the first ones")
+        """Say how many steps a run by the clock will have, once those at its beginning, which are slower, are over."""
+        steps = progress.step - self.first.step
+        if steps == SETTLED_AFTER:
+            self.settled = progress
+        each = (progress.seconds - self.settled.seconds) / (FORETOLD_AFTER - SETTLED_AFTER)
+        if steps == FORETOLD_AFTER and self.config.train.max_steps is None and each:
+            n_steps = progress.step + round(self.fraction_done(progress)[1] / each)
+            self.note(f"about {n_steps:,} steps in all, as fast as they go now")
 
     def note(self, text: str) -> None:
         """A remark between the lines of the table."""

@@ -45,14 +45,15 @@ def test_a_run_by_the_clock_foretells_its_steps(capsys: pytest.CaptureFixture[st
     def told(**train: Any) -> str:
         reporter = ConsoleReporter()
         reporter.begin(RunConfig(train=TrainConfig(**train)), Progress(step=10, seconds=1.0))
-        for step in range(11, 60):
-            gone = (step - 10) / 5
+        for step in range(11, 130):
+            # The first steps take a second each, those from the 50th on 0.2 s.
+            gone = min(step - 10, 50) + max(0, step - 60) / 5
             reporter.stepped(Progress(step=step, seconds=1 + gone, wall_seconds=7 + gone, wall_after=3.0), {})
         return capsys.readouterr().err
 
-    # After 25 steps of 0.2 s 12 of 100 s have gone, and 3 are for the end: 85 s more, of 5 steps each.
-    assert told(max_steps=None, max_wall_seconds=100).count("about 460 steps in all") == 1
-    assert "steps in all" not in told(max_steps=1000, max_wall_seconds=100)
+    # After 100 steps 67 of 170 s have gone, and 3 are for the end: 100 s more, of 5 steps each.
+    assert told(max_steps=None, max_wall_seconds=170).count("about 610 steps in all") == 1
+    assert "steps in all" not in told(max_steps=1000, max_wall_seconds=170)
 
 
 def test_a_run_is_listed_with_its_last_evaluation(trained: Any, run_folder: Any) -> None:
