@@ -339,11 +339,7 @@ def test_a_view_in_a_notebook_is_pressed_and_answers_from_python(
     api.expect(opened.page.locator("section .facts")).to_contain_text(f"{own.probabilities[1]:.4f}")
     opened.page.locator("section [role=option]").nth(4).click()
     api.expect(opened.page.locator("section .facts")).to_contain_text(f"{own.probabilities[4]:.4f}")
-    for _ in range(MOST_TRIES):  # the kernel is told after the page
-        if notebook.widget.selection["position"] == 4:
-            break
-        opened.page.wait_for_timeout(50)
-    assert notebook.widget.selection["position"] == 4
+    assert told(opened.page, notebook, "position", 4)
     assert opened.page.evaluate("getComputedStyle(document.getElementById('own')).color") == "rgb(1, 2, 3)"
     title = "document.querySelector('#cell > div').shadowRoot.querySelector('h2')"
     assert opened.page.evaluate(f"getComputedStyle({title}).color") != "rgb(1, 2, 3)"
@@ -351,6 +347,15 @@ def test_a_view_in_a_notebook_is_pressed_and_answers_from_python(
     assert opened.page.locator("section").count() == 0
     assert opened.complaints == []
     opened.page.close()
+
+
+def told(page: Any, notebook: Any, name: str, value: Any) -> bool:
+    """Whether the kernel comes to know a part of the selection, which it is told after the page."""
+    for _ in range(MOST_TRIES):
+        if notebook.widget.selection[name] == value:
+            return True
+        page.wait_for_timeout(50)
+    return False
 
 
 def test_a_desk_in_a_notebook_asks_the_kernel_for_what_is_selected(
@@ -377,7 +382,7 @@ def test_a_desk_in_a_notebook_asks_the_kernel_for_what_is_selected(
     api.expect(page.locator("section .facts")).to_contain_text(
         f"{next_one.entropy_after:.3f} of what is drawn from"
     )
-    assert notebook.widget.selection["drawn"] == drawn
+    assert told(page, notebook, "drawn", drawn)
     assert opened.complaints == []
     page.close()
 
