@@ -250,6 +250,11 @@ POSITION_STUDY = Study(
     ),
     refuted_if="A model without positions is as good, or ALiBi's loss at four times the length is above its loss "
     "within it.",
+    meaning=(
+        "RoPE is best within the length of training (1.86 nats), then ALiBi (1.93), learned (2.07), sinusoidal (2.27) "
+        "and none (2.39), each at its best rate after 500 steps. At four times the length only ALiBi keeps its loss "
+        "(1.94); RoPE rises to 2.6 and sinusoidal positions to 3.2, above a model without any (2.49)."
+    ),
 )
 
 
