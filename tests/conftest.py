@@ -1,11 +1,13 @@
 """Shared by all tests: shapes checked at run time, one thread, and where the data lies."""
 
 import gc
+import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from hypothesis import settings
 from . import shape_checks
 from .forks import ForkServer, fork_server
 from .seeding import seed
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 # Every jaxtyping annotation of the model is checked against the tensors that the tests pass.
 shape_checks.install("clearformer.model")
@@ -59,6 +63,21 @@ def data_dir() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("CLEARFORMER_DATA names no folder: set it to the test data to run this test")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def load_benchmark() -> Callable[[str], ModuleType]:
+    """Imports a script of benchmarks/ by its name, without running it."""
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,9 @@
 """The preset `auto`: a good model of a text within some seconds on the machine at hand, by rules; reasons are logged.
 
-    text's size, seconds, machine's rate -> FLOPs -> parameters -> shape, context, batch -> passes -> dropout
+    text's size, seconds -> tokens
+    these, machine's rate -> FLOPs -> parameters -> shape, context, batch -> passes -> dropout
 
-The constants are those of runs on Tiny Shakespeare on two CPU cores (benchmarks/RESULTS.md has them, and how far the
+The constants are those of runs on Tiny Shakespeare, those of tokens of six other texts too, on two CPU cores (benchmarks/RESULTS.md has them, and how far the
 rules hold at other sizes and times).
 """
 
@@ -29,6 +30,7 @@ from clearformer.training.config import RunConfig, TokenizerConfig, TrainConfig
 from clearformer.training.optim.optimizers import Muon
 from clearformer.training.optim.schedules import WarmupStableDecay
 from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
+from clearformer.training.planning.run_plan import vocabulary_of
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +48,6 @@ REFERENCE_LR = 0.02
 ADAM_SHARE = 1 / 8  # of the matrices' rate, for the rest
 LEAST_LR, MOST_LR = 0.008, 0.04
 
-VOCABULARIES = {"char": 100, "byte": 256, "gpt2": 50_257}
 MOST_BYTES_PER_TOKEN = 4.0
 LEAST_FOR_WORDS, LITTLE_TEXT = 50_000, 300_000  # bytes of text
 CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that become tokens
@@ -246,11 +247,6 @@ def is_of_characters(tokenizer: TokenizerConfig) -> bool:
     return tokenizer.kind in ("char", "byte")
 
 
-def vocabulary_of(tokenizer: TokenizerConfig) -> int:
-    """The size of a tokeniser's vocabulary, about."""
-    return getattr(tokenizer, "vocab_size", None) or VOCABULARIES.get(tokenizer.kind, 1024)
-
-
 def bytes_per_token(tokenizer: TokenizerConfig) -> float:
     """The bytes of a token, about: of parts of words 0.4 more for each doubling of the vocabulary."""
     if is_of_characters(tokenizer):
@@ -323,7 +319,7 @@ def parts_for(batch_tokens: int, context: int, width_times_layers: int, memory: 
 
 
 def words_for(tokenizer: TokenizerConfig) -> str:
-    """A tokeniser in words: `chars`, or `1,024 of BPE`."""
+    """A tokeniser in words: `chars`, or `1,024 by bpe`."""
     size = getattr(tokenizer, "vocab_size", None)
     return f"{tokenizer.kind}s" if size is None else f"{size:,} by {tokenizer.kind}"
 

@@ -1,6 +1,5 @@
 """The benchmark of classification: the choice is made without the reported texts, once, and goes on after a kill."""
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,18 +11,12 @@ import pytest
 from clearformer.data.holding_out import own_text
 from clearformer.data.labelled.reading import LabelledText
 
-PATH = Path(__file__).parents[3] / "benchmarks" / "classification.py"
 GRID = {"scratch": ["train.lr=1", "train.lr=2"], "pretrained": ["train.lr=3"]}
 
 
 @pytest.fixture
-def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("classification", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def benchmark(load_benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return load_benchmark("classification")
 
 
 class Commands:

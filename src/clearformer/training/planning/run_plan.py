@@ -3,11 +3,13 @@
 from clearformer.cost.rates import measured_rate, named_rate
 from clearformer.data import LabelledData
 from clearformer.device import resolve_device, resolve_dtype
+from clearformer.model.config import Family
 from clearformer.text import (
     BPETokenizerSpec,
     ByteTokenizerSpec,
     CharTokenizerSpec,
     GPT2TokenizerSpec,
+    TokenizerConfig,
     UnigramTokenizerSpec,
     WordPieceTokenizerSpec,
     specials_of,
@@ -39,9 +41,14 @@ def plan_run(run: RunConfig, device: str) -> Plan:
 
 
 def expected_vocabulary(run: RunConfig) -> int:
-    """The tokeniser's vocabulary before it has read any text; that of characters is a guess."""
-    of_family = specials_of(run.model.family)
-    match run.tokenizer:
+    """The size of a run's vocabulary before its tokeniser has read any text."""
+    return vocabulary_of(run.tokenizer, run.model.family)
+
+
+def vocabulary_of(tokenizer: TokenizerConfig, family: Family = "decoder") -> int:
+    """A tokeniser's vocabulary before it has read any text; that of characters is a guess."""
+    of_family = specials_of(family)
+    match tokenizer:
         case CharTokenizerSpec() as tokenizer:
             specials = wanted_specials(of_family, bos=tokenizer.bos, eos=tokenizer.eos, unk=tokenizer.unk)
             return GUESSED_CHARACTERS + len(specials)

@@ -109,8 +109,12 @@ def test_by_the_clock_the_baseline_is_there_before_the_first_step(
     begun: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    steps_until_then = lambda: made.append(training.progress.step) or "none"  # noqa: E731
-    monkeypatch.setattr(classification, "baseline_for", lambda *_: steps_until_then())
+
+    def fitted(*_: object) -> str:
+        made.append(training.progress.step)
+        return "none"
+
+    monkeypatch.setattr(classification, "baseline_for", fitted)
     training = begun("a", "classification", "train.max_steps=2", "train.max_wall_seconds=100")
 
     training.run(Interrupts())

@@ -1,24 +1,17 @@
 """The benchmark of what a person waits for: what it takes for the end of a wait, and what it tells of many."""
 
-import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "startup.py"
-
 
 @pytest.fixture(scope="module")
-def startup() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("startup", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def startup(load_benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return load_benchmark("startup")
 
 
 def command(code: str) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
 """The table of inputs typed by hand: its rows, and that their English is what the pairs of `dates` teach."""
 
-import importlib.util
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -13,17 +12,10 @@ from clearformer.data.builtin.quantities import QUANTITIES, Day, Year
 from clearformer.data.holding_out import own_text
 from clearformer.data.pairs.sources import Pair
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "dates_by_hand.py"
-
 
 @pytest.fixture(scope="module")
-def by_hand() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("dates_by_hand", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def by_hand(load_benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return load_benchmark("dates_by_hand")
 
 
 def test_there_are_a_hundred_rows_of_all_kinds(by_hand: ModuleType) -> None:
