@@ -3,8 +3,8 @@
     text's size, seconds -> tokens
     these, machine's rate -> FLOPs -> parameters -> shape, context, batch -> passes -> dropout
 
-The constants are those of runs on Tiny Shakespeare, those of tokens of six other texts too, on two CPU cores (benchmarks/RESULTS.md has them, and how far the
-rules hold at other sizes and times).
+The constants are those of runs on Tiny Shakespeare, those of tokens of six other texts too, on two CPU cores
+(benchmarks/RESULTS.md has them, and how far the rules hold at other sizes and times).
 """
 
 import logging
