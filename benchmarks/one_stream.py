@@ -1,11 +1,13 @@
 """Generation of one stream in two checkouts, a text here and a text there: which is slower, and by how much?
 
-    python benchmarks/one_stream.py BEFORE_FOLDER AFTER_FOLDER [--rounds 800] [--json FILE]
+    python benchmarks/one_stream.py BEFORE_FOLDER AFTER_FOLDER [--launches 10] [--rounds 100] [--json FILE]
 
 A model as the preset `quick` has it, with random weights, continues one text of 16 tokens by 20, greedy, uncompiled.
 Each checkout works in a process of its own, which waits while the other works: in each round both write one text, in an
 order drawn anew. Slow spells of a shared machine outlast a round, so the rounds' ratios say more than the times do.
-Prints their median, quartiles, geometric mean and its standard error. OMP_NUM_THREADS is handed on.
+Two processes of one checkout differ by more than their rounds' scatter tells, by where their weights came to lie: so
+both are launched several times, and the standard error is that of the launches. Prints the launches' geometric means,
+and the mean of these. OMP_NUM_THREADS is handed on.
 """
 
 import argparse
@@ -90,29 +92,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
-    parser.add_argument("--rounds", type=int, default=800)
+    parser.add_argument("--launches", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=100, help="of each launch")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    workers = {name: start(getattr(given, name).resolve()) for name in ("before", "after")}
+    folders = {name: getattr(given, name).resolve() for name in ("before", "after")}
+    launches = [launch(folders, given.rounds) for _ in range(given.launches)]
+    logs = [mean_log_ratio(rounds) for rounds in launches]
+    found = {
+        "mean": math.exp(statistics.mean(logs)),
+        "standard_error": statistics.stdev(logs) / len(logs) ** 0.5 if len(logs) > 1 else None,
+        "launches": [round(math.exp(log), 4) for log in logs],
+        "threads": os.environ.get("OMP_NUM_THREADS", "all"),
+    }
+    print(json.dumps(found))
+    if given.json:
+        given.json.write_text(json.dumps({**found, "rounds": launches}) + "\n")
+
+
+def launch(folders: dict[str, Path], n_rounds: int) -> list[dict[str, float]]:
+    """The seconds of each checkout's text in each round of a new pair of processes."""
+    workers = {name: start(folders[name]) for name in random.sample(list(folders), 2)}
     rounds = []
-    for _ in range(given.rounds):
+    for _ in range(n_rounds):
         order = random.sample(list(workers), 2)
         rounds.append({name: round(ask(workers[name]), 5) for name in order})
     for worker in workers.values():
         worker.kill()
-    ratios = sorted(each["after"] / each["before"] for each in rounds)
-    logs = [math.log(ratio) for ratio in ratios]
-    found = {
-        "median": statistics.median(ratios),
-        "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]],
-        "mean": math.exp(statistics.mean(logs)),
-        "standard_error": statistics.stdev(logs) / len(logs) ** 0.5,
-        "threads": os.environ.get("OMP_NUM_THREADS", "all"),
-        "rounds": rounds,
-    }
-    print(json.dumps({key: value for key, value in found.items() if key != "rounds"}))
-    if given.json:
-        given.json.write_text(json.dumps(found) + "\n")
+    return rounds
+
+
+def mean_log_ratio(rounds: list[dict[str, float]]) -> float:
+    """The mean over the rounds of the logarithm of after / before."""
+    return statistics.mean(math.log(each["after"] / each["before"]) for each in rounds)
 
 
 if __name__ == "__main__":

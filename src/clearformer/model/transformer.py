@@ -128,9 +128,14 @@ class Transformer(HookedModule, ABC):
 
     def stack(self, prefix: str = "") -> Stack:
         """The stack whose parts `add_stack` made under this prefix."""
-        parts = (f"{prefix}{name}" for name in ("position", "ln_embed", "blocks", "ln_final"))
-        hooks = (f"hook_{prefix}{name}" for name in ("embed", "pos_embed"))
-        return Stack(*(getattr(self, name) for name in (*parts, *hooks)))
+        return Stack(
+            position=getattr(self, f"{prefix}position"),
+            ln_embed=getattr(self, f"{prefix}ln_embed"),
+            blocks=getattr(self, f"{prefix}blocks"),
+            ln_final=getattr(self, f"{prefix}ln_final"),
+            hook_embed=getattr(self, f"hook_{prefix}embed"),
+            hook_pos_embed=getattr(self, f"hook_{prefix}pos_embed"),
+        )
 
     def add_head(self) -> None:
         """Make the matrix from the residual stream to the logits: one of its own, or the embeddings' and a bias."""

@@ -49,9 +49,10 @@ def matrix_vector(
 
 def linear_each(x: Float[Tensor, "*B I"], *layers: nn.Module) -> tuple[Float[Tensor, "*B _"], ...]:
     """Each layer's result of x; where `joins_products` says so, by one product with their joined matrix."""
-    if not joins_products(x) or not all(isinstance(layer, Linear) for layer in layers):
-        return tuple(layer(x) for layer in layers)
-    return joint_linear(x, [layer for layer in layers if isinstance(layer, Linear)])
+    matrices = [layer for layer in layers if isinstance(layer, Linear)]
+    if joins_products(x) and len(matrices) == len(layers):
+        return joint_linear(x, matrices)
+    return tuple([layer(x) for layer in layers])
 
 
 def joint_linear(x: Float[Tensor, "*B I"], layers: list[Linear]) -> tuple[Float[Tensor, "*B _"], ...]:
