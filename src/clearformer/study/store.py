@@ -141,6 +141,13 @@ class Store:
     def _failure_file(self, trial: Trial) -> Path:
         return self.failed / f"{trial.settings_key}.json"
 
-    def measured_settings(self) -> set[str]:
-        """The hashes of the settings of all that was measured, of whatever data; quick, for nothing is read."""
-        return {file.name.partition("-")[0] for file in self.measured.glob("*.json")}
+    def by_settings(self) -> dict[str, list[Record]]:
+        """All that was measured, of whatever data, by the hash of its settings: quick, for no data are read.
+
+        Raises:
+            DataError: a file is damaged.
+        """
+        found: dict[str, list[Record]] = {}
+        for file in sorted(self.measured.glob("*.json")):
+            found.setdefault(file.name.partition("-")[0], []).append(self._read(file))
+        return found

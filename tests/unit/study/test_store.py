@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from clearformer.cli.commands.study import listed
 from clearformer.errors import DataError, DiskError
 from clearformer.study import Store, Study
 from clearformer.study.store import Record, studies_folder
@@ -33,7 +34,7 @@ def test_what_was_measured_comes_back(tmp_path: Path) -> None:
     assert found is not None
     assert found.values == {"val_loss": 2.0}
     assert store.is_done(trial)
-    assert store.measured_settings() == {trial.settings_key}
+    assert store.by_settings() == {trial.settings_key: [found]}
 
 
 def test_of_another_measure_nothing_is_taken(tmp_path: Path) -> None:
@@ -41,10 +42,12 @@ def test_of_another_measure_nothing_is_taken(tmp_path: Path) -> None:
     store, trial = Store(tmp_path / "studies"), trials(tiny_study(tmp_path))[0]
     store.write(record_of(trial.key, other={"val_loss": 9.0}))
     assert not store.is_done(trial)
+    assert listed(tiny_study(tmp_path), store.by_settings())["done"] == 0
     store.write(record_of(trial.key, other={"val_loss": 9.0}, losses={"val_loss": 2.0}))
     found = store.find(trial)
     assert found is not None
     assert found.of(trial).values == {"val_loss": 2.0}
+    assert listed(tiny_study(tmp_path), store.by_settings())["done"] == 1
 
 
 def test_a_result_is_found_without_its_data_as_long_as_it_is_the_only_one(tmp_path: Path) -> None:

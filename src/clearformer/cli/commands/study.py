@@ -11,9 +11,10 @@ from clearformer.cli.options import AsJson, check_not_empty
 from clearformer.cli.tables import table
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from clearformer.study.store import Store
+    from clearformer.study.store import Record, Store
     from clearformer.study.study import Study
     from clearformer.study.workers.pool import Selection
 
@@ -60,7 +61,7 @@ def list_studies(folder: Folder = None, as_json: AsJson = False) -> None:
         from clearformer.study.everyday.declared import all_studies
 
     store = store_of(folder)
-    measured = store.measured_settings()
+    measured = store.by_settings()
     rows = [listed(study, measured) for study in all_studies(store).values()]
     if as_json:
         typer.echo(json.dumps({"folder": str(store.folder), "studies": rows}))
@@ -71,17 +72,18 @@ def list_studies(folder: Folder = None, as_json: AsJson = False) -> None:
     typer.echo(table(("study", "lecture", "question", "runs done"), cells, n_left=3))
 
 
-def listed(study: "Study", measured: set[str]) -> dict[str, Any]:
+def listed(study: "Study", measured: "Mapping[str, list[Record]]") -> dict[str, Any]:
     """A study as a row."""
     from clearformer.study.trials import trials
 
-    keys = [trial.settings_key for trial in trials(study)]
+    wanted = trials(study)
+    done = [any(record.has(trial) for record in measured.get(trial.settings_key, ())) for trial in wanted]
     return {
         "name": study.name,
         "question": study.question,
         "lecture": study.lecture,
-        "runs": len(keys),
-        "done": sum(key in measured for key in keys),
+        "runs": len(done),
+        "done": sum(done),
     }
 
 
