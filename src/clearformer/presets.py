@@ -360,12 +360,18 @@ def default_preset(layers: list[dict[str, Any]]) -> str:
     Raises:
         ConfigError: they name a built-in that there is not.
     """
+    return DEFAULTS[_form_of_data(layers)]
+
+
+def _form_of_data(layers: list[dict[str, Any]]) -> str:
+    """Whether some settings name a text, pairs or labelled texts: a text, where they do not say."""
     settings = section_settings(_one_source(layers))
     data = {key: value for key, value in settings.items() if value != NONE}
     if not data:
-        return DEFAULTS["text"]
+        return "text"
     if kind := kind_of(data):
-        return DEFAULTS.get(form_of(kind), DEFAULTS["text"])
+        form = form_of(kind)
+        return form if form in DEFAULTS else "text"
     if isinstance(name := data.get("name"), str):
         known = [name for names in BUILT_IN_BY_KIND.values() for name in names]
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
@@ -374,7 +380,7 @@ def default_preset(layers: list[dict[str, Any]]) -> str:
         )
     path = data.get("path")
     is_table = isinstance(path, str) and path.lower().removesuffix(".gz").endswith(".tsv")
-    return DEFAULTS["pairs" if is_table else "text"]
+    return "pairs" if is_table else "text"
 
 
 def resolve_run(arguments: list[str], config_file: Path | None) -> RunConfig:
@@ -391,7 +397,7 @@ def resolve_run(arguments: list[str], config_file: Path | None) -> RunConfig:
 
 def resolve_settings(name: str, given: list[dict[str, Any]]) -> RunConfig:
     """A run's configuration from a preset's name and the settings to lay over it; see `resolve_run`."""
-    begin_with = preset(name)
+    begin_with = auto(_form_of_data(given)) if name == "auto" else preset(name)
     layers = [explicit(begin_with), *given]
     if name == "auto":
         layers[0] = explicit(auto_for(resolve(RunConfig, *_one_source(layers))))

@@ -94,6 +94,23 @@ def test_pairs_are_translated(trains: Trains, pairs: tuple[str, str]) -> None:
     assert [line["step"] for line in metrics(run) if "val_perplexity" in line] == [3, 4]
 
 
+def test_auto_chooses_for_pairs_and_for_labelled_texts(
+    trains: Trains, pairs: tuple[str, str], labelled: str
+) -> None:
+    fewer = ("model.attention.n_heads=2", "train.log_every=1")
+    lines, told = trains("auto", *pairs, *fewer, "data.val_fraction=0.1", "--run", "t")
+
+    assert "passes over the pairs: dropout" in told
+    assert lines[1].startswith("held-out pairs (all 7): ")
+    assert "train auto data.source=YOUR.fr" in next_commands(lines)[-1]
+
+    lines, told = trains("auto", "data.kind=labelled", labelled, *fewer, "--run", "c")
+
+    assert "auto: steps of 64 texts" in told
+    assert "accuracy" in lines[2]
+    assert "train auto data.kind=labelled data.path=YOUR.tsv" in next_commands(lines)[-1]
+
+
 def test_a_tsv_is_translated_and_dates_are_too(trains: Trains, tmp_path: Path) -> None:
     (tmp_path / "my.tsv").write_text("".join(f"{n}a\t{n}b\n" for n in range(60)))
 

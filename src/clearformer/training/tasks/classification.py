@@ -226,11 +226,13 @@ class ClassificationTask(Task):
         return (Section(heading="held-out texts:", figures=class_figures(result.report, self.baseline)),)
 
     def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
+        # `auto` is for any data, and takes a file for a text or pairs where nothing else is said
+        begin_with = "auto data.kind=labelled" if preset == "auto" else preset or "classify"
         return (
             f"classify {run} YOUR.txt",
             f"look {run}",
             f"eval {run}",
-            f"train {preset or 'classify'} data.path=YOUR.tsv train.max_seconds=120",
+            f"train {begin_with} data.path=YOUR.tsv train.max_seconds=120",
         )
 
 

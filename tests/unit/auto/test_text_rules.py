@@ -1,4 +1,4 @@
-"""The preset `auto`: what it measures, what it decides, and that it says why."""
+"""The preset `auto` for texts: what it measures, what it decides, and that it says why."""
 
 import gzip
 import logging
@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from clearformer import auto
-from clearformer.auto import Budget, choose, measure, text_bytes
-from clearformer.data import PairsData, TextData
-from clearformer.errors import ConfigError, DataError
-from clearformer.presets import preset, resolve_run
+from clearformer.auto import Budget, text
+from clearformer.auto.budget import SECONDS_BESIDE_STEPS, bytes_per_token, seconds_of_steps, text_bytes
+from clearformer.auto.text import choose
+from clearformer.data import TextData
+from clearformer.errors import DataError
+from clearformer.presets import resolve_run
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
 from clearformer.training.config import RunConfig
 
@@ -51,20 +52,20 @@ def test_what_comes_out_is_a_run_that_fits(given: Budget) -> None:
     assert 0 <= run.model.dropout <= 0.15
     assert run.model.max_seq_len * 10 < given.n_bytes
     assert 16 * n_parameters(run) < given.memory
-    reads = given.seconds * given.rate * auto.UTILISATION / (6 * n_parameters(run))
+    reads = given.seconds * given.rate * text.UTILISATION / (6 * n_parameters(run))
     assert reads / batch_tokens(run) > 100  # steps enough to learn anything
 
 
 def test_time_for_preparing_and_compiling_is_set_aside() -> None:
     def left(given: Budget) -> float:
-        return auto.seconds_of_steps(given, CharTokenizerSpec())
+        return seconds_of_steps(given, CharTokenizerSpec())
 
     preparing = SHAKESPEARE / 60e6
     assert left(budget(seconds=60)) == pytest.approx(60 - 6 - 15 - preparing)
     assert left(budget(seconds=20)) == pytest.approx(20 - 6 - preparing)
     assert left(replace(budget(seconds=60), compile=False)) == pytest.approx(60 - 6 - preparing)
     assert left(replace(budget(seconds=20), compile=True)) == 10  # at least half
-    words = auto.seconds_of_steps(budget(50_000_000, 300), BPETokenizerSpec())
+    words = seconds_of_steps(budget(50_000_000, 300), BPETokenizerSpec())
     assert words == 300 - 6 - 15 - 10
     uncompiled = replace(budget(seconds=60), compile=False)
     steps = "about ([0-9,]+) steps"
@@ -77,9 +78,9 @@ def test_the_learning_rate_falls_with_the_time_between_two_bounds() -> None:
     rates = [choose(budget(seconds=s)).run.train.lr for s in (1, 20, 60, 300, 86_400, 864_000)]
 
     assert rates == sorted(rates, reverse=True)
-    assert rates[0] == auto.MOST_LR
+    assert rates[0] == text.MOST_LR
     assert rates[1] > rates[2] > rates[3] > rates[4]
-    assert rates[-1] == auto.LEAST_LR
+    assert rates[-1] == text.LEAST_LR
 
 
 def test_more_time_makes_a_larger_model_until_the_text_allows_no_more() -> None:
@@ -87,7 +88,7 @@ def test_more_time_makes_a_larger_model_until_the_text_allows_no_more() -> None:
 
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[2] < sizes[3]
-    assert max(sizes) < 1.5 * auto.PARAMETERS_PER_BYTE * SHAKESPEARE
+    assert max(sizes) < 1.5 * text.PARAMETERS_PER_BYTE * SHAKESPEARE
 
 
 def test_a_hundred_times_the_time_makes_about_ten_times_the_parameters() -> None:
@@ -107,13 +108,13 @@ def test_a_faster_machine_is_as_more_time() -> None:
 @pytest.mark.parametrize("n_bytes", [1, 2, 20, 700, 7_000])
 def test_the_smallest_texts_are_read_often_too_in_many_small_steps(n_bytes: int) -> None:
     """What is too small for any run is refused when it is read, which says so."""
-    run = choose(budget(n_bytes, seconds=2 + auto.SECONDS_BESIDE_STEPS)).run
+    run = choose(budget(n_bytes, seconds=2 + SECONDS_BESIDE_STEPS)).run
 
     assert run.train.max_steps is not None
     assert isinstance(run.tokenizer, CharTokenizerSpec)
     if n_bytes >= 200:  # a step has a window of 64 at least
         assert run.train.max_steps >= 270
-        assert run.train.max_steps * batch_tokens(run) == pytest.approx(auto.MOST_PASSES * n_bytes, rel=0.01)
+        assert run.train.max_steps * batch_tokens(run) == pytest.approx(text.MOST_PASSES * n_bytes, rel=0.01)
 
 
 def test_many_passes_over_a_small_text_call_for_dropout_and_an_end() -> None:
@@ -124,7 +125,7 @@ def test_many_passes_over_a_small_text_call_for_dropout_and_an_end() -> None:
     assert small.model.dropout == 0.15
     assert small.train.max_steps is not None
     tokens = SMALL / 2.0  # of 512 by BPE
-    assert small.train.max_steps * batch_tokens(small) == pytest.approx(auto.MOST_PASSES * tokens, rel=0.01)
+    assert small.train.max_steps * batch_tokens(small) == pytest.approx(text.MOST_PASSES * tokens, rel=0.01)
 
 
 def test_more_parts_of_words_are_learned_where_there_is_text_and_time_for_them() -> None:
@@ -150,8 +151,8 @@ def test_the_other_decisions_follow_from_a_tokenizer_that_somebody_asks_for() ->
 
 @pytest.mark.parametrize(("size", "bytes_each"), [(512, 1.94), (1024, 2.46), (4096, 3.28)])
 def test_bytes_of_a_token_are_about_those_of_english(size: int, bytes_each: float) -> None:
-    assert auto.bytes_per_token(BPETokenizerSpec(vocab_size=size)) == pytest.approx(bytes_each, rel=0.05)
-    assert auto.bytes_per_token(CharTokenizerSpec()) == 1
+    assert bytes_per_token(BPETokenizerSpec(vocab_size=size)) == pytest.approx(bytes_each, rel=0.05)
+    assert bytes_per_token(CharTokenizerSpec()) == 1
 
 
 def test_a_batch_that_does_not_fit_is_taken_in_parts() -> None:
@@ -171,7 +172,7 @@ def test_a_long_text_holds_out_what_is_soon_read() -> None:
     found = [choose(budget(GIGABYTE, seconds, CORES)) for seconds in (20, 86_400)]
     shares = [choice.run.data.val_fraction or 0.0 for choice in found]
 
-    assert shares[0] == pytest.approx(auto.LEAST_HELD_OUT / GIGABYTE)
+    assert shares[0] == pytest.approx(text.LEAST_HELD_OUT / GIGABYTE)
     assert shares[0] < shares[1] < 0.1
     assert any("held out: 0.0002 of the text" in reason for reason in found[0].reasons)
 
@@ -204,9 +205,7 @@ def test_a_built_in_text_is_counted() -> None:
     assert text_bytes(TextData(name="pydoc")) > 100_000
 
 
-def test_what_it_does_not_serve() -> None:
-    with pytest.raises(ConfigError, match="for pairs begin with translate"):
-        measure(preset("translate").replace(data=PairsData()))
+def test_a_text_that_is_not_there() -> None:
     with pytest.raises(DataError, match="there is no such file"):
         resolve_run(["auto", "data.path=/nowhere.txt"], None)
 
@@ -217,22 +216,22 @@ def test_what_it_does_not_serve() -> None:
 def test_what_is_held_out_is_chosen_unless_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auto, "LEAST_HELD_OUT", 1000)
-    monkeypatch.setattr(auto, "EVALUATION_SHARE", 0.0)
-    text = tmp_path / "mine.txt"
-    text.write_text("to be or not to be, \n" * 5000)
-    arguments = ["auto", f"data.path={text}", "train.max_seconds=20", "train.device=cpu"]
+    monkeypatch.setattr(text, "LEAST_HELD_OUT", 1000)
+    monkeypatch.setattr(text, "EVALUATION_SHARE", 0.0)
+    mine = tmp_path / "mine.txt"
+    mine.write_text("to be or not to be, \n" * 5000)
+    arguments = ["auto", f"data.path={mine}", "train.max_seconds=20", "train.device=cpu"]
 
     assert resolve_run(arguments, None).data.val_fraction == pytest.approx(0.0095, rel=0.01)
     assert resolve_run([*arguments, "data.val_fraction=0.2"], None).data.val_fraction == 0.2
 
 
 def test_settings_lie_over_what_was_chosen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    text = tmp_path / "mine.txt"
-    text.write_text("to be or not to be\n" * 3000)
+    mine = tmp_path / "mine.txt"
+    mine.write_text("to be or not to be\n" * 3000)
     arguments = [
         "auto",
-        f"data.path={text}",
+        f"data.path={mine}",
         "train.max_seconds=20",
         "train.device=cpu",
         "train.dtype=float32",

@@ -1,4 +1,4 @@
-"""The preset `auto`: a good model of a text within some seconds on the machine at hand, by rules; reasons are logged.
+"""A model of a text: the rules of `auto`.
 
     text's size, seconds -> tokens
     these, machine's rate -> FLOPs -> parameters -> shape, context, batch -> passes -> dropout
@@ -7,18 +7,20 @@ The constants are those of runs on Tiny Shakespeare, those of tokens of six othe
 (benchmarks/RESULTS.md has them, and how far the rules hold at other sizes and times).
 """
 
-import logging
 import math
-import os
-from dataclasses import dataclass
 
-import torch
-
-from clearformer.cost.rates import measured_rate
+from clearformer.auto.budget import (
+    SECONDS,
+    Budget,
+    Recommendation,
+    bytes_per_token,
+    reason_of_time,
+    reason_to_end,
+    seconds_of_steps,
+    seconds_to_prepare,
+    words_for,
+)
 from clearformer.data import TextData
-from clearformer.data.text.sources import FileSource, open_source
-from clearformer.device import resolve_device, resolve_dtype
-from clearformer.errors import ConfigError
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import ReLU2
@@ -29,14 +31,9 @@ from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
 from clearformer.training.config import RunConfig, TokenizerConfig, TrainConfig
 from clearformer.training.optim.optimizers import Muon
 from clearformer.training.optim.schedules import WarmupStableDecay
-from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
 from clearformer.training.planning.run_plan import vocabulary_of
 
-logger = logging.getLogger(__name__)
-
-SECONDS = 300.0  # where nothing says how long, or steps alone do
-SECONDS_BESIDE_STEPS = 6.0  # of a command: its start, measuring, the last evaluation, a sample
-FAST = 0.1  # of the times of products, the part that is faster than what counts
+TYPICAL = Budget(n_bytes=1_000_000, seconds=SECONDS, rate=5e11, memory=4e9)
 UTILISATION = 0.4  # of the rate of large products, by the products of a small compiled step
 UNCOMPILED = 0.57  # of the steps of a compiled run, by one that is too short for compiling to pay
 
@@ -48,9 +45,7 @@ REFERENCE_LR = 0.02
 ADAM_SHARE = 1 / 8  # of the matrices' rate, for the rest
 LEAST_LR, MOST_LR = 0.008, 0.04
 
-MOST_BYTES_PER_TOKEN = 4.0
 LEAST_FOR_WORDS, LITTLE_TEXT = 50_000, 300_000  # bytes of text
-CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that become tokens
 PREPARING_SHARE = 0.4  # of the seconds, the most for that
 HEAD = 64
 MOST_HEADS = 64
@@ -60,106 +55,6 @@ FRESH_PASSES, MOST_PASSES = 3, 100
 HELD_OUT = 0.1  # of the text
 LEAST_HELD_OUT = 200_000  # bytes: they give a loss to two digits behind the point
 EVALUATION_SHARE = 0.02  # of the run's FLOPs, for reading all that is held out
-GZIP_RATIO = 3  # of a text's size to that of its .gz
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The measurements of text and machine that the rules decide by.
-
-    Attributes:
-        n_bytes: Of the text, its held-out part included.
-        seconds: Of the whole command, by the clock.
-        rate: FLOP/s of large matrix products, in the type that training takes.
-        memory: Bytes that training may take.
-        compile: Whether the step is compiled; None: where that pays.
-        tokenizer: That somebody asks for; None: by text and time.
-    """
-
-    n_bytes: int
-    seconds: float
-    rate: float
-    memory: float
-    compile: bool | None = None
-    tokenizer: TokenizerConfig | None = None
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether the run's step will be compiled."""
-        return pays_within(self.seconds) if self.compile is None else self.compile
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """A run, and why it is as it is, one line for each decision."""
-
-    run: RunConfig
-    reasons: list[str]
-
-
-def auto() -> RunConfig:
-    """The best model of a text that a command of train.max_wall_seconds makes here, by measuring text and machine."""
-    return choose(Budget(n_bytes=1_000_000, seconds=SECONDS, rate=5e11, memory=4e9)).run
-
-
-def auto_for(wanted: RunConfig) -> RunConfig:
-    """The run that `auto` chooses for a configuration's text, time and device; its reasons are logged.
-
-    Raises:
-        ConfigError: it is for no text.
-        DataError: there is no such text.
-    """
-    budget = measure(wanted)
-    choice = choose(budget)
-    for reason in choice.reasons:
-        logger.info("auto: %s", reason)
-    return choice.run
-
-
-# --- what there is ----------------------------------------------------------------------------------------
-
-
-def measure(wanted: RunConfig) -> Budget:
-    """The size of the text, and the machine's rate and memory; about a second.
-
-    The rate is that of the machine's fast moments: where others slow it down for a while, a model too large for that
-    loses less than one too small for what comes after (1.498 against 1.525 nats after 60 s, one run each). A spell that
-    outlasts the measurement passes for the machine's own rate.
-    """
-    if not isinstance(wanted.data, TextData):
-        raise ConfigError(
-            "auto chooses for a text: for pairs begin with translate, for labelled texts with classify"
-        )
-    device = resolve_device(wanted.train.device)
-    dtype = resolve_dtype(wanted.train.dtype, device)
-    return Budget(
-        n_bytes=text_bytes(wanted.data),
-        seconds=min(wanted.train.max_wall_seconds or SECONDS, wanted.train.max_seconds or math.inf),
-        rate=measured_rate(dtype, device, seconds=1.0, quantile=FAST).flops_per_second,
-        memory=memory_of(device) / 2,
-        compile=None if wanted.train.compile == "auto" else wanted.train.compile,
-        tokenizer=None if wanted.tokenizer == auto().tokenizer else wanted.tokenizer,
-    )
-
-
-def text_bytes(data: TextData) -> int:
-    """The size of a text in bytes; of packed files an estimate."""
-    source = open_source(data)
-    if not isinstance(source, FileSource):
-        return sum(len(chunk.text.encode()) for chunk in source.documents())
-    source.check()
-    sizes = ((path.stat().st_size, path.suffix == ".gz") for path in source.files)
-    return sum(size * (GZIP_RATIO if packed else 1) for size, packed in sizes)
-
-
-def memory_of(device: torch.device) -> float:
-    """A device's memory in bytes."""
-    if device.type == "cuda":
-        return float(torch.cuda.get_device_properties(device).total_memory)
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
-# --- what is decided --------------------------------------------------------------------------------------
 
 
 def choose(budget: Budget) -> Recommendation:
@@ -230,30 +125,6 @@ def choose_tokenizer(budget: Budget) -> TokenizerConfig:
     return words if n_bytes >= LEAST_FOR_WORDS and has_time else CharTokenizerSpec()
 
 
-def seconds_to_prepare(tokenizer: TokenizerConfig, n_bytes: int) -> float:
-    """The seconds in which a text becomes tokens, about."""
-    return n_bytes / (CHARACTERS_PER_SECOND if is_of_characters(tokenizer) else WORDS_PER_SECOND)
-
-
-def seconds_of_steps(budget: Budget, tokenizer: TokenizerConfig) -> float:
-    """The seconds that are left for steps: without what stands beside them, preparing and compiling."""
-    compiling = COMPILE_SECONDS if budget.is_compiled else 0.0
-    beside = SECONDS_BESIDE_STEPS + compiling + seconds_to_prepare(tokenizer, budget.n_bytes)
-    return max(budget.seconds / 2, budget.seconds - beside)
-
-
-def is_of_characters(tokenizer: TokenizerConfig) -> bool:
-    """Whether tokens are characters or bytes."""
-    return tokenizer.kind in ("char", "byte")
-
-
-def bytes_per_token(tokenizer: TokenizerConfig) -> float:
-    """The bytes of a token, about: of parts of words 0.4 more for each doubling of the vocabulary."""
-    if is_of_characters(tokenizer):
-        return 1.0
-    return max(1.0, min(0.4 * math.log2(vocabulary_of(tokenizer)) - 1.6, MOST_BYTES_PER_TOKEN))
-
-
 def parameters_for(growth: float, n_bytes: float, memory: float) -> float:
     """As the square root of the FLOPs (Hoffmann et al. 2022), as far as text and memory allow."""
     by_time = REFERENCE_PARAMETERS * math.sqrt(growth)
@@ -318,12 +189,6 @@ def parts_for(batch_tokens: int, context: int, width_times_layers: int, memory: 
     return parts
 
 
-def words_for(tokenizer: TokenizerConfig) -> str:
-    """A tokeniser in words: `chars`, or `1,024 by bpe`."""
-    size = getattr(tokenizer, "vocab_size", None)
-    return f"{tokenizer.kind}s" if size is None else f"{size:,} by {tokenizer.kind}"
-
-
 def reasons_of(
     budget: Budget,
     seconds: float,
@@ -341,8 +206,7 @@ def reasons_of(
     if wanted < by_time:
         limit = f"the time would do for {by_time / 1e6:.1f}M, the text or the memory for no more"
     reasons = [
-        f"{budget.seconds:g} s by the clock, {seconds:.0f} of them for steps, "
-        f"at {UTILISATION:g} of {budget.rate / 1e9:,.0f} GFLOP/s: {flops:.1e} FLOPs",
+        reason_of_time(budget, seconds, UTILISATION),
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {limit}",
         f"tokens are {words_for(run.tokenizer)} of {budget.n_bytes / 1e6:.3g} MB; steps of {train.batch_size} x "
         f"{model.max_seq_len} of them, about {read / train.batch_size / model.max_seq_len:,.0f} steps",
@@ -351,6 +215,4 @@ def reasons_of(
     ]
     if isinstance(run.data, TextData) and run.data.val_fraction < HELD_OUT:
         reasons.append(f"held out: {run.data.val_fraction:g} of the text, which is soon read")
-    if train.max_steps is not None:
-        reasons.append(f"{MOST_PASSES} passes are enough: {train.max_steps} steps, and then it ends")
-    return reasons
+    return reasons + reason_to_end(run, MOST_PASSES)

@@ -1,0 +1,55 @@
+"""The preset `auto`: a good model of some data within some seconds on the machine at hand, by rules; it says why.
+
+data, seconds, machine -> Budget -> rules for texts, pairs or labelled texts -> a run, and its reasons
+"""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from clearformer.auto import labelled, pairs, text
+from clearformer.auto.budget import Budget, Recommendation, measure
+from clearformer.data import form_of
+from clearformer.training.config import RunConfig
+
+__all__ = ["RULES", "Budget", "Recommendation", "Rules", "auto", "auto_for", "measure"]
+
+logger = logging.getLogger(__name__)
+
+
+class Rules(NamedTuple):
+    """What is chosen for one form of data.
+
+    Attributes:
+        choose: The run for a budget: a pure function of it.
+        typical: A budget, for the run that settings are laid over before anything is measured.
+    """
+
+    choose: Callable[[Budget], Recommendation]
+    typical: Budget
+
+
+RULES = {
+    "text": Rules(text.choose, text.TYPICAL),
+    "pairs": Rules(pairs.choose, pairs.TYPICAL),
+    "labelled": Rules(labelled.choose, labelled.TYPICAL),
+}
+
+
+def auto(form: str = "text") -> RunConfig:
+    """The best model that a command of train.max_wall_seconds makes here, by measuring data and machine."""
+    rules = RULES[form]
+    return rules.choose(rules.typical).run
+
+
+def auto_for(wanted: RunConfig) -> RunConfig:
+    """The run that `auto` chooses for a configuration's data, time and device; its reasons are logged.
+
+    Raises:
+        DataError: there are no such data.
+    """
+    form = form_of(wanted.data.kind)
+    choice = RULES[form].choose(measure(wanted, auto(form).tokenizer))
+    for reason in choice.reasons:
+        logger.info("auto: %s", reason)
+    return choice.run

@@ -1,0 +1,140 @@
+"""A classifier: the rules of `auto` for labelled texts.
+
+    texts' size, seconds, machine's rate -> FLOPs -> parameters -> shape; tokens -> passes -> steps
+
+The constants are those of runs on TREC, AG News and SST-2 on CPU cores (benchmarks/RESULTS.md).
+"""
+
+import math
+from dataclasses import replace
+
+from clearformer.auto.budget import (
+    SECONDS,
+    Budget,
+    Recommendation,
+    bytes_per_token,
+    reason_of_time,
+    reason_to_end,
+    seconds_of_steps,
+    words_for,
+)
+from clearformer.data import LabelledData
+from clearformer.model.attention import MultiHead
+from clearformer.model.config import ModelConfig
+from clearformer.model.feedforward import GELU
+from clearformer.model.norms import LayerNorm
+from clearformer.model.positions import Learned
+from clearformer.text import WordPieceTokenizerSpec
+from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.objectives import ClassificationObjective
+from clearformer.training.optim.optimizers import Muon
+from clearformer.training.optim.schedules import WarmupStableDecay
+
+TYPICAL = Budget(n_bytes=1_000_000, n_texts=10_000, seconds=SECONDS, rate=5e11, memory=4e9)
+UTILISATION = 0.2  # of the rate of large products, by those of uncompiled steps of short texts
+
+REFERENCE_FLOPS = 2e12
+REFERENCE_PARAMETERS = 0.4e6
+BYTES_PER_WORD = 50  # of the texts, for each token of the vocabulary
+LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
+BATCH = 64
+MOST_PASSES = 16
+LEAST_FOR_A_MEAN = (
+    200  # steps, of which the mean of the weights over the last hundred is not that of the beginning
+)
+HEAD = 32
+LONGEST, SHORTEST = 256, 64
+SHAPES = ((64, 1), (128, 1), (128, 2), (128, 3), (192, 4), (256, 4), (256, 6), (384, 6), (512, 8), (768, 12))
+
+
+def choose(budget: Budget) -> Recommendation:
+    """The run for a budget: a pure function of it."""
+    budget = replace(budget, compile=bool(budget.compile))  # of steps of many shapes it does not pay
+    tokenizer = budget.tokenizer or WordPieceTokenizerSpec(
+        vocab_size=vocabulary_for(budget.n_bytes), lowercase=True
+    )
+    seconds = seconds_of_steps(budget, tokenizer)
+    flops = seconds * budget.rate * UTILISATION
+    tokens_each = max(1.0, budget.n_bytes / budget.n_texts / bytes_per_token(tokenizer))
+    context = context_for(budget.longest / bytes_per_token(tokenizer))
+    wanted = parameters_for(flops, budget.memory)
+    d_model, n_layers = shape_of(wanted)
+    flops_per_step = 6 * block_parameters(d_model, n_layers) * BATCH * tokens_each
+    n_steps = max(1, round(min(flops / flops_per_step, MOST_PASSES * budget.n_texts / BATCH)))
+    passes = n_steps * BATCH / budget.n_texts
+    run = RunConfig(
+        model=ModelConfig(
+            family="encoder",
+            d_model=d_model,
+            n_layers=n_layers,
+            max_seq_len=context,
+            dropout=0.3,
+            attention=MultiHead(n_heads=d_model // HEAD, qkv_bias=True, output_bias=True),
+            position=Learned(),
+            norm=LayerNorm(eps=1e-12),
+            ffn=GELU(),
+            placement="post",
+            final_norm=False,
+            embedding_norm=True,
+            head_bias=True,
+            n_token_types=2,
+            masked_head="transform",
+            pooling="mean",
+        ),
+        data=LabelledData(too_long="truncate"),
+        tokenizer=tokenizer,
+        train=TrainConfig(
+            objective=ClassificationObjective(),
+            batch_size=BATCH,
+            max_wall_seconds=budget.seconds,
+            max_steps=n_steps if passes >= MOST_PASSES else None,
+            lr=0.004,
+            optimizer=Muon(adam_lr=1e-3),
+            schedule=WarmupStableDecay(decay=0.8),
+            warmup_steps=min(50, n_steps // 10),
+            label_smoothing=0.1,
+            ema=0.99 if n_steps >= LEAST_FOR_A_MEAN else None,
+            eval_every=max(20, 10 * round(n_steps / 100)),
+        ),
+    )
+    return Recommendation(run, reasons_of(budget, seconds, run, n_steps, passes))
+
+
+def vocabulary_for(n_bytes: int) -> int:
+    """As many tokens as the texts have occurrences to learn them from."""
+    return 100 * round(min(max(n_bytes / BYTES_PER_WORD, LEAST_VOCABULARY), MOST_VOCABULARY) / 100)
+
+
+def context_for(longest: float) -> int:
+    """A power of two that the longest text fits in, as far as it is of a usual length; longer ones are cut."""
+    return min(LONGEST, max(SHORTEST, 2 ** math.ceil(math.log2(max(longest, 1) + 2))))
+
+
+def parameters_for(flops: float, memory: float) -> float:
+    """Of the blocks: as the square root of the FLOPs (Hoffmann et al. 2022), as far as the memory allows."""
+    return min(REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS), memory / 20)
+
+
+def shape_of(n_parameters: float) -> tuple[int, int]:
+    """The largest width and depth with no more parameters in the blocks."""
+    return next((shape for shape in reversed(SHAPES) if block_parameters(*shape) <= n_parameters), SHAPES[0])
+
+
+def block_parameters(d_model: int, n_layers: int) -> int:
+    """Four matrices of attention and eight of the feed-forward network, of D x D each."""
+    return 12 * n_layers * d_model**2
+
+
+def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, passes: float) -> list[str]:
+    """Why each is as it is."""
+    model = run.model
+    n_parameters = block_parameters(model.d_model, model.n_layers)
+    reasons = [
+        reason_of_time(budget, seconds, UTILISATION),
+        f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: as the square root "
+        "of the FLOPs",
+        f"tokens are {words_for(run.tokenizer)} of {budget.n_texts:,} texts, {budget.n_bytes / 1e6:.3g} MB, the first "
+        f"{model.max_seq_len} of each",
+        f"steps of {BATCH} texts, about {n_steps:,} of them: {passes:.1f} passes",
+    ]
+    return reasons + reason_to_end(run, MOST_PASSES)

@@ -1,0 +1,185 @@
+"""A model that translates: the rules of `auto` for pairs.
+
+    pairs' size, seconds, machine's rate -> FLOPs -> parameters -> shape; tokens, batch -> passes -> dropout
+
+The constants are those of runs on Multi30k, of a minute on one CPU core and of half an hour on two
+(benchmarks/RESULTS.md).
+"""
+
+import math
+from dataclasses import replace
+
+from clearformer.auto.budget import (
+    SECONDS,
+    Budget,
+    Recommendation,
+    bytes_per_token,
+    reason_of_time,
+    reason_to_end,
+    seconds_of_steps,
+    words_for,
+)
+from clearformer.data import PairsData
+from clearformer.model.attention import MultiHead
+from clearformer.model.config import ModelConfig
+from clearformer.model.feedforward import ReLU2
+from clearformer.model.init import Xavier
+from clearformer.model.norms import RMSNorm
+from clearformer.model.positions import RoPE
+from clearformer.text import BPETokenizerSpec
+from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.objectives import TranslationObjective
+from clearformer.training.optim.optimizers import Muon
+from clearformer.training.optim.schedules import WarmupStableDecay
+from clearformer.training.planning.run_plan import vocabulary_of
+
+TYPICAL = Budget(n_bytes=4_000_000, n_texts=30_000, seconds=SECONDS, rate=5e11, memory=4e9)
+UTILISATION = 0.25  # of the rate of large products, by those of uncompiled steps of many shapes
+
+# A minute on one CPU core, and what was best for it.
+REFERENCE_FLOPS = 2e12
+REFERENCE_PARAMETERS = 0.7e6
+REFERENCE_VOCABULARY = 2000
+REFERENCE_BATCH_TOKENS = 512
+
+PARAMETERS_PER_BYTE = 0.35  # more of them than this for each byte of the pairs only learn them by heart
+BYTES_PER_WORD = 380  # of the pairs, for each token of the vocabulary
+LEAST_VOCABULARY, MOST_VOCABULARY = 500, 32_000
+MOST_BATCH_TOKENS = 25_000
+LEAST_BATCH_TOKENS = 256
+FRESH_PASSES, MOST_PASSES = 3, 100
+MOST_DROPOUT = 0.3
+WARMUP_SHARE = 0.04  # of the steps
+HEAD = 32
+SHORTEST, LONGEST = 64, 1024
+SHAPES = (
+    (64, 1),
+    (64, 2),
+    (128, 1),
+    (128, 2),
+    (128, 4),
+    (192, 4),
+    (256, 4),
+    (256, 6),
+    (384, 6),
+    (512, 6),
+    (768, 6),
+)
+
+
+def choose(budget: Budget) -> Recommendation:
+    """The run for a budget: a pure function of it."""
+    budget = replace(budget, compile=bool(budget.compile))  # of steps of many shapes it does not pay
+    uncompiled = budget.seconds * budget.rate * UTILISATION
+    tokenizer = budget.tokenizer or BPETokenizerSpec(vocab_size=vocabulary_for(uncompiled, budget.n_bytes))
+    seconds = seconds_of_steps(budget, tokenizer)
+    flops = seconds * budget.rate * UTILISATION
+    growth = flops / REFERENCE_FLOPS
+    wanted = parameters_for(growth, budget.n_bytes, budget.memory)
+    d_model, n_layers = shape_of(wanted)
+    n_tokens = budget.n_bytes / 2 / bytes_per_token(tokenizer)  # of each side
+    flops_per_token = 6 * (block_parameters(d_model, n_layers) + vocabulary_of(tokenizer) * d_model)
+    read = min(flops / flops_per_token, MOST_PASSES * n_tokens)
+    batch_tokens = batch_for(growth, n_tokens)
+    context = context_for(budget.longest / bytes_per_token(tokenizer))
+    n_steps = max(1, round(read / batch_tokens))
+    passes = read / n_tokens
+    run = RunConfig(
+        model=ModelConfig(
+            family="encoder-decoder",
+            d_model=d_model,
+            n_layers=n_layers,
+            max_seq_len=context,
+            dropout=dropout_for(passes),
+            attention=MultiHead(n_heads=d_model // HEAD, qk_norm=RMSNorm(learned=False)),
+            position=RoPE(),
+            norm=RMSNorm(learned=False),
+            ffn=ReLU2(d_ff=2 * d_model, bias=False),
+            init=Xavier(zero_outputs=True),
+            scale_embeddings=True,
+        ),
+        data=PairsData(max_length=context - 1),
+        tokenizer=tokenizer,
+        train=TrainConfig(
+            objective=TranslationObjective(batch_tokens=batch_tokens),
+            max_wall_seconds=budget.seconds,
+            max_steps=n_steps if passes >= MOST_PASSES else None,
+            lr=0.007,
+            optimizer=Muon(adam_lr=0.01),
+            schedule=WarmupStableDecay(decay=0.7),
+            warmup_steps=max(10, round(WARMUP_SHARE * n_steps)),
+            label_smoothing=0.1,
+            eval_every=max(50, 10 * round(n_steps / 100)),
+        ),
+    )
+    return Recommendation(run, reasons_of(budget, seconds, flops, run, wanted, n_steps, passes))
+
+
+def vocabulary_for(flops: float, n_bytes: int) -> int:
+    """More tokens where there is time to learn them, and text that has them."""
+    by_time = REFERENCE_VOCABULARY * (flops / REFERENCE_FLOPS) ** 0.35
+    wanted = min(by_time, n_bytes / BYTES_PER_WORD, MOST_VOCABULARY)
+    return 100 * round(max(wanted, LEAST_VOCABULARY) / 100)
+
+
+def parameters_for(growth: float, n_bytes: float, memory: float) -> float:
+    """Of the blocks: as the square root of the FLOPs (Hoffmann et al. 2022), as far as pairs and memory allow."""
+    by_time = REFERENCE_PARAMETERS * math.sqrt(growth)
+    return min(by_time, PARAMETERS_PER_BYTE * n_bytes, memory / 20)
+
+
+def shape_of(n_parameters: float) -> tuple[int, int]:
+    """The largest width, and layers of encoder and decoder each, with no more parameters in the blocks."""
+    return next((shape for shape in reversed(SHAPES) if block_parameters(*shape) <= n_parameters), SHAPES[0])
+
+
+def block_parameters(d_model: int, n_layers: int) -> int:
+    """Three attentions of four matrices of D x D, and two feed-forward networks of twice the width of D."""
+    return (3 * 4 + 2 * 4) * n_layers * d_model**2
+
+
+def batch_for(growth: float, n_tokens: float) -> int:
+    """Tokens of either side of a step: with more FLOPs as their fourth root, but some twenty steps a pass."""
+    wanted = REFERENCE_BATCH_TOKENS * max(1.0, growth) ** 0.25
+    return round(max(LEAST_BATCH_TOKENS, min(wanted, n_tokens / 20, MOST_BATCH_TOKENS)))
+
+
+def context_for(longest: float) -> int:
+    """A power of two with room for the longest side, also where it is cut into more tokens than others are.
+
+    Longer ones than usual are left out.
+    """
+    return min(LONGEST, max(SHORTEST, 2 ** math.ceil(math.log2(max(1.5 * longest, 1)))))
+
+
+def dropout_for(passes: float) -> float:
+    """None for the first three passes over the pairs, then 0.06 with each doubling."""
+    return round(min(MOST_DROPOUT, 0.06 * math.log2(max(passes, FRESH_PASSES) / FRESH_PASSES)), 2)
+
+
+def reasons_of(
+    budget: Budget,
+    seconds: float,
+    flops: float,
+    run: RunConfig,
+    wanted: float,
+    n_steps: int,
+    passes: float,
+) -> list[str]:
+    """Why each is as it is."""
+    model, objective = run.model, run.train.objective
+    assert isinstance(objective, TranslationObjective)
+    by_time = REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS)
+    limit = "as the square root of the FLOPs"
+    if wanted < by_time:
+        limit = f"the time would do for {by_time / 1e6:.1f}M, the pairs or the memory for no more"
+    n_parameters = block_parameters(model.d_model, model.n_layers)
+    reasons = [
+        reason_of_time(budget, seconds, UTILISATION),
+        f"{model.n_layers} + {model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: "
+        f"{limit}",
+        f"tokens are {words_for(run.tokenizer)} of {budget.n_texts:,} pairs, {budget.n_bytes / 1e6:.3g} MB; steps of "
+        f"{objective.batch_tokens:,} of them a side, about {n_steps:,} steps",
+        f"about {passes:.1f} passes over the pairs: dropout {model.dropout:g}",
+    ]
+    return reasons + reason_to_end(run, MOST_PASSES)

@@ -1,0 +1,114 @@
+"""The preset `auto` for labelled texts: what it measures, what it decides, and that it says why."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from clearformer.auto import Budget
+from clearformer.auto.budget import size_of
+from clearformer.auto.labelled import (
+    BATCH,
+    LONGEST,
+    MOST_PASSES,
+    SHORTEST,
+    block_parameters,
+    choose,
+)
+from clearformer.data import LabelledData
+from clearformer.errors import DataError
+from clearformer.presets import resolve_run
+from clearformer.text import WordPieceTokenizerSpec
+
+CORES, GPU = 4e11, 7e14
+
+
+def budget(
+    n_texts: int = 10_000, seconds: float = 60, rate: float = CORES, each: int = 60, longest: int = 200
+) -> Budget:
+    return Budget(n_texts * each, seconds, rate, memory=16e9, n_texts=n_texts, longest=longest)
+
+
+@pytest.mark.parametrize("n_texts", [30, 10_000, 3_000_000])
+@pytest.mark.parametrize("seconds", [20, 300, 86_400])
+@pytest.mark.parametrize("rate", [CORES, GPU])
+def test_what_comes_out_is_a_run_that_fits(n_texts: int, seconds: float, rate: float) -> None:
+    run = choose(budget(n_texts, seconds, rate)).run
+
+    assert run.train.max_wall_seconds == seconds
+    assert run.train.max_seconds is None
+    assert run.train.objective.kind == "classification"
+    assert 16 * block_parameters(run.model.d_model, run.model.n_layers) < 16e9
+    assert isinstance(run.tokenizer, WordPieceTokenizerSpec)
+    assert 500 <= run.tokenizer.vocab_size <= 14_000
+    if run.train.max_steps is not None:
+        assert run.train.max_steps * BATCH == pytest.approx(MOST_PASSES * n_texts, abs=BATCH)
+        assert run.train.warmup_steps <= run.train.max_steps / 10
+
+
+def test_more_time_makes_a_larger_model() -> None:
+    sizes = [
+        block_parameters(run.model.d_model, run.model.n_layers)
+        for run in (choose(budget(3_000_000, seconds)).run for seconds in (20, 300, 3600, 86_400))
+    ]
+
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[1] < sizes[2] < sizes[3]
+
+
+def test_few_texts_are_soon_read_often_enough() -> None:
+    few, many = choose(budget(2000, 600)), choose(budget(3_000_000, 600))
+
+    assert few.run.train.max_steps == 2000 * MOST_PASSES // BATCH
+    assert f"{MOST_PASSES} passes are enough" in few.reasons[-1]
+    assert many.run.train.max_steps is None
+
+
+def test_texts_are_cut_where_they_are_longer_than_usual() -> None:
+    short, long = choose(budget(longest=20)).run, choose(budget(longest=100_000)).run
+
+    assert short.model.max_seq_len == SHORTEST
+    assert long.model.max_seq_len == LONGEST
+    assert isinstance(long.data, LabelledData)
+    assert long.data.too_long == "truncate"
+
+
+# --- as a preset ------------------------------------------------------------------------------------------
+
+
+def write_texts(folder: Path) -> str:
+    file = folder / "mine.csv"
+    rows = [f"number {i} is odd,odd" if i % 2 else f"number {i} is even,even" for i in range(200)]
+    file.write_text("text,label\n" + "\n".join(rows) + "\n")
+    return str(file)
+
+
+def test_the_texts_of_training_are_counted(tmp_path: Path) -> None:
+    size = size_of(LabelledData(path=write_texts(tmp_path), val_fraction=0.5))
+
+    assert 70 < size.n_texts < 130
+    assert size.longest == len("number 198 is even")
+    assert size.n_bytes == pytest.approx(17 * size.n_texts, rel=0.05)
+
+
+def test_the_data_decide_what_is_trained(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    arguments = [
+        "auto",
+        "data.kind=labelled",
+        f"data.path={write_texts(tmp_path)}",
+        "train.max_wall_seconds=20",
+    ]
+
+    with caplog.at_level(logging.INFO):
+        run = resolve_run([*arguments, "train.device=cpu", "train.dtype=float32", "train.lr=0.02"], None)
+
+    assert run.train.objective.kind == "classification"
+    assert run.model.pooling == "mean"
+    assert run.train.lr == 0.02
+    assert run.train.max_steps is not None
+    assert "auto: tokens are 500 by wordpiece of 1" in caplog.text
+
+
+def test_texts_that_are_not_there() -> None:
+    with pytest.raises(DataError, match="there is no such file"):
+        resolve_run(["auto", "data.kind=labelled", "data.path=/nowhere.csv"], None)

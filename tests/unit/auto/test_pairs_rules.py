@@ -1,0 +1,152 @@
+"""The preset `auto` for pairs: what it measures, what it decides, and that it says why."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from clearformer.auto import Budget
+from clearformer.auto.budget import Size, seconds_of_steps, size_of
+from clearformer.auto.pairs import (
+    LONGEST,
+    MOST_PASSES,
+    PARAMETERS_PER_BYTE,
+    block_parameters,
+    choose,
+    shape_of,
+)
+from clearformer.data import PairsData
+from clearformer.errors import DataError
+from clearformer.model import build_on_meta
+from clearformer.presets import resolve_run
+from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
+from clearformer.training.config import RunConfig
+from clearformer.training.objectives import TranslationObjective
+
+CORES, GPU = 4e11, 7e14
+CAPTIONS = 3_900_000
+
+
+def budget(n_bytes: int = CAPTIONS, seconds: float = 300, rate: float = CORES, longest: int = 250) -> Budget:
+    return Budget(n_bytes, seconds, rate, memory=16e9, n_texts=n_bytes // 130, longest=longest)
+
+
+def batch_tokens(run: RunConfig) -> int:
+    assert isinstance(run.train.objective, TranslationObjective)
+    return run.train.objective.batch_tokens
+
+
+@pytest.mark.parametrize("n_bytes", [20_000, CAPTIONS, 10**9])
+@pytest.mark.parametrize("seconds", [20, 300, 86_400])
+@pytest.mark.parametrize("rate", [CORES, GPU])
+def test_what_comes_out_is_a_run_that_fits(n_bytes: int, seconds: float, rate: float) -> None:
+    run = choose(budget(n_bytes, seconds, rate)).run
+
+    assert run.train.max_wall_seconds == seconds
+    assert run.train.max_seconds is None
+    assert run.model.family == "encoder-decoder"
+    assert 0 <= run.model.dropout <= 0.3
+    smallest = shape_of(0)
+    shape = run.model.d_model, run.model.n_layers
+    assert shape == smallest or block_parameters(*shape) <= PARAMETERS_PER_BYTE * n_bytes
+    assert isinstance(run.tokenizer, BPETokenizerSpec)
+    assert 500 <= run.tokenizer.vocab_size <= 32_000
+
+
+def test_the_parameters_of_the_blocks_are_those_of_the_model() -> None:
+    """But for the norms, which have none here."""
+    run = choose(budget()).run
+    model = build_on_meta(run.model.replace(vocab_size=100))
+    in_blocks = sum(each.numel() for each in model.parameters()) - 100 * run.model.d_model
+
+    assert in_blocks == pytest.approx(block_parameters(run.model.d_model, run.model.n_layers), rel=0.01)
+
+
+def test_more_time_makes_more_of_everything_until_the_pairs_allow_no_more() -> None:
+    runs = [choose(budget(seconds=s)).run for s in (20, 60, 300, 3600, 86_400)]
+    sizes = [block_parameters(run.model.d_model, run.model.n_layers) for run in runs]
+    vocabularies = [getattr(run.tokenizer, "vocab_size", 0) for run in runs]
+
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[2]
+    assert vocabularies == sorted(vocabularies)
+    assert vocabularies[0] < vocabularies[3]
+    assert batch_tokens(runs[0]) < batch_tokens(runs[3])
+    assert runs[0].model.dropout == 0
+    assert runs[3].model.dropout > 0.1
+
+
+def test_a_hundred_passes_are_enough() -> None:
+    run = choose(budget(20_000, seconds=3600)).run
+    n_tokens = 20_000 / 2 / 2.0  # of each side, 500 by BPE
+
+    assert run.train.max_steps is not None
+    assert run.train.max_steps * batch_tokens(run) == pytest.approx(MOST_PASSES * n_tokens, rel=0.02)
+    assert any("100 passes are enough" in reason for reason in choose(budget(20_000, seconds=3600)).reasons)
+
+
+def test_no_time_is_set_aside_for_compiling_that_does_not_pay() -> None:
+    choice = choose(budget(seconds=300))
+    preparing = CAPTIONS / 5e6
+
+    assert seconds_of_steps(budget(seconds=300), choice.run.tokenizer) == pytest.approx(
+        300 - 6 - 15 - preparing
+    )
+    assert choice.reasons[0].startswith(f"300 s by the clock, {300 - 6 - preparing:.0f} of them for steps")
+
+
+def test_long_pairs_have_room_as_far_as_they_are_of_a_usual_length() -> None:
+    usual, long, longest = (choose(budget(longest=n)).run for n in (100, 1000, 1_000_000))
+
+    assert usual.model.max_seq_len == 64
+    assert usual.model.max_seq_len < long.model.max_seq_len <= LONGEST
+    assert longest.model.max_seq_len == LONGEST
+    assert isinstance(longest.data, PairsData)
+    assert longest.data.max_length == LONGEST - 1
+
+
+def test_the_other_decisions_follow_from_a_tokenizer_that_somebody_asks_for() -> None:
+    given = Budget(CAPTIONS, 300, CORES, memory=16e9, n_texts=30_000, tokenizer=CharTokenizerSpec())
+
+    assert choose(given).run.tokenizer == CharTokenizerSpec()
+    assert any("chars of 30,000 pairs" in reason for reason in choose(given).reasons)
+
+
+# --- as a preset ------------------------------------------------------------------------------------------
+
+
+def write_pairs(folder: Path, n: int = 300) -> list[str]:
+    (folder / "a.txt").write_text("".join(f"the number {i}\n" for i in range(n)))
+    (folder / "b.txt").write_text("".join(f"le nombre {i} é\n" for i in range(n)))
+    return [f"data.source={folder / 'a.txt'}", f"data.target={folder / 'b.txt'}"]
+
+
+def test_pairs_are_counted_by_those_of_training(tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    size = size_of(
+        PairsData(source=str(tmp_path / "a.txt"), target=str(tmp_path / "b.txt"), val_fraction=0.5)
+    )
+
+    assert size == Size(size.n_bytes, size.n_texts, longest=len("le nombre 299 é".encode()))
+    assert 100 < size.n_texts < 200
+    assert size.n_bytes == pytest.approx(
+        size.n_texts * (len("the number 100") + len("le nombre 100 é") + 1), rel=0.05
+    )
+
+
+def test_the_data_decide_what_is_trained(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    arguments = ["auto", *write_pairs(tmp_path), "train.max_wall_seconds=20", "train.device=cpu"]
+
+    with caplog.at_level(logging.INFO):
+        run = resolve_run([*arguments, "train.dtype=float32", "model.dropout=0.4"], None)
+
+    assert run.train.objective.kind == "translation"
+    assert run.model.dropout == 0.4
+    assert run.train.max_wall_seconds == 20
+    assert run.train.max_steps is not None
+    assert "pairs, 0.00" in caplog.text
+
+
+def test_pairs_that_are_not_there() -> None:
+    with pytest.raises(DataError, match="there is no such file"):
+        resolve_run(["auto", "data.source=/nowhere.txt", "data.target=/nowhere.txt"], None)
