@@ -1,6 +1,7 @@
 """`clearformer train` for the three families: from one command to a result that a person can read."""
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -95,18 +96,19 @@ def test_pairs_are_translated(trains: Trains, pairs: tuple[str, str]) -> None:
 
 
 def test_auto_chooses_for_pairs_and_for_labelled_texts(
-    trains: Trains, pairs: tuple[str, str], labelled: str
+    trains: Trains, pairs: tuple[str, str], labelled: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     fewer = ("model.attention.n_heads=2", "train.log_every=1")
-    lines, told = trains("auto", *pairs, *fewer, "data.val_fraction=0.1", "--run", "t")
+    lines, _ = trains("auto", *pairs, *fewer, "data.val_fraction=0.1", "--run", "t")
 
-    assert "passes over the pairs: dropout" in told
+    assert "passes over the pairs: dropout" in caplog.text
     assert lines[1].startswith("held-out pairs (all 7): ")
     assert "train auto data.source=YOUR.fr" in next_commands(lines)[-1]
 
-    lines, told = trains("auto", "data.kind=labelled", labelled, *fewer, "--run", "c")
+    lines, _ = trains("auto", "data.kind=labelled", labelled, *fewer, "--run", "c")
 
-    assert "auto: steps of 64 texts" in told
+    assert "auto: steps of 64 texts" in caplog.text
     assert "accuracy" in lines[2]
     assert "train auto data.kind=labelled data.path=YOUR.tsv" in next_commands(lines)[-1]
 
