@@ -35,7 +35,7 @@ UTILISATION = 0.2  # of the rate of large products, by those of uncompiled steps
 
 REFERENCE_FLOPS = 2e12
 REFERENCE_PARAMETERS = 0.4e6
-BYTES_PER_WORD = 50  # of the texts, for each token of the vocabulary
+BYTES_PER_WORD = 60  # of the texts, for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
 BATCH = 64
 MOST_PASSES = 16

@@ -37,10 +37,12 @@ TYPICAL = Budget(n_bytes=4_000_000, n_texts=30_000, seconds=SECONDS, rate=5e11, 
 UTILISATION = 0.25  # of the rate of large products, by those of uncompiled steps of many shapes
 
 # A minute on one CPU core, and what was best for it.
-REFERENCE_FLOPS = 2e12
+REFERENCE_FLOPS = 2.5e12
 REFERENCE_PARAMETERS = 0.7e6
-REFERENCE_VOCABULARY = 2000
+REFERENCE_VOCABULARY = 4000
 REFERENCE_BATCH_TOKENS = 512
+REFERENCE_LR = 0.01
+LEAST_LR, MOST_LR = 0.004, 0.015
 
 PARAMETERS_PER_BYTE = 0.35  # more of them than this for each byte of the pairs only learn them by heart
 BYTES_PER_WORD = 380  # of the pairs, for each token of the vocabulary
@@ -104,7 +106,7 @@ def choose(budget: Budget) -> Recommendation:
             objective=TranslationObjective(batch_tokens=batch_tokens),
             max_wall_seconds=budget.seconds,
             max_steps=n_steps if passes >= MOST_PASSES else None,
-            lr=0.007,
+            lr=lr_for(growth),
             optimizer=Muon(adam_lr=0.01),
             schedule=WarmupStableDecay(decay=0.7),
             warmup_steps=max(10, round(WARMUP_SHARE * n_steps)),
@@ -117,7 +119,7 @@ def choose(budget: Budget) -> Recommendation:
 
 def vocabulary_for(flops: float, n_bytes: int) -> int:
     """More tokens where there is time to learn them, and text that has them."""
-    by_time = REFERENCE_VOCABULARY * (flops / REFERENCE_FLOPS) ** 0.35
+    by_time = REFERENCE_VOCABULARY * (flops / REFERENCE_FLOPS) ** 0.2
     wanted = min(by_time, n_bytes / BYTES_PER_WORD, MOST_VOCABULARY)
     return 100 * round(max(wanted, LEAST_VOCABULARY) / 100)
 
@@ -142,6 +144,11 @@ def batch_for(growth: float, n_tokens: float) -> int:
     """Tokens of either side of a step: with more FLOPs as their fourth root, but some twenty steps a pass."""
     wanted = REFERENCE_BATCH_TOKENS * max(1.0, growth) ** 0.25
     return round(max(LEAST_BATCH_TOKENS, min(wanted, n_tokens / 20, MOST_BATCH_TOKENS)))
+
+
+def lr_for(growth: float) -> float:
+    """A little lower with more FLOPs."""
+    return float(f"{min(MOST_LR, max(LEAST_LR, REFERENCE_LR * growth**-0.08)):.2g}")
 
 
 def context_for(longest: float) -> int:

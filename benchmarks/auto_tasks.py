@@ -1,0 +1,163 @@
+"""The preset `auto` for pairs and labelled texts, beside settings by hand, by the same clock.
+
+    python benchmarks/auto_tasks.py [--data multi30k trec ...] [--parts 1 0.25] [--seconds 20 60 180] [--json FILE]
+        [--runs FOLDER]
+
+For each data set, part of its training texts and time, one after another, each with the whole machine and seed 1:
+`auto`; the same with one decision changed by hand (`by_hand`); for labelled texts the baseline of `eval` as well. BLEU
+by beam search of 5, and accuracy in percent, are of the data's own validation texts. What stands in the JSON file
+already is not run again. CLEARFORMER_DATA names the folder of the data. Prints one JSON object.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from training_runs import last_metrics, run_and_evaluate
+
+from clearformer.data import LabelledData, PairsData, open_pairs
+from clearformer.data.labelled.sources import open_labelled
+from clearformer.training.config import RunConfig
+from clearformer.training.objectives import TranslationObjective
+from clearformer.training.store.folder import RunFolder
+
+PAIRS = ("multi30k", "dates")
+DRAWN = 20_161  # the seed by which a part of the training texts is drawn
+
+
+def write_pairs(folder: Path, name: str, part: float) -> list[str]:
+    """A part of the training pairs and all that validate, in files, as settings."""
+    splits = open_pairs(PairsData(name=name)).read().splits
+    chosen = {"train": drawn(splits["train"], part), "val": splits["val"]}
+    settings = []
+    for split, prefix in (("train", ""), ("val", "val_")):
+        for side in ("source", "target"):
+            file = folder / f"{split}.{side}"
+            file.write_text("".join(f"{getattr(pair, side)}\n" for pair in chosen[split]))
+            settings.append(f"data.{prefix}{side}={file}")
+    return settings
+
+
+def write_labelled(folder: Path, name: str, part: float) -> list[str]:
+    """A part of the training texts and all that validate, in files, as settings."""
+    splits = open_labelled(LabelledData(name=name)).splits
+    chosen = {"train": drawn(splits["train"], part), "val": splits["val"]}
+    for split, texts in chosen.items():
+        lines = [json.dumps({"text": each.text, "label": each.label}) + "\n" for each in texts]
+        (folder / f"{split}.jsonl").write_text("".join(lines))
+    return [
+        "data.kind=labelled",
+        f"data.path={folder / 'train.jsonl'}",
+        f"data.val_path={folder / 'val.jsonl'}",
+    ]
+
+
+def drawn(rows: list[Any], part: float) -> list[Any]:
+    """A part of some rows, in their order."""
+    kept = sorted(random.Random(DRAWN).sample(range(len(rows)), round(part * len(rows))))
+    return [rows[i] for i in kept]
+
+
+def by_hand(run: RunConfig) -> dict[str, list[str]]:
+    """Settings next to those that `auto` took, one decision changed at a time."""
+    model, lr = run.model, run.train.lr
+    vocabulary = getattr(run.tokenizer, "vocab_size", 0)
+    others = {
+        f"{factor:g} times the vocabulary": [f"tokenizer.vocab_size={round(factor * vocabulary)}"]
+        for factor in (0.5, 2)
+    }
+    others |= {f"{factor:g} times the rate": [f"train.lr={factor * lr:g}"] for factor in (0.5, 2)}
+    layers = {max(1, model.n_layers // 2), 2 * model.n_layers} - {model.n_layers}
+    others |= {f"{n} layers": [f"model.n_layers={n}"] for n in sorted(layers)}
+    dropouts = {max(0.0, round(model.dropout - 0.1, 2)), round(model.dropout + 0.1, 2)} - {model.dropout}
+    others |= {f"dropout {p:g}": [f"model.dropout={p:g}"] for p in sorted(dropouts)}
+    objective = run.train.objective
+    if isinstance(objective, TranslationObjective):
+        size, key = objective.batch_tokens, "train.objective.batch_tokens"
+    else:
+        size, key = run.train.batch_size, "train.batch_size"
+    return others | {f"batches of {n}": [f"{key}={n}"] for n in (size // 2, 2 * size)}
+
+
+def trained(data: list[str], seconds: int, settings: list[str], runs: Path, name: str) -> dict[str, Any]:
+    """One run: its score, its steps, and where there is one the score of the baseline."""
+    given = ["auto", *data, "seed=1", f"train.max_wall_seconds={seconds}", *settings]
+    said = run_and_evaluate(given, name, runs)
+    found = {
+        "score": round(score_of(said), 2),
+        "steps": last_metrics(name, runs)["step"],
+        "settings": settings,
+    }
+    if said.get("baseline"):
+        found["baseline"] = round(100 * said["baseline"]["accuracy"], 2)
+    return found
+
+
+def score_of(said: dict[str, Any]) -> float:
+    """BLEU of a translator, accuracy in percent of a classifier."""
+    return said["bleu"]["score"] if "bleu" in said else 100 * said["accuracy"]
+
+
+def described(run: RunConfig) -> str:
+    """The decisions of `auto` in a line."""
+    model, objective = run.model, run.train.objective
+    is_pairs = isinstance(objective, TranslationObjective)
+    batch = f"{objective.batch_tokens} tokens" if is_pairs else f"{run.train.batch_size} texts"
+    return (
+        f"{getattr(run.tokenizer, 'vocab_size', 0):,} by {run.tokenizer.kind}, {model.n_layers} layers of width "
+        f"{model.d_model}, {batch}, rate {run.train.lr:g}, dropout {model.dropout:g}"
+    )
+
+
+def measure(name: str, part: float, seconds: int, scratch: Path) -> dict[str, Any]:
+    """All runs of a part of a data set in a time."""
+    folder = scratch / f"{name}-{part:g}-{seconds}"
+    folder.mkdir(parents=True)
+    data = (write_pairs if name in PAIRS else write_labelled)(folder, name, part)
+    runs = folder / "runs"
+    own = trained(data, seconds, [], runs, "auto")
+    config = RunFolder(runs / "auto").read_config()
+    others = {
+        label: trained(data, seconds, settings, runs, f"hand-{i}")
+        for i, (label, settings) in enumerate(by_hand(config).items())
+    }
+    best = max(each["score"] for each in others.values())
+    return {
+        "auto": own,
+        "shape": described(config),
+        "by hand": others,
+        "behind": round(best - own["score"], 2),
+    }
+
+
+def main() -> None:
+    """Run what is missing, print all."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", nargs="+", default=["multi30k", "trec", "agnews"])
+    parser.add_argument("--parts", type=float, nargs="+", default=[1.0, 0.25])
+    parser.add_argument("--seconds", type=int, nargs="+", default=[20, 60, 180])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--runs", type=Path, help="where runs are kept; else they are deleted at the end")
+    options = parser.parse_args()
+    report: dict[str, Any] = {}
+    if options.json and options.json.exists():
+        report = json.loads(options.json.read_text())
+    with tempfile.TemporaryDirectory() as temporary:
+        for seconds in options.seconds:
+            for name in options.data:
+                for part in options.parts:
+                    label = f"{part:g} of {name}, {seconds} s"
+                    if label not in report:
+                        report[label] = measure(name, part, seconds, options.runs or Path(temporary))
+                    if options.json:
+                        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
