@@ -78,9 +78,9 @@ def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
     Raises:
         DataError: there are no such data.
     """
+    size = size_of(wanted.data)
     device = resolve_device(wanted.train.device)
     dtype = resolve_dtype(wanted.train.dtype, device)
-    size = size_of(wanted.data)
     return Budget(
         n_bytes=size.n_bytes,
         seconds=min(wanted.train.max_wall_seconds or SECONDS, wanted.train.max_seconds or math.inf),
