@@ -13,6 +13,7 @@ import argparse
 import json
 import random
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def write_labelled(folder: Path, name: str, part: float) -> list[str]:
     ]
 
 
-def drawn(rows: list[Any], part: float) -> list[Any]:
+def drawn(rows: Sequence[Any], part: float) -> list[Any]:
     """A part of some rows, in their order."""
     kept = sorted(random.Random(DRAWN).sample(range(len(rows)), round(part * len(rows))))
     return [rows[i] for i in kept]
