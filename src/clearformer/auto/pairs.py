@@ -72,8 +72,7 @@ SHAPES = (
 def choose(budget: Budget) -> Recommendation:
     """The run for a budget: a pure function of it."""
     budget = replace(budget, compile=bool(budget.compile))  # of steps of many shapes it does not pay
-    uncompiled = budget.seconds * budget.rate * UTILISATION
-    tokenizer = budget.tokenizer or BPETokenizerSpec(vocab_size=vocabulary_for(uncompiled, budget.n_bytes))
+    tokenizer = budget.tokenizer or BPETokenizerSpec(vocab_size=vocabulary_for(budget))
     seconds = seconds_of_steps(budget, tokenizer)
     flops = seconds * budget.rate * UTILISATION
     growth = flops / REFERENCE_FLOPS
@@ -117,10 +116,10 @@ def choose(budget: Budget) -> Recommendation:
     return Recommendation(run, reasons_of(budget, seconds, flops, run, wanted, n_steps, passes))
 
 
-def vocabulary_for(flops: float, n_bytes: int) -> int:
+def vocabulary_for(budget: Budget) -> int:
     """More tokens where there is time to learn them, and text that has them."""
-    by_time = REFERENCE_VOCABULARY * (flops / REFERENCE_FLOPS) ** 0.2
-    wanted = min(by_time, n_bytes / BYTES_PER_WORD, MOST_VOCABULARY)
+    growth = budget.seconds * budget.rate * UTILISATION / REFERENCE_FLOPS
+    wanted = min(REFERENCE_VOCABULARY * growth**0.2, budget.n_bytes / BYTES_PER_WORD, MOST_VOCABULARY)
     return 100 * round(max(wanted, LEAST_VOCABULARY) / 100)
 
 

@@ -45,7 +45,7 @@ REFERENCE_LR = 0.02
 ADAM_SHARE = 1 / 8  # of the matrices' rate, for the rest
 LEAST_LR, MOST_LR = 0.008, 0.04
 
-LEAST_FOR_WORDS, LITTLE_TEXT = 50_000, 300_000  # bytes of text
+LEAST_FOR_WORDS, LITTLE_TEXT = 80_000, 300_000  # bytes of text
 PREPARING_SHARE = 0.4  # of the seconds, the most for that
 HEAD = 64
 MOST_HEADS = 64

@@ -124,8 +124,7 @@ def test_many_passes_over_a_small_text_call_for_dropout_and_an_end() -> None:
     assert large.train.max_steps is None
     assert small.model.dropout == 0.15
     assert small.train.max_steps is not None
-    tokens = SMALL / 2.0  # of 512 by BPE
-    assert small.train.max_steps * batch_tokens(small) == pytest.approx(text.MOST_PASSES * tokens, rel=0.01)
+    assert small.train.max_steps * batch_tokens(small) == pytest.approx(text.MOST_PASSES * SMALL, rel=0.01)
 
 
 def test_more_parts_of_words_are_learned_where_there_is_text_and_time_for_them() -> None:
