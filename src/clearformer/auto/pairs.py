@@ -81,7 +81,7 @@ def choose(budget: Budget) -> Recommendation:
     n_tokens = budget.n_bytes / 2 / bytes_per_token(tokenizer)  # of each side
     flops_per_token = 6 * (block_parameters(d_model, n_layers) + vocabulary_of(tokenizer) * d_model)
     read = min(flops / flops_per_token, MOST_PASSES * n_tokens)
-    batch_tokens = batch_for(growth, n_tokens)
+    batch_tokens = min(batch_for(growth, n_tokens), tokens_in_memory(budget.memory, vocabulary_of(tokenizer)))
     context = context_for(budget.longest / bytes_per_token(tokenizer))
     n_steps = max(1, round(read / batch_tokens))
     passes = read / n_tokens
@@ -143,6 +143,11 @@ def batch_for(growth: float, n_tokens: float) -> int:
     """Tokens of either side of a step: with more FLOPs as their fourth root, but some twenty steps a pass."""
     wanted = REFERENCE_BATCH_TOKENS * max(1.0, growth) ** 0.25
     return round(max(LEAST_BATCH_TOKENS, min(wanted, n_tokens / 20, MOST_BATCH_TOKENS)))
+
+
+def tokens_in_memory(memory: float, vocabulary: int) -> int:
+    """Tokens whose logits, their gradients and the softmax fit into half of the memory."""
+    return round(memory / 2 / (12 * vocabulary))
 
 
 def lr_for(growth: float) -> float:

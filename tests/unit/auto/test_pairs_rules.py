@@ -95,6 +95,15 @@ def test_no_time_is_set_aside_for_compiling_that_does_not_pay() -> None:
     assert choice.reasons[0].startswith(f"300 s by the clock, {300 - 6 - preparing:.0f} of them for steps")
 
 
+def test_the_logits_of_a_batch_fit_into_the_memory() -> None:
+    large = [
+        choose(Budget(10**9, 86_400, GPU, memory, n_texts=10**7, longest=250)).run for memory in (1e11, 2e9)
+    ]
+
+    assert batch_tokens(large[0]) > 10_000
+    assert batch_tokens(large[1]) * getattr(large[1].tokenizer, "vocab_size", 0) * 12 < 1.01e9
+
+
 def test_long_pairs_have_room_as_far_as_they_are_of_a_usual_length() -> None:
     usual, long, longest = (choose(budget(longest=n)).run for n in (100, 1000, 1_000_000))
 
