@@ -34,7 +34,7 @@ TYPICAL = Budget(n_bytes=1_000_000, n_texts=10_000, seconds=SECONDS, rate=5e11, 
 UTILISATION = 0.2  # of the rate of large products, by those of uncompiled steps of short texts
 
 REFERENCE_FLOPS = 2e12
-REFERENCE_PARAMETERS = 0.4e6
+REFERENCE_PARAMETERS = 0.8e6
 BYTES_PER_WORD = 60  # of the texts, for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
 BATCH = 64
@@ -44,7 +44,19 @@ LEAST_FOR_A_MEAN = (
 )
 HEAD = 32
 LONGEST, SHORTEST = 256, 64
-SHAPES = ((64, 1), (128, 1), (128, 2), (128, 3), (192, 4), (256, 4), (256, 6), (384, 6), (512, 8), (768, 12))
+SHAPES = (
+    (64, 1),
+    (128, 1),
+    (128, 2),
+    (128, 3),
+    (128, 4),
+    (192, 4),
+    (256, 4),
+    (256, 6),
+    (384, 6),
+    (512, 8),
+    (768, 12),
+)
 
 
 def choose(budget: Budget) -> Recommendation:

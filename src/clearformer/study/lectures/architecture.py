@@ -388,6 +388,11 @@ TOKENIZERS = Study(
         Bars("Parameters", "parameters"),
     ),
     refuted_if="No subword vocabulary needs fewer bits per byte than characters after the same text.",
+    meaning=(
+        "After the same text parts of words need 4 to 7% fewer bits per byte than characters (2.51 to 2.57 by BPE "
+        "against 2.69), for about half the training compute. Bytes against characters and Unigram against BPE differ "
+        "by less than the seeds do. Only two rates were tried, so that every best one lies at an edge."
+    ),
 )
 
 
