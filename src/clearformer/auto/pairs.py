@@ -38,9 +38,9 @@ UTILISATION = 0.25  # of the rate of large products, by those of uncompiled step
 
 # A minute on one CPU core, and what was best for it.
 REFERENCE_FLOPS = 2.5e12
-REFERENCE_PARAMETERS = 0.7e6
+REFERENCE_PARAMETERS = 0.38e6
 REFERENCE_VOCABULARY = 4000
-REFERENCE_BATCH_TOKENS = 512
+REFERENCE_BATCH_TOKENS = 1024
 REFERENCE_LR = 0.01
 LEAST_LR, MOST_LR = 0.004, 0.015
 
@@ -140,8 +140,8 @@ def block_parameters(d_model: int, n_layers: int) -> int:
 
 
 def batch_for(growth: float, n_tokens: float) -> int:
-    """Tokens of either side of a step: with more FLOPs as their fourth root, but some twenty steps a pass."""
-    wanted = REFERENCE_BATCH_TOKENS * max(1.0, growth) ** 0.25
+    """Tokens of either side of a step: with more FLOPs as their fifth root, but some twenty steps a pass."""
+    wanted = REFERENCE_BATCH_TOKENS * growth**0.2
     return round(max(LEAST_BATCH_TOKENS, min(wanted, n_tokens / 20, MOST_BATCH_TOKENS)))
 
 
