@@ -23,6 +23,7 @@ FAST = 0.1  # of the times of products, the part that is faster than what counts
 GZIP_RATIO = 3  # of a text's size to that of its .gz
 MOST_BYTES_PER_TOKEN = 4.0
 CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that become tokens
+OF_SHORT_TEXTS_PER_SECOND = 0.5e6  # the same where each of many short texts is cut by itself
 
 
 @dataclass(frozen=True)
@@ -138,15 +139,16 @@ def memory_of(device: torch.device) -> float:
 # --- what follows from it ---------------------------------------------------------------------------------
 
 
-def seconds_to_prepare(tokenizer: TokenizerConfig, n_bytes: int) -> float:
-    """The seconds in which a text becomes tokens, about."""
-    return n_bytes / (CHARACTERS_PER_SECOND if is_of_characters(tokenizer) else WORDS_PER_SECOND)
+def seconds_to_prepare(budget: Budget, tokenizer: TokenizerConfig) -> float:
+    """The seconds in which the data become tokens, about."""
+    of_a_text = CHARACTERS_PER_SECOND if is_of_characters(tokenizer) else WORDS_PER_SECOND
+    return budget.n_bytes / (of_a_text if budget.n_texts == 1 else OF_SHORT_TEXTS_PER_SECOND)
 
 
 def seconds_of_steps(budget: Budget, tokenizer: TokenizerConfig) -> float:
     """The seconds that are left for steps: without what stands beside them, preparing and compiling."""
     compiling = COMPILE_SECONDS if budget.is_compiled else 0.0
-    beside = SECONDS_BESIDE_STEPS + compiling + seconds_to_prepare(tokenizer, budget.n_bytes)
+    beside = SECONDS_BESIDE_STEPS + compiling + seconds_to_prepare(budget, tokenizer)
     return max(budget.seconds / 2, budget.seconds - beside)
 
 

@@ -121,7 +121,7 @@ def choose_tokenizer(budget: Budget) -> TokenizerConfig:
     if n_bytes >= 20e6 and flops >= 1e15:
         size = 4096 if n_bytes < 200e6 else 16_384
     words = BPETokenizerSpec(vocab_size=size)
-    has_time = seconds_to_prepare(words, n_bytes) <= PREPARING_SHARE * budget.seconds
+    has_time = seconds_to_prepare(budget, words) <= PREPARING_SHARE * budget.seconds
     return words if n_bytes >= LEAST_FOR_WORDS and has_time else CharTokenizerSpec()
 
 
