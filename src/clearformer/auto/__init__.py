@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Rules(NamedTuple):
-    """What is chosen for one form of data.
+    """The choice for one form of data.
 
     Attributes:
         choose: The run for a budget: a pure function of it.

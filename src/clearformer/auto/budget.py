@@ -1,4 +1,4 @@
-"""What `auto` decides by: the size of the data, the time, and the machine's rate and memory."""
+"""The budget that `auto` decides by: the size of the data, the time, and the machine's rate and memory."""
 
 import math
 import os
