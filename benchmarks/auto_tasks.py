@@ -12,6 +12,7 @@ already is not run again. CLEARFORMER_DATA names the folder of the data. Prints 
 import argparse
 import json
 import random
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -116,6 +117,7 @@ def described(run: RunConfig) -> str:
 def measure(name: str, part: float, seconds: int, scratch: Path) -> dict[str, Any]:
     """All runs of a part of a data set in a time."""
     folder = scratch / f"{name}-{part:g}-{seconds}"
+    shutil.rmtree(folder, ignore_errors=True)  # what a run that was ended left there
     folder.mkdir(parents=True)
     data = (write_pairs if name in PAIRS else write_labelled)(folder, name, part)
     runs = folder / "runs"

@@ -1,6 +1,8 @@
 """The preset `auto`: a good model of some data within some seconds on the machine at hand, by rules; it says why.
 
-data, seconds, machine -> Budget -> rules for texts, pairs or labelled texts -> a run, and its reasons
+    data, seconds, machine -> Budget -> rules for texts, pairs or labelled texts -> a run, and its reasons
+
+The rules are pure functions of the budget, a file for each form of data.
 """
 
 import logging

@@ -178,7 +178,8 @@ def reason_of_time(budget: Budget, seconds: float, utilisation: float) -> str:
     )
 
 
-def reason_to_end(run: RunConfig, most_passes: int) -> list[str]:
-    """That more passes would gain nothing, where it is so."""
-    steps = run.train.max_steps
-    return [] if steps is None else [f"{most_passes} passes are enough: {steps} steps, and then it ends"]
+def reason_to_end(run: RunConfig, passes: float, most_passes: int) -> list[str]:
+    """That more passes would gain nothing, where it comes to so many."""
+    if passes < most_passes:
+        return []
+    return [f"{most_passes} passes are enough: {run.train.max_steps} steps, and then it ends"]

@@ -39,9 +39,8 @@ BYTES_PER_WORD = 60  # of the texts, for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
 BATCH = 64
 MOST_PASSES = 16
-LEAST_FOR_A_MEAN = (
-    200  # steps, of which the mean of the weights over the last hundred is not that of the beginning
-)
+# Steps: the mean of the weights over the last hundred is then not that of the beginning.
+LEAST_FOR_A_MEAN = 200
 HEAD = 32
 LONGEST, SHORTEST = 256, 64
 SHAPES = (
@@ -72,8 +71,9 @@ def choose(budget: Budget) -> Recommendation:
     wanted = parameters_for(flops, budget.memory)
     d_model, n_layers = shape_of(wanted)
     flops_per_step = 6 * block_parameters(d_model, n_layers) * BATCH * tokens_each
-    n_steps = max(1, round(min(flops / flops_per_step, MOST_PASSES * budget.n_texts / BATCH)))
-    passes = n_steps * BATCH / budget.n_texts
+    most_steps = max(1, round(MOST_PASSES * budget.n_texts / BATCH))
+    n_steps = max(1, min(round(flops / flops_per_step), most_steps))
+    passes = MOST_PASSES if n_steps == most_steps else n_steps * BATCH / budget.n_texts
     run = RunConfig(
         model=ModelConfig(
             family="encoder",
@@ -99,7 +99,7 @@ def choose(budget: Budget) -> Recommendation:
             objective=ClassificationObjective(),
             batch_size=BATCH,
             max_wall_seconds=budget.seconds,
-            max_steps=n_steps if passes >= MOST_PASSES else None,
+            max_steps=most_steps,  # also where the steps are faster than is foretold
             lr=0.004,
             optimizer=Muon(adam_lr=1e-3),
             schedule=WarmupStableDecay(decay=0.8),
@@ -149,4 +149,4 @@ def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, pas
         f"{model.max_seq_len} of each",
         f"steps of {BATCH} texts, about {n_steps:,} of them: {passes:.1f} passes",
     ]
-    return reasons + reason_to_end(run, MOST_PASSES)
+    return reasons + reason_to_end(run, passes, MOST_PASSES)

@@ -84,6 +84,7 @@ def choose(budget: Budget) -> Recommendation:
     batch_tokens = min(batch_for(growth, n_tokens), tokens_in_memory(budget.memory, vocabulary_of(tokenizer)))
     context = context_for(budget.longest / bytes_per_token(tokenizer))
     n_steps = max(1, round(read / batch_tokens))
+    most_steps = max(1, round(MOST_PASSES * n_tokens / batch_tokens))
     passes = read / n_tokens
     run = RunConfig(
         model=ModelConfig(
@@ -104,7 +105,7 @@ def choose(budget: Budget) -> Recommendation:
         train=TrainConfig(
             objective=TranslationObjective(batch_tokens=batch_tokens),
             max_wall_seconds=budget.seconds,
-            max_steps=n_steps if passes >= MOST_PASSES else None,
+            max_steps=most_steps,  # also where the steps are faster than is foretold
             lr=lr_for(growth),
             optimizer=Muon(adam_lr=0.01),
             schedule=WarmupStableDecay(decay=0.7),
@@ -193,4 +194,4 @@ def reasons_of(
         f"{objective.batch_tokens:,} of them a side, about {n_steps:,} steps",
         f"about {passes:.1f} passes over the pairs: dropout {model.dropout:g}",
     ]
-    return reasons + reason_to_end(run, MOST_PASSES)
+    return reasons + reason_to_end(run, passes, MOST_PASSES)

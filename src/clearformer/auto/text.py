@@ -215,4 +215,4 @@ def reasons_of(
     ]
     if isinstance(run.data, TextData) and run.data.val_fraction < HELD_OUT:
         reasons.append(f"held out: {run.data.val_fraction:g} of the text, which is soon read")
-    return reasons + reason_to_end(run, MOST_PASSES)
+    return reasons + reason_to_end(run, passes, MOST_PASSES)

@@ -1,0 +1,27 @@
+"""The benchmark of `auto` for pairs and labelled texts: what it compares with."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from clearformer.auto import auto
+from clearformer.config import explicit, parse_override, resolve
+from clearformer.training.config import RunConfig
+
+FOLDER = Path(__file__).parents[3] / "benchmarks"
+
+
+@pytest.mark.parametrize("form", ["pairs", "labelled"])
+def test_by_hand_one_decision_is_another_at_a_time(
+    form: str, load_benchmark: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(FOLDER)  # scripts import each other by name
+    own = auto(form)
+    others: dict[str, list[str]] = load_benchmark("auto_tasks").by_hand(own)
+    runs = [resolve(RunConfig, explicit(own), *map(parse_override, settings)) for settings in others.values()]
+
+    assert len(others) >= 8
+    assert all(run != own for run in runs)
+    assert len({repr(run) for run in runs}) == len(others)
