@@ -336,6 +336,20 @@ def test_continuations_are_seen_while_they_are_written(window: Window) -> None:
     assert window.complaints == []
 
 
+def test_a_number_that_is_being_typed_stays_while_the_view_is_drawn_anew(window: Window) -> None:
+    section = window.section("continuations")
+    tokens = section.locator("input[name=new_tokens]")
+    tokens.fill("7")
+    section.locator("input[name=num]").evaluate(
+        "field => { field.value = '2'; field.dispatchEvent(new Event('input')); field.dispatchEvent(new Event('change')); }"
+    )
+    api.expect(section.locator(".drawn")).to_have_count(2)
+    api.expect(tokens).to_have_value("7")
+    tokens.press("Tab")
+    api.expect(section.locator(".drawn").first.locator("button")).to_have_count(7)
+    assert window.complaints == []
+
+
 def test_the_desk_shows_what_edits_do(window: Window, runs: dict[str, Any]) -> None:
     run, desk = runs["decoder"], window.section("interventions")
     rows = desk.locator(".before-after tbody tr")

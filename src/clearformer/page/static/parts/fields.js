@@ -4,16 +4,18 @@ import { html, useEffect, useState } from "../core/html.js";
 const PAUSE = 350; // milliseconds without a key, after which a text is read
 
 /**
- * A number between two limits; anything else is not selected.
+ * A number between two limits; anything else is not selected. What is being typed stays while the view around it is drawn anew.
  * @param {{label: string, name: string, value: number | "", low: number, high: number, step?: number, hint?: string, onChange: (value: number) => void}} props
  */
 export function NumberField({ label, name, value, low, high, step = 1, hint = "", onChange }) {
+  const [typed, setTyped] = useState(String(value));
+  useEffect(() => setTyped(String(value)), [value]);
   const change = (/** @type {any} */ event) => {
     const wanted = Number(event.target.value);
     const fits = event.target.value !== "" && wanted >= low && wanted <= high && (step !== 1 || Number.isInteger(wanted));
     if (fits) onChange(wanted);
   };
-  return html`<label>${label}<input name=${name} type="number" min=${low} max=${high} step=${step} value=${value} onChange=${change} />${hint && html`<small>${hint}</small>`}</label>`;
+  return html`<label>${label}<input name=${name} type="number" min=${low} max=${high} step=${step} value=${typed} onInput=${(/** @type {any} */ event) => setTyped(event.target.value)} onChange=${change} />${hint && html`<small>${hint}</small>`}</label>`;
 }
 
 /**
