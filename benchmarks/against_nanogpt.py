@@ -11,20 +11,29 @@ Prints one JSON object.
 
 import argparse
 import json
+import math
 import os
+import pickle
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from clearformer.bench.training import run_nanogpt
+from clearformer.data import TextData
+from clearformer.data.text.preparing import prepare
+from clearformer.text import CharTokenizerSpec
 
 WARM_UP = 50
+PILOT_STEPS = 120
+MOST_HELD_OUT = 200_000
 SEEDS = (1, 2, 3)
 RECIPE = {
     "device": "cpu",
@@ -69,8 +78,6 @@ def clearformer(steps: int, runs: Path, name: str, *settings: str) -> float:
 
 def loss_of_nanogpt(folder: Path, out: Path, tokens_file: Path) -> float:
     """nanoGPT's model on held-out tokens: windows of 64, one after the other, as `clearformer eval` reads."""
-    import numpy as np
-
     sys.path.insert(0, str(folder))
     from model import GPT, GPTConfig  # type: ignore[import-not-found]
 
@@ -87,6 +94,38 @@ def loss_of_nanogpt(folder: Path, out: Path, tokens_file: Path) -> float:
             _, loss = model(window[None, :-1], window[None, 1:])
             total += float(loss) * (len(window) - 1)
     return total / (len(tokens) - 1)
+
+
+def nanogpt_by_the_clock(
+    folder: Path, text: Path, val_fraction: float, seconds: int, scratch: Path
+) -> dict[str, Any]:
+    """nanoGPT's recipe on the characters of a text, with as many steps as fit into the seconds of its command.
+
+    A short run tells how many; the learning rate falls over just these.
+    """
+    data = scratch / "data"
+    data.mkdir(parents=True)
+    dataset = prepare(TextData(path=str(text), val_fraction=val_fraction), CharTokenizerSpec())
+    splits = dataset.splits
+    # It takes the size of the vocabulary from a pickle, or 50,304; this one is only ever read by it.
+    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": dataset.tokenizer.vocab_size}))
+    for name, most in (("train", 10_000_000), ("val", MOST_HELD_OUT)):
+        tokens = splits[name].read(0, min(len(splits[name]), most))
+        np.asarray(tokens).astype(np.uint16).tofile(data / f"{name}.bin")
+    settings: dict[str, Any] = {**RECIPE, "dataset": data, "eval_interval": 10**9, "out_dir": scratch / "out"}
+    began = time.perf_counter()
+    each = run_nanogpt(
+        folder.absolute(), settings | {"max_iters": PILOT_STEPS}, "config/train_shakespeare_char.py"
+    )
+    beside = time.perf_counter() - began - sum(each)
+    n_steps = math.floor((seconds - beside) / statistics.median(each[WARM_UP:]))
+    settings |= {"max_iters": n_steps, "lr_decay_iters": n_steps, "eval_interval": n_steps}
+    settings["always_save_checkpoint"] = True
+    began = time.perf_counter()
+    run_nanogpt(folder.absolute(), settings, "config/train_shakespeare_char.py")
+    taken = time.perf_counter() - began
+    loss = loss_of_nanogpt(folder.absolute(), scratch / "out", data / "val.bin")
+    return {"bits_per_char": round(loss / math.log(2), 4), "steps": n_steps, "seconds": round(taken, 1)}
 
 
 def held_out_loss(runs: Path, name: str, stride: int) -> float:

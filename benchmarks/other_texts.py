@@ -13,27 +13,17 @@ already is not run again. Prints one JSON object.
 import argparse
 import json
 import math
-import pickle
 import shutil
-import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from against_nanogpt import RECIPE, WARM_UP, loss_of_nanogpt
+from against_nanogpt import nanogpt_by_the_clock
 from training_runs import last_metrics, run_and_evaluate
 
-from clearformer.bench.training import run_nanogpt
-from clearformer.data import TextData
-from clearformer.data.text.preparing import prepare
-from clearformer.text import CharTokenizerSpec
 from clearformer.training.store.folder import RunFolder
 
 NANOGPT = "nanoGPT's recipe"
-MOST_HELD_OUT = 200_000
-PILOT_STEPS = 120
 VOCABULARIES = (512, 1024, 4096)
 
 
@@ -69,31 +59,6 @@ def trained(text: Path, seconds: int, settings: list[str], runs: Path, name: str
         "steps": last_metrics(name, runs)["step"],
         "settings": settings,
     }
-
-
-def by_nanogpt(folder: Path, text: Path, val_fraction: float, seconds: int, scratch: Path) -> dict[str, Any]:
-    """nanoGPT's recipe, with the steps that fit into the seconds."""
-    data = scratch / "data"
-    data.mkdir()
-    dataset = prepare(TextData(path=str(text), val_fraction=val_fraction), CharTokenizerSpec())
-    splits = dataset.splits
-    # It takes the size of the vocabulary from a pickle, or 50,304; this one is only ever read by it.
-    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": dataset.tokenizer.vocab_size}))
-    for name, most in (("train", 10_000_000), ("val", MOST_HELD_OUT)):
-        tokens = splits[name].read(0, min(len(splits[name]), most))
-        np.asarray(tokens).astype(np.uint16).tofile(data / f"{name}.bin")
-    settings: dict[str, Any] = {**RECIPE, "dataset": data, "eval_interval": 10**9, "out_dir": scratch / "out"}
-    began = time.perf_counter()
-    each = run_nanogpt(folder, settings | {"max_iters": PILOT_STEPS}, "config/train_shakespeare_char.py")
-    beside = time.perf_counter() - began - sum(each)
-    n_steps = math.floor((seconds - beside) / statistics.median(each[WARM_UP:]))
-    settings |= {"max_iters": n_steps, "lr_decay_iters": n_steps, "eval_interval": n_steps}
-    settings["always_save_checkpoint"] = True
-    began = time.perf_counter()
-    run_nanogpt(folder, settings, "config/train_shakespeare_char.py")
-    taken = time.perf_counter() - began
-    loss = loss_of_nanogpt(folder, scratch / "out", data / "val.bin")
-    return {"bits_per_char": round(loss / math.log(2), 4), "steps": n_steps, "seconds": round(taken, 1)}
 
 
 def main() -> None:
@@ -132,7 +97,7 @@ def measure(of_text: dict[str, Any], text: Path, seconds: int, options: Any, run
     folder = RunFolder(runs / "auto")
     of_text["shape"] = described(folder)
     val_fraction = getattr(folder.read_config().data, "val_fraction", 0.1)
-    of_text[NANOGPT] = by_nanogpt(options.nanogpt.absolute(), text, val_fraction, seconds, runs)
+    of_text[NANOGPT] = nanogpt_by_the_clock(options.nanogpt, text, val_fraction, seconds, runs)
     if options.no_grid:
         return
     of_text["by hand"] = {
