@@ -27,6 +27,7 @@ DEVICE_NAME = r"auto|cpu|mps|cuda(:\d+)?"
 ALSO_CALLED = {"gpu": "cuda", "nvidia": "cuda", "metal": "mps", "apple": "mps"}
 
 BFLOAT16_MUST_GAIN = 1.3  # below this, its coarser numbers are not worth it
+HOPELESS = 0.25  # a gain of small products below which large ones are not tried
 WARM_UP = 2  # products whose time does not count
 STEADY_SPREAD = 1.5  # the median over the least of some times, up to which a machine counts as steady
 
@@ -125,8 +126,17 @@ class Gain:
         return text
 
 
-def bfloat16_gain(device: torch.device, size: int = 512, repeats: int = 30) -> Gain:
-    """How much faster products are in bfloat16, by products in the two types in turn."""
+def bfloat16_gain(device: torch.device) -> Gain:
+    """How much faster products are in bfloat16, measured.
+
+    Small products tell a processor that has no units for it, where a large one takes a hundred times as long.
+    """
+    of_small = gain_of_products(device, size=128, repeats=5)
+    return of_small if of_small.ratio < HOPELESS else gain_of_products(device, size=512, repeats=30)
+
+
+def gain_of_products(device: torch.device, size: int, repeats: int) -> Gain:
+    """How much faster bfloat16 is, by products of [size size] in the two types in turn."""
     products = [torch.rand(size, size, device=device).to(dtype) for dtype in (torch.float32, torch.bfloat16)]
     times = [[_product_seconds(a) for a in products] for _ in range(repeats + WARM_UP)][WARM_UP:]
     of_float32, of_bfloat16 = zip(*times, strict=True)

@@ -10,7 +10,8 @@ from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead, Shared
 from clearformer.model.feedforward import GELU, ReLU, SwiGLU
 from clearformer.model.norms import LayerNorm, RMSNorm
-from clearformer.model.positions import ALiBi, Learned, Relative, RoPE, Sinusoidal
+from clearformer.model.positions import ALiBi, Learned, RoPE, Sinusoidal
+from clearformer.model.relative_positions import Relative
 
 GPT_LIKE = """
 embed.weight

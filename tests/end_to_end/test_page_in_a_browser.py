@@ -341,7 +341,7 @@ def test_a_number_that_is_being_typed_stays_while_the_view_is_drawn_anew(window:
     tokens = section.locator("input[name=new_tokens]")
     tokens.fill("7")
     section.locator("input[name=num]").evaluate(
-        "field => { field.value = '2'; field.dispatchEvent(new Event('input')); field.dispatchEvent(new Event('change')); }"
+        "(at) => { at.value = '2'; for (const name of ['input', 'change']) at.dispatchEvent(new Event(name)); }"
     )
     api.expect(section.locator(".drawn")).to_have_count(2)
     api.expect(tokens).to_have_value("7")

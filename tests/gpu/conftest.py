@@ -20,7 +20,8 @@ from clearformer.model.feedforward import GELU
 from clearformer.model.init import Gaussian
 from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import RMSNorm
-from clearformer.model.positions import Relative, Sinusoidal
+from clearformer.model.positions import Sinusoidal
+from clearformer.model.relative_positions import Relative
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import TrainResult, train
 from clearformer.training.reporting.report import Reporter

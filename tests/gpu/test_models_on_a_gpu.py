@@ -21,7 +21,8 @@ from clearformer.model.fast.random_bits import dropout
 from clearformer.model.fast.relu_by_sign import ReLUBySign
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
-from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE
+from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE
+from clearformer.model.relative_positions import Relative
 from clearformer.training.tasks.losses import ChunkedLoss, summed_loss, summed_loss_of_hidden
 
 from ..pairwise import crossed

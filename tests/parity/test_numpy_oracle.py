@@ -21,7 +21,8 @@ from clearformer.model.feedforward import GEGLU, GELU, ReLU, ReLU2, SwiGLU
 from clearformer.model.init import Gaussian
 from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, RMSNorm
-from clearformer.model.positions import Relative, RoPE, Sinusoidal
+from clearformer.model.positions import RoPE, Sinusoidal
+from clearformer.model.relative_positions import Relative
 
 Array = np.ndarray
 Weights = dict[str, Array]

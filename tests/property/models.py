@@ -24,7 +24,8 @@ from clearformer.model.feedforward import GELU
 from clearformer.model.init import Gaussian
 from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import RMSNorm
-from clearformer.model.positions import Relative, RoPE, Sinusoidal
+from clearformer.model.positions import RoPE, Sinusoidal
+from clearformer.model.relative_positions import Relative
 
 from ..pairwise import pairwise
 from ..seeding import seed

@@ -19,7 +19,8 @@ from clearformer.model.fast import linear_chunks as linear_chunks_module
 from clearformer.model.linear_attention import Linear, causal_linear_attention
 from clearformer.model.masks import Mask
 from clearformer.model.norms import RMSNorm
-from clearformer.model.positions import ALiBi, NoPositions, Relative, RoPE
+from clearformer.model.positions import ALiBi, NoPositions, RoPE
+from clearformer.model.relative_positions import Relative
 
 from ..forks import ForkServer
 from ..pairwise import crossed, pairwise

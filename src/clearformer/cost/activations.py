@@ -4,7 +4,7 @@ from clearformer.cost.parameters import COMPONENTS, all_norms, head_matrix
 from clearformer.cost.slots import FLOAT_BYTES, attention_floats, ffn_floats, norm_floats, position_bytes
 from clearformer.errors import ConfigError
 from clearformer.model.config import ModelConfig
-from clearformer.model.positions import Relative
+from clearformer.model.relative_positions import Relative
 
 
 def analytic_activations(config: ModelConfig, batch_size: int, seq_len: int) -> dict[str, int]:

@@ -19,7 +19,8 @@ from clearformer.model.fast.window import WindowBlocks
 from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
 from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
-from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE, Sinusoidal
+from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE, Sinusoidal
+from clearformer.model.relative_positions import Relative
 
 Known = TypeVar("Known")
 

@@ -11,11 +11,15 @@ from clearformer.model.feedforward import GELU, FeedForwardSpec
 from clearformer.model.init import GPT2, Init
 from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, Norm
-from clearformer.model.positions import Learned, Position
+from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE, Sinusoidal
+from clearformer.model.relative_positions import Relative
 
 Family = Literal["decoder", "encoder", "encoder-decoder"]
 Placement = Literal["pre", "post", "none"]
 Attention = Annotated[Last | Mean | Dot | Shared | MultiHead | Linear, Field(discriminator="kind")]
+Position = Annotated[
+    NoPositions | Sinusoidal | Learned | RoPE | ALiBi | Relative, Field(discriminator="kind")
+]
 
 OF_ONE_FAMILY: dict[str, Family] = {
     "n_decoder_layers": "encoder-decoder",

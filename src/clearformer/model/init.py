@@ -17,7 +17,8 @@ from pydantic import Field, PositiveFloat
 from torch import Generator, Tensor, nn
 
 from clearformer.config import Spec
-from clearformer.model.positions import LearnedPositions, RelativeBiases
+from clearformer.model.positions import LearnedPositions
+from clearformer.model.relative_positions import RelativeBiases
 
 OUTPUTS = ("W_O", "W_out")
 HEADS = ("head", "classifier")

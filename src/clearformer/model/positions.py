@@ -1,4 +1,4 @@
-"""How order enters the model: none, sinusoidal, learned, RoPE, ALiBi, relative.
+"""How order enters the model: none, sinusoidal, learned, RoPE, ALiBi.
 
 There are three seams, and each kind overrides only its own: `embed` (vectors added to the token embeddings),
 `rotate` (queries and keys turned by their positions) and `bias` (numbers added to the attention scores).
@@ -11,11 +11,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
 from clearformer.config import Spec
@@ -242,58 +242,3 @@ def alibi_slopes(n_heads: int) -> list[float]:
     lower = 2 ** math.floor(math.log2(n_heads))
     slopes = [2 ** (-8 * (i + 1) / lower) for i in range(lower)]
     return slopes + [2 ** (-4 * (i + 1) / lower) for i in range(0, 2 * (n_heads - lower), 2)]
-
-
-class Relative(PositionBase):
-    """A learned number for each head and distance, added to the scores; far distances share one (Raffel et al. 2020).
-
-    All blocks of a stack have the same numbers. Distances up to half the buckets have one each, longer ones share
-    them logarithmically up to `max_distance`; where a text is read in both directions, each has half the buckets.
-    """
-
-    kind: Literal["relative"] = "relative"
-    adds_bias: ClassVar[bool] = True
-    n_buckets: int = Field(default=32, ge=4, multiple_of=4)
-    max_distance: PositiveInt = 128
-
-    @model_validator(mode="after")
-    def _far_is_beyond_near(self) -> "Relative":
-        if self.max_distance <= self.n_buckets // 2:
-            raise ValueError(
-                f"max_distance={self.max_distance} must be more than half of n_buckets={self.n_buckets}"
-            )
-        return self
-
-    def build(self, sizes: Sizes) -> Positions:
-        return RelativeBiases(self.n_buckets, self.max_distance, sizes.n_heads, sizes.causal)
-
-
-class RelativeBiases(Positions):
-    def __init__(self, n_buckets: int, max_distance: int, n_heads: int, causal: bool) -> None:
-        super().__init__()
-        self.n_buckets, self.max_distance, self.causal = n_buckets, max_distance, causal
-        self.weight = nn.Parameter(torch.empty(n_buckets, n_heads))
-
-    def bias(self, q_pos: QueryPositions, k_pos: KeyPositions) -> Bias:
-        distance = q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)  # [*B T S]
-        return self.weight[self.bucket(distance)].movedim(-1, -3)
-
-    def bucket(self, distance: Int[Tensor, "*B T S"]) -> Int[Tensor, "*B T S"]:
-        """Which number a distance has: how far back a key lies or, in both directions, how far ahead as well."""
-        if self.causal:
-            return distance_bucket(distance.clamp_min(0), self.n_buckets, self.max_distance)
-        half = self.n_buckets // 2
-        return distance_bucket(distance.abs(), half, self.max_distance) + half * (distance < 0)
-
-
-def distance_bucket(distance: Int[Tensor, "*B"], n_buckets: int, max_distance: int) -> Int[Tensor, "*B"]:
-    """The bucket of a distance of 0 or more: near ones have their own, far ones share them logarithmically."""
-    n_near = n_buckets // 2
-    octaves = torch.log(distance.clamp_min(1).float() / n_near) / math.log(max_distance / n_near)
-    far = n_near + (octaves * (n_buckets - n_near)).long()
-    return torch.where(distance < n_near, distance, far.clamp_max(n_buckets - 1))
-
-
-Position = Annotated[
-    NoPositions | Sinusoidal | Learned | RoPE | ALiBi | Relative, Field(discriminator="kind")
-]

@@ -12,7 +12,8 @@ from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, ReLU, SwiGLU
 from clearformer.model.norms import RMSNorm
-from clearformer.model.positions import ALiBi, Learned, Relative, RoPE, Sinusoidal
+from clearformer.model.positions import ALiBi, Learned, RoPE, Sinusoidal
+from clearformer.model.relative_positions import Relative
 from clearformer.text import ByteTokenizerSpec, specials_of
 from clearformer.training.store.state import weights_of
 

@@ -26,7 +26,8 @@ from clearformer.model.attention import Dot, Last, Mean, MultiHead, Shared
 from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
 from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
-from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE, Sinusoidal
+from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE, Sinusoidal
+from clearformer.model.relative_positions import Relative
 
 from ...pairwise import crossed, pairwise
 

@@ -16,7 +16,8 @@ from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GEGLU, GELU, ReLU, ReLU2, SwiGLU
 from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, NoNorm, Norm, RMSNorm
-from clearformer.model.positions import ALiBi, Learned, Relative, RoPE, Sinusoidal
+from clearformer.model.positions import ALiBi, Learned, RoPE, Sinusoidal
+from clearformer.model.relative_positions import Relative
 
 V = 13
 SIZES: dict[str, Any] = {"vocab_size": V, "d_model": 12, "n_layers": 2, "max_seq_len": 7}

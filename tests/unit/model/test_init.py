@@ -10,7 +10,7 @@ from clearformer.model import Decoder, ModelConfig, Transformer, build, initiali
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import ReLU
 from clearformer.model.init import GPT2, Gaussian, Torch, Xavier
-from clearformer.model.positions import Relative
+from clearformer.model.relative_positions import Relative
 
 V, D, FF, N = 331, 128, 211, 3
 MATRICES = {  # name: (outputs, inputs)

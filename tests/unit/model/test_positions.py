@@ -16,14 +16,13 @@ from clearformer.model.positions import (
     Learned,
     NoPositions,
     PositionBase,
-    Relative,
-    RelativeBiases,
     RoPE,
     Sinusoidal,
     Sizes,
     alibi_slopes,
     sinusoidal_table,
 )
+from clearformer.model.relative_positions import Relative, RelativeBiases
 
 D, H, DH, MAX_T = 14, 3, 6, 11
 

@@ -15,7 +15,8 @@ from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import ReLU
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import NoNorm
-from clearformer.model.positions import ALiBi, Learned, NoPositions, Relative, RoPE, Sinusoidal
+from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE, Sinusoidal
+from clearformer.model.relative_positions import Relative
 
 B, T, V, D = 2, 5, 13, 22
 

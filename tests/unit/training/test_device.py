@@ -14,6 +14,7 @@ from clearformer.device import (
     autocast,
     bfloat16_gain,
     deterministic_kernels,
+    gain_of_products,
     keep_freed_memory,
     memory_errors,
     resolve_compile,
@@ -165,9 +166,26 @@ def test_the_two_types_are_measured_in_turn(monkeypatch: pytest.MonkeyPatch) -> 
         return 1.0
 
     monkeypatch.setattr(module, "_product_seconds", product_seconds)
-    bfloat16_gain(CPU, repeats=7)
+    gain_of_products(CPU, size=8, repeats=7)
 
     assert order == [torch.float32, torch.bfloat16] * (7 + module.WARM_UP)
+
+
+@pytest.mark.parametrize(
+    ("gain", "sizes"), [(0.01, {128}), (0.2, {128}), (0.5, {128, 512}), (2.0, {128, 512})]
+)
+def test_large_products_are_not_tried_where_small_ones_are_hopeless(
+    gain: float, sizes: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: set[int] = set()
+
+    def product_seconds(a: torch.Tensor) -> float:
+        tried.add(len(a))
+        return gain if a.dtype == torch.float32 else 1.0
+
+    monkeypatch.setattr(module, "_product_seconds", product_seconds)
+    assert bfloat16_gain(CPU).ratio == pytest.approx(gain)
+    assert tried == sizes
 
 
 def test_a_named_type_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 from clearformer.errors import shown
 from clearformer.interop.mapping.fields import Fields
-from clearformer.model.positions import Position, RoPE
+from clearformer.model.config import Position
+from clearformer.model.positions import RoPE
 
 
 def read_rope(

@@ -16,9 +16,9 @@ from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.mapping.tensors import AsRow, Below, Rule
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
-from clearformer.model.config import Family
+from clearformer.model.config import Family, Position
 from clearformer.model.norms import LayerNorm
-from clearformer.model.positions import Learned, Position, Sinusoidal, sinusoidal_table
+from clearformer.model.positions import Learned, Sinusoidal, sinusoidal_table
 
 SIDES = ("encoder", "decoder")
 

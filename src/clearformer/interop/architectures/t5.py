@@ -10,7 +10,7 @@ from clearformer.model.attention import MultiHead
 from clearformer.model.config import Family
 from clearformer.model.feedforward import GEGLU, GELU, FeedForwardSpec, ReLU, ReLU2, SiLU, SwiGLU
 from clearformer.model.norms import RMSNorm
-from clearformer.model.positions import Relative
+from clearformer.model.relative_positions import Relative
 
 FEED_FORWARD: dict[str, FeedForwardSpec] = {
     "relu": ReLU(),

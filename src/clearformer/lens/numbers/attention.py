@@ -34,7 +34,8 @@ from clearformer.model.attention import (
 )
 from clearformer.model.linear_attention import TINY, LinearModule, linear_pattern, positive
 from clearformer.model.masks import Mask
-from clearformer.model.positions import LinearBiases, Positions, RelativeBiases, RotaryPositions
+from clearformer.model.positions import LinearBiases, Positions, RotaryPositions
+from clearformer.model.relative_positions import RelativeBiases
 
 KNOWN = (LastModule, MeanModule, DotModule, SharedModule, MultiHeadModule, LinearModule)
 

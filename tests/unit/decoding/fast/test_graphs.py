@@ -20,7 +20,8 @@ from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
-from clearformer.model.positions import ALiBi, Learned, Relative, RoPE
+from clearformer.model.positions import ALiBi, Learned, RoPE
+from clearformer.model.relative_positions import Relative
 
 HEADS = {"n_heads": 6, "n_kv_heads": 3, "d_head": 4, "n_buckets": 8, "max_distance": 5}
 
