@@ -3,6 +3,7 @@
 import re
 from typing import Literal
 
+import torch
 from pydantic import (
     Field,
     NonNegativeFloat,
@@ -106,6 +107,11 @@ class TrainConfig(Spec):
     compile: Literal["auto"] | bool = "auto"
     deterministic: bool = False
     tensorboard: bool = False
+
+    @property
+    def matrix_dtype(self) -> torch.dtype:
+        """The type of the matrix products; float32 where it is not decided yet."""
+        return torch.bfloat16 if self.dtype == "bfloat16" else torch.float32
 
     @property
     def n_passes(self) -> int:

@@ -43,6 +43,32 @@ class Transfers(TorchDispatchMode):
         return function(*arguments, **(options or {}))
 
 
+class ProductTypes(TorchDispatchMode):
+    """The types of the matrix products' results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        result = function(*arguments, **(options or {}))
+        if any(name in function.name() for name in ("::mm", "::addmm", "::bmm", "::baddbmm")):
+            self.seen.add(result.dtype)
+        return result
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_step_multiplies_in_the_type_of_the_run_alone(
+    made: Callable[..., TrainStep], optimizer: str, dtype: torch.dtype
+) -> None:
+    """The optimiser's products as well: a processor may lack one of the two types."""
+    step = made(f"train.optimizer={optimizer}", f"train.dtype={str(dtype).removeprefix('torch.')}")
+    with ProductTypes() as products:
+        step.take(Progress())
+    assert products.seen == {dtype}
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_loss_and_norms_are_fetched_together(
     made: Callable[..., TrainStep], monkeypatch: pytest.MonkeyPatch, optimizer: str

@@ -22,10 +22,12 @@ class MuonOptimizer(Optimizer):
         momentum: float,
         weight_decay: float,
         iterations: int,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         leave_compiler_out()
         super().__init__(parameters, {"lr": lr, "peak_lr": lr})
-        self.momentum, self.weight_decay, self.iterations = momentum, weight_decay, iterations
+        self.momentum, self.weight_decay = momentum, weight_decay
+        self.iterations, self.dtype = iterations, dtype
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -38,7 +40,8 @@ class MuonOptimizer(Optimizer):
         directions = torch.stack([self._nesterov_direction(p) for p in parameters])
         # A step of unit spectral norm is scaled so that tall matrices move as far as wide ones do.
         scale = max(1.0, parameters[0].shape[0] / parameters[0].shape[1]) ** 0.5
-        for parameter, update in zip(parameters, orthogonalize(directions, self.iterations), strict=True):
+        updates = orthogonalize(directions, self.iterations, self.dtype)
+        for parameter, update in zip(parameters, updates, strict=True):
             parameter.mul_(1 - lr * self.weight_decay)
             parameter.add_(update, alpha=-lr * scale)
 
@@ -61,14 +64,16 @@ def group_by_shape(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter
     return list(groups.values())
 
 
-def orthogonalize(matrices: Float[Tensor, "N R C"], iterations: int) -> Float[Tensor, "N R C"]:
+def orthogonalize(
+    matrices: Float[Tensor, "N R C"], iterations: int, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "N R C"]:
     """U V^T of each matrix's U S V^T, nearly: Newton-Schulz iterations X <- a X + (b G + c G G) X with G = X X^T.
 
     Each iteration has the coefficients that are best after those before it, singular values being between 0.001 and 1
-    (Amsel et al. 2025, The Polar Express). In bfloat16, which is accurate enough for that. Sums are taken by
+    (Amsel et al. 2025, The Polar Express). bfloat16 is accurate enough for that. Sums are taken by
     the products' own kernels (`baddbmm`), which is faster than adding by others (docs/log.md).
     """
-    x = matrices.bfloat16()
+    x = matrices.to(dtype)
     wide = x.shape[-2] <= x.shape[-1]
     x = x if wide else x.mT.contiguous()
     x = x / (x.norm(dim=(-2, -1), keepdim=True) * SAFETY + 1e-7)

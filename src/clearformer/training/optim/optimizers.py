@@ -1,12 +1,14 @@
 """Optimisers, which turn gradients into steps: Adam, AdamW, Muon.
 
 A spec builds a list of torch optimisers that are stepped together; each parameter group carries `peak_lr`, its
-learning rate at the schedule's factor 1.
+learning rate at the schedule's factor 1. What an optimiser multiplies, it multiplies in the type of the run's matrix
+products, `dtype`.
 """
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import nn
 from torch.optim import Optimizer
@@ -31,7 +33,7 @@ class Adam(_AdamSpec):
 
     kind: Literal["adam"] = "adam"
 
-    def build(self, model: nn.Module, lr: float) -> list[Optimizer]:
+    def build(self, model: nn.Module, lr: float, dtype: torch.dtype = torch.float32) -> list[Optimizer]:
         groups = decay_groups(model.parameters(), lr, self.weight_decay)
         return [FusedAdam(groups, self.betas, self.eps)]
 
@@ -42,7 +44,7 @@ class AdamW(_AdamSpec):
     kind: Literal["adamw"] = "adamw"
     weight_decay: NonNegativeFloat = 0.1
 
-    def build(self, model: nn.Module, lr: float) -> list[Optimizer]:
+    def build(self, model: nn.Module, lr: float, dtype: torch.dtype = torch.float32) -> list[Optimizer]:
         groups = decay_groups(model.parameters(), lr, self.weight_decay)
         return [FusedAdam(groups, self.betas, self.eps, decoupled=True)]
 
@@ -66,7 +68,7 @@ class Muon(Spec):
     betas: tuple[Beta, Beta] = (0.9, 0.95)
     eps: PositiveFloat = 1e-10
 
-    def build(self, model: nn.Module, lr: float) -> list[Optimizer]:
+    def build(self, model: nn.Module, lr: float, dtype: torch.dtype = torch.float32) -> list[Optimizer]:
         named = list(model.named_parameters())
         matrices = [p for name, p in named if is_block_matrix(name, p)]
         rest = [p for name, p in named if not is_block_matrix(name, p)]
@@ -74,7 +76,7 @@ class Muon(Spec):
         adamw = FusedAdam([group], self.betas, self.eps, decoupled=True)
         if not matrices:
             return [adamw]
-        muon = MuonOptimizer(matrices, lr, self.momentum, self.weight_decay, self.iterations)
+        muon = MuonOptimizer(matrices, lr, self.momentum, self.weight_decay, self.iterations, dtype)
         return [muon, adamw]
 
 

@@ -55,7 +55,7 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
         if device_type == "cuda":
             _skip_attention_dropout(model)
         averages = [torch.empty_like(p) for p in model.parameters()] if train.ema else []
-        optimizers = train.optimizer.build(model, train.lr)
+        optimizers = train.optimizer.build(model, train.lr, train.matrix_dtype)
         micro_batch = _MicroBatch(model, train, device_type)
         activations = micro_batch.run(live)
         gradients = _n_bytes(p.grad for p in model.parameters() if p.grad is not None)

@@ -36,7 +36,8 @@ class TrainState:
         torch.manual_seed(config.seed)
         model = build(config.model).to(device)
         average = copy.deepcopy(model).eval() if config.train.ema else None
-        return cls(model, average, config.train.optimizer.build(model, config.train.lr))
+        train = config.train
+        return cls(model, average, train.optimizer.build(model, train.lr, train.matrix_dtype))
 
     @property
     def weights_to_use(self) -> Transformer:
