@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ DEVICE_NAME = r"auto|cpu|mps|cuda(:\d+)?"
 ALSO_CALLED = {"gpu": "cuda", "nvidia": "cuda", "metal": "mps", "apple": "mps"}
 
 BFLOAT16_MUST_GAIN = 1.3  # below this, its coarser numbers are not worth it
+SMALL, SMALL_REPEATS = 128, 5  # the size of products that tell a hopeless type, and how many
 HOPELESS = 0.25  # a gain of small products below which large ones are not tried
 WARM_UP = 2  # products whose time does not count
 STEADY_SPREAD = 1.5  # the median over the least of some times, up to which a machine counts as steady
@@ -131,8 +133,14 @@ def bfloat16_gain(device: torch.device) -> Gain:
 
     Small products tell a processor that has no units for it, where a large one takes a hundred times as long.
     """
-    of_small = gain_of_products(device, size=128, repeats=5)
+    of_small = gain_of_products(device, SMALL, SMALL_REPEATS)
     return of_small if of_small.ratio < HOPELESS else gain_of_products(device, size=512, repeats=30)
+
+
+@cache
+def lacks_bfloat16(device: torch.device) -> bool:
+    """Whether it is a processor without units for products in bfloat16, by the time that small ones take."""
+    return device.type == "cpu" and gain_of_products(device, SMALL, SMALL_REPEATS).ratio < HOPELESS
 
 
 def gain_of_products(device: torch.device, size: int, repeats: int) -> Gain:

@@ -1,5 +1,6 @@
 """A run: a model with its tokeniser and its settings, and what one does with it."""
 
+import logging
 from functools import cached_property
 from html import escape
 from os import PathLike
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from clearformer.decoding import generate, search, stream, translate
+from clearformer.device import lacks_bfloat16
 from clearformer.errors import ClearformerError, RunError, UserError, count, shown
 from clearformer.evaluation.classes.scores import classify
 from clearformer.files import user_path
@@ -35,6 +37,8 @@ from clearformer.training.store.state import weights_of
 if TYPE_CHECKING:  # what few runs need is imported where it is called
     from clearformer.interop.mapping.matching import ArchitectureMatch
     from clearformer.runs.replay import OnStep
+
+logger = logging.getLogger(__name__)
 
 
 class Run:
@@ -163,9 +167,14 @@ class Run:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the matrix products that it was trained with."""
-        name = self.config.train.dtype
-        return torch.float32 if name == "auto" else getattr(torch, name)
+        """The type of the matrix products: that of its training, or float32 on a processor without units for it."""
+        dtype = self.config.train.matrix_dtype
+        if dtype == torch.float32 or not lacks_bfloat16(next(self.model.parameters()).device):
+            return dtype
+        logger.info(
+            "matrix products in float32: this processor has no units for bfloat16, the training's type"
+        )
+        return torch.float32
 
     @property
     def n_parameters(self) -> int:

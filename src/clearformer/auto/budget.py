@@ -85,7 +85,7 @@ def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
     return Budget(
         n_bytes=size.n_bytes,
         seconds=min(wanted.train.max_wall_seconds or SECONDS, wanted.train.max_seconds or math.inf),
-        rate=measured_rate(dtype, device, seconds=1.0, quantile=FAST).flops_per_second,
+        rate=measured_rate(dtype, device, quantile=FAST).flops_per_second,
         memory=memory_of(device) / 2,
         compile=None if wanted.train.compile == "auto" else wanted.train.compile,
         tokenizer=None if wanted.tokenizer == tokenizer else wanted.tokenizer,

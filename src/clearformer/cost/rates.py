@@ -44,6 +44,7 @@ DEVICES = {
 # large products reach on a machine, small models reached 0.4 to 0.8 on a CPU.
 DATASHEET_UTILISATION = 0.4
 MEASURED_UTILISATION = 0.6
+MEASURED_FOR = 1.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -100,16 +101,19 @@ def peak_rate(device: torch.device, dtype: str) -> float | None:
     return next(known, None)
 
 
-def measured_rate(dtype: str, device: torch.device, seconds: float = 1.0, quantile: float = 0.5) -> Rate:
+def measured_rate(
+    dtype: str, device: torch.device, seconds: float | None = None, quantile: float = 0.5
+) -> Rate:
     """The rate of products of large random matrices on this machine, by the median time or another quantile.
 
-    Takes about `seconds`. Random numbers, because a GPU multiplies zeros faster.
+    Takes about `seconds`, or `MEASURED_FOR` where they are not given. Random numbers, because a GPU multiplies zeros
+    faster.
     """
     size = 8192 if device.type == "cuda" else 1024
     a, b = (torch.randn(size, size, device=device).to(getattr(torch, dtype)) for _ in range(2))
     torch.mm(a, b)  # the first product also loads and chooses the kernel
     synchronize(device)
-    times, end = [], time.perf_counter() + seconds
+    times, end = [], time.perf_counter() + (MEASURED_FOR if seconds is None else seconds)
     while time.perf_counter() < end:
         start = time.perf_counter()
         torch.mm(a, b)

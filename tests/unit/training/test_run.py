@@ -296,12 +296,30 @@ def test_a_mean_is_not_taken_of_what_is_damaged(
         load("a", average=3)
 
 
-def test_a_run_says_the_type_of_its_products(trained: Trained) -> None:
-    trained("a", "train.dtype=bfloat16")
-    trained("b")
+@pytest.mark.parametrize(
+    ("trained_in", "has_units", "dtype"),
+    [
+        ("float32", True, torch.float32),
+        ("bfloat16", True, torch.bfloat16),
+        ("bfloat16", False, torch.float32),
+    ],
+)
+def test_a_run_says_the_type_of_its_products_and_takes_float32_where_a_processor_lacks_bfloat16(
+    trained: Trained,
+    trained_in: str,
+    has_units: bool,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    trained("a", "train.max_steps=1", f"train.dtype={trained_in}")
+    monkeypatch.setattr("clearformer.run.lacks_bfloat16", lambda device: not has_units)
 
-    assert load("a", device="cpu").dtype == torch.bfloat16
-    assert load("b", device="cpu").dtype == torch.float32
+    with caplog.at_level("INFO"):
+        assert load("a").dtype == dtype
+    assert ("this processor has no units for bfloat16" in caplog.text) == (
+        dtype.itemsize == 4 and not has_units
+    )
 
 
 def test_a_checkpoint_that_training_deletes_meanwhile_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
