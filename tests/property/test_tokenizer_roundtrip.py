@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tokenizers
 from hypothesis import given, settings
@@ -150,6 +151,15 @@ def test_tokenizers_gives_the_same_ids(
 def test_a_loaded_tokenizer_gives_the_same_ids(tokenizer: Tokenizer, loaded: Tokenizer, data: st.DataObject):
     text = data.draw(_texts_for(tokenizer, any_text=True))
     assert loaded.encode(text).tolist() == tokenizer.encode(text).tolist()
+
+
+@few
+@given(data=st.data())
+def test_texts_that_are_encoded_together_are_as_each_by_itself(tokenizer: Tokenizer, data: st.DataObject):
+    several = data.draw(st.lists(_texts_for(tokenizer, any_text=True), max_size=7))
+    together = tokenizer.encode_each(several)
+    assert [ids.tolist() for ids in together] == [tokenizer.encode(text).tolist() for text in several]
+    assert all(ids.dtype == np.int32 for ids in together)
 
 
 @few

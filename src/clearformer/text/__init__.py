@@ -12,7 +12,7 @@ from clearformer.text.kinds.vocabulary import VocabularyTokenizer
 from clearformer.text.kinds.wordpiece import WordPieceTokenizer, WordPieceTokenizerSpec
 from clearformer.text.load import load_tokenizer
 from clearformer.text.stream import StreamDecoder
-from clearformer.text.tokenizer import Tokenizer, UnknownCharacterError, located, specials_of
+from clearformer.text.tokenizer import Tokenizer, UnknownCharacterError, encode_located, located, specials_of
 
 __all__ = [
     "BPETokenizer",
@@ -34,6 +34,7 @@ __all__ = [
     "WordPieceTokenizer",
     "WordPieceTokenizerSpec",
     "cut_of",
+    "encode_located",
     "load_tokenizer",
     "located",
     "merge_steps",

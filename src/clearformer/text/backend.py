@@ -52,6 +52,31 @@ class BackendTokenizer(OwnTokenizer):
             ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         return np.concatenate(ids)
 
+    def encode_each(self, texts: Sequence[str]) -> list[np.ndarray]:
+        if any(len(text) > CHUNK_CHARS for text in texts):
+            return super().encode_each(texts)
+        return encode_batches(self._backend, texts)
+
+
+def encode_batches(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
+    """The ids of each text by few calls of the library: a call costs more than a short text, and uses every core.
+
+    Raises:
+        TokenizerError: a text holds half of a surrogate pair.
+    """
+    rows: list[np.ndarray] = []
+    batch: list[str] = []
+    n_chars = 0
+    for number, text in enumerate(texts, start=1):
+        require_unicode(text)
+        batch.append(text)
+        n_chars += len(text)
+        if n_chars >= CHUNKS_AT_ONCE * CHUNK_CHARS or number == len(texts):
+            encodings = backend.encode_batch_fast(batch, add_special_tokens=False)
+            rows += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+            batch, n_chars = [], 0
+    return rows
+
 
 def pre_tokens_of(backend: tokenizers.Tokenizer, text: str) -> list[str]:
     """The pieces that a backend cuts a text into before it looks up tokens."""

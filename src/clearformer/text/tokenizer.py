@@ -8,7 +8,7 @@ import hashlib
 import json
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -101,6 +101,25 @@ def located(error: TokenizerError, where: str) -> TokenizerError:
     if isinstance(error, UnknownCharacterError):
         return error.within(where)
     return TokenizerError(f"{where}: {error}")
+
+
+def encode_located(
+    tokenizer: "Tokenizer", texts: Sequence[str], where: Callable[[int], str]
+) -> list[np.ndarray]:
+    """The ids of each of some texts; `where` says from which place the n-th was taken.
+
+    Raises:
+        TokenizerError: as for `Tokenizer.encode`, with the place of the first such text before it.
+    """
+    try:
+        return tokenizer.encode_each(texts)
+    except TokenizerError:
+        for number, text in enumerate(texts):
+            try:
+                tokenizer.encode(text)
+            except TokenizerError as error:
+                raise located(error, where(number)) from None
+        raise
 
 
 class Tokenizer(ABC):
@@ -199,6 +218,14 @@ class Tokenizer(ABC):
         """
         require_unicode(text)
         return self._encode(text)
+
+    def encode_each(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each of some texts, as `encode` gives them; sooner, where they are many and short.
+
+        Raises:
+            TokenizerError: as for `encode`, of one of the texts.
+        """
+        return [self.encode(text) for text in texts]
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of some ids; special tokens stand for nothing.

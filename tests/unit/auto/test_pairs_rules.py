@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clearformer.auto import Budget
-from clearformer.auto.budget import Size, seconds_of_steps, size_of
+from clearformer.auto.budget import OF_SHORT_TEXTS_PER_SECOND, Size, seconds_of_steps, size_of
 from clearformer.auto.pairs import (
     LONGEST,
     MOST_PASSES,
@@ -90,7 +90,7 @@ def test_a_hundred_passes_are_enough() -> None:
 
 def test_no_time_is_set_aside_for_compiling_that_does_not_pay() -> None:
     choice = choose(budget(seconds=300))
-    preparing = CAPTIONS / 0.5e6
+    preparing = CAPTIONS / OF_SHORT_TEXTS_PER_SECOND
 
     assert seconds_of_steps(budget(seconds=300), choice.run.tokenizer) == pytest.approx(
         300 - 6 - 15 - preparing

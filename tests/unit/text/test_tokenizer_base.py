@@ -18,6 +18,7 @@ from clearformer.text import (
     Tokenizer,
     UnigramTokenizerSpec,
     WordPieceTokenizerSpec,
+    encode_located,
     specials_of,
 )
 
@@ -41,6 +42,25 @@ def test_the_names_of_special_tokens_in_a_text_are_plain_text(tokenizer: Tokeniz
     assert ids.ndim == 1
     assert not {tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id} & set(ids.tolist())
     assert tokenizer.decode(ids) == "<bos>and<eos><unk>"
+
+
+@every_tokenizer
+def test_many_texts_are_encoded_as_each_by_itself_in_batches_of_any_size(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+):
+    several = ["", "the cat", "the hen and the end" * 3, "\n", "naïve"]
+    each = [tokenizer.encode(text).tolist() for text in several]
+    for n_chars in (1, 10, 10_000):
+        monkeypatch.setattr("clearformer.text.backend.CHUNK_CHARS", n_chars)
+        monkeypatch.setattr("clearformer.text.backend.CHUNKS_AT_ONCE", 2)
+        assert [ids.tolist() for ids in tokenizer.encode_each(several)] == each
+    assert tokenizer.encode_each([]) == []
+
+
+def test_of_many_texts_the_first_at_fault_is_named():
+    for tokenizer in TOKENIZERS:
+        with pytest.raises(TokenizerError, match=r"^text 2: "):
+            encode_located(tokenizer, ["the", "\ud800", "\udfff"], lambda n: f"text {n + 1}")
 
 
 @every_tokenizer

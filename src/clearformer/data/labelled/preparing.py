@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,14 @@ from clearformer.text import (
     CharTokenizerSpec,
     Tokenizer,
     TokenizerConfig,
-    located,
+    encode_located,
     specials_of,
 )
 
 logger = logging.getLogger(__name__)
 
 FAMILY = "encoder"
+ENCODED_AT_ONCE = 1000
 LABELLED_VERSION = 2  # of what is prepared besides the shards, which have a version of their own
 
 
@@ -255,12 +257,16 @@ class _Preparation:
     def _encode(
         self, name: str, texts: Sequence[LabelledText], tokenizer: Tokenizer, writer: ShardWriter
     ) -> None:
-        contents = self._counted(f"encoding {name}", [each.text for each in texts])
-        for each, text in zip(texts, contents, strict=True):
-            try:
-                writer.add(tokenizer.wrap(tokenizer.encode(text)))
-            except TokenizerError as error:
-                raise located(error, self.source.where(name, each.line)) from None
+        for start in range(0, len(texts), ENCODED_AT_ONCE):
+            self.progress(f"encoding {name}", start, len(texts))
+            some = texts[start : start + ENCODED_AT_ONCE]
+            place = partial(self._place, name, some)
+            for ids in encode_located(tokenizer, [each.text for each in some], place):
+                writer.add(tokenizer.wrap(ids))
+
+    def _place(self, name: str, texts: Sequence[LabelledText], number: int) -> str:
+        """Where the n-th of some texts stands."""
+        return self.source.where(name, texts[number].line)
 
     def _manifest(
         self, tokenizer: Tokenizer, dtype: np.dtype, splits: dict[str, dict[str, Any]]

@@ -9,7 +9,7 @@ two can be one table, and a name is spelled alike in both.
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +35,20 @@ from clearformer.data.pairs.source import Pair, PairSource, digest_of
 from clearformer.data.pairs.sources import open_pairs
 from clearformer.data.shards import MANIFEST, token_dtype, write_manifest
 from clearformer.data.text.preparing import TOKENIZER_CHARS, Progress
-from clearformer.errors import DataError, TokenizerError, count
+from clearformer.errors import DataError, count
 from clearformer.files import folder_made_whole
 from clearformer.text import (
     CharTokenizerSpec,
     Tokenizer,
     TokenizerConfig,
-    located,
+    encode_located,
     specials_of,
 )
 
 logger = logging.getLogger(__name__)
 
 SPECIALS = specials_of("encoder-decoder")
-PROGRESS_EVERY = 1000
+ENCODED_AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
@@ -245,16 +245,18 @@ class _Preparation:
 
     def _encoded(self, name: str, tokenizer: Tokenizer, dtype: np.dtype) -> tuple[list[np.ndarray], ...]:
         """The tokens of a split's sources, and those of its targets."""
-        sources, targets = [], []
-        for number, pair in enumerate(self.splits[name]):
-            if number % PROGRESS_EVERY == 0:
-                self.progress(f"encoding {name}", number, len(self.splits[name]))
-            try:
-                sources.append(tokenizer.encode(pair.source).astype(dtype))
-                targets.append(tokenizer.encode(pair.target).astype(dtype))
-            except TokenizerError as error:
-                raise located(error, self.source.place(name, pair.line)) from None
-        return sources, targets
+        pairs, rows = self.splits[name], []
+        for start in range(0, len(pairs), ENCODED_AT_ONCE):
+            self.progress(f"encoding {name}", start, len(pairs))
+            some = pairs[start : start + ENCODED_AT_ONCE]
+            sides = [side for pair in some for side in (pair.source, pair.target)]
+            place = partial(self._place_of_side, name, some)
+            rows += [ids.astype(dtype) for ids in encode_located(tokenizer, sides, place)]
+        return rows[::2], rows[1::2]
+
+    def _place_of_side(self, name: str, pairs: Sequence[Pair], number: int) -> str:
+        """Where the n-th of some pairs' sides stands."""
+        return self.source.place(name, pairs[number // 2].line)
 
     def _short_enough(self, name: str, rows: tuple[list[np.ndarray], ...]) -> list[int]:
         """Which pairs of a split stay under `max_length`; all of a test, or its measure would be another."""

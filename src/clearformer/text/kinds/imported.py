@@ -6,7 +6,7 @@ Nothing in such a file is run: the `tokenizers` library reads it as data.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ import tokenizers
 
 from clearformer.errors import TokenizerError, shown
 from clearformer.files import parse_json, write_file
+from clearformer.text.backend import encode_batches
 from clearformer.text.documents import (
     Document,
     added_tokens,
@@ -24,7 +25,7 @@ from clearformer.text.documents import (
     parts_of,
 )
 from clearformer.text.kinds.byte import BYTE_BY_SPELLING, spelled_bytes
-from clearformer.text.tokenizer import ROLES, Tokenizer
+from clearformer.text.tokenizer import ROLES, Tokenizer, require_unicode
 
 CONFIG_KEYS = {  # of tokenizer_config.json, the first that is there winning
     "pad": ("pad_token",),
@@ -108,9 +109,13 @@ class ImportedTokenizer(Tokenizer):
         return self._decoding.bytes_of(spelling)
 
     def _encode(self, text: str) -> np.ndarray:
+        return self.encode_each([text])[0]
+
+    def encode_each(self, texts: Sequence[str]) -> list[np.ndarray]:
+        for text in texts:
+            require_unicode(text)  # else the library's own words would be told
         with library_errors("this tokenizer has no tokens for some of the text ({why})"):
-            (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=False)
-        return np.array(encoding.ids, dtype=np.int32)
+            return encode_batches(self._backend, texts)
 
     def normalized(self, text: str) -> str:
         return self.decode(self.encode(text))
