@@ -33,11 +33,15 @@ from clearformer.training.optim.schedules import WarmupStableDecay
 TYPICAL = Budget(n_bytes=1_000_000, n_texts=10_000, seconds=SECONDS, rate=5e11, memory=4e9)
 UTILISATION = 0.2  # of the rate of large products, by those of uncompiled steps of short texts
 
+BASELINE_SECONDS = 6.0  # of TF-IDF and logistic regression, which are fitted before the steps
+
 REFERENCE_FLOPS = 2e12
 REFERENCE_PARAMETERS = 0.8e6
 BYTES_PER_WORD = 60  # of the texts, for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
 BATCH = 64
+LEAST_LR, MOST_LR = 0.004, 0.01
+STEPS_OF_LEAST_LR = 1000
 MOST_PASSES = 16
 # Steps: the mean of the weights over the last hundred is then not that of the beginning.
 LEAST_FOR_A_MEAN = 200
@@ -64,7 +68,7 @@ def choose(budget: Budget) -> Recommendation:
     tokenizer = budget.tokenizer or WordPieceTokenizerSpec(
         vocab_size=vocabulary_for(budget.n_bytes), lowercase=True
     )
-    seconds = seconds_of_steps(budget, tokenizer)
+    seconds = max(budget.seconds / 4, seconds_of_steps(budget, tokenizer) - BASELINE_SECONDS)
     flops = seconds * budget.rate * UTILISATION
     tokens_each = max(1.0, budget.n_bytes / budget.n_texts / bytes_per_token(tokenizer))
     context = context_for(budget.longest / bytes_per_token(tokenizer))
@@ -100,7 +104,7 @@ def choose(budget: Budget) -> Recommendation:
             batch_size=BATCH,
             max_wall_seconds=budget.seconds,
             max_steps=most_steps,  # also where the steps are faster than is foretold
-            lr=0.004,
+            lr=lr_for(n_steps),
             optimizer=Muon(adam_lr=1e-3),
             schedule=WarmupStableDecay(decay=0.8),
             warmup_steps=min(50, n_steps // 10),
@@ -115,6 +119,11 @@ def choose(budget: Budget) -> Recommendation:
 def vocabulary_for(n_bytes: int) -> int:
     """As many tokens as the texts have occurrences to learn them from."""
     return 100 * round(min(max(n_bytes / BYTES_PER_WORD, LEAST_VOCABULARY), MOST_VOCABULARY) / 100)
+
+
+def lr_for(n_steps: int) -> float:
+    """The matrices' rate: the fewer the steps, the higher."""
+    return float(f"{min(MOST_LR, LEAST_LR * max(1.0, STEPS_OF_LEAST_LR / n_steps) ** 0.4):.2g}")
 
 
 def context_for(longest: float) -> int:
@@ -148,5 +157,6 @@ def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, pas
         f"tokens are {words_for(run.tokenizer)} of {budget.n_texts:,} texts, {budget.n_bytes / 1e6:.3g} MB, the first "
         f"{model.max_seq_len} of each",
         f"steps of {BATCH} texts, about {n_steps:,} of them: {passes:.1f} passes",
+        f"matrices' learning rate {run.train.lr:g}: the fewer the steps, the higher",
     ]
     return reasons + reason_to_end(run, passes, MOST_PASSES)

@@ -1,19 +1,22 @@
 """The preset `auto` for labelled texts: what it measures, what it decides, and that it says why."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from clearformer.auto import Budget
-from clearformer.auto.budget import size_of
+from clearformer.auto.budget import seconds_of_steps, size_of
 from clearformer.auto.labelled import (
+    BASELINE_SECONDS,
     BATCH,
     LONGEST,
     MOST_PASSES,
     SHORTEST,
     block_parameters,
     choose,
+    lr_for,
 )
 from clearformer.data import LabelledData
 from clearformer.errors import DataError
@@ -63,6 +66,20 @@ def test_few_texts_are_soon_read_often_enough() -> None:
     assert f"{MOST_PASSES} passes are enough" in few.reasons[-1]
     assert many.run.train.max_steps == 3_000_000 * MOST_PASSES // BATCH
     assert not any("are enough" in reason for reason in many.reasons)
+
+
+def test_the_rate_is_higher_for_fewer_steps_within_limits() -> None:
+    rates = [lr_for(n_steps) for n_steps in (1, 100, 187, 500, 1000, 50_000)]
+    assert rates == sorted(rates, reverse=True)
+    assert (rates[0], rates[-2], rates[-1]) == (0.01, 0.004, 0.004)
+    assert rates[2] == 0.0078
+
+
+def test_time_is_left_for_the_baseline() -> None:
+    uncompiled = replace(budget(seconds=100), compile=False)
+    without = seconds_of_steps(uncompiled, choose(uncompiled).run.tokenizer)
+    assert f"{without - BASELINE_SECONDS:.0f} of them for steps" in choose(uncompiled).reasons[0]
+    assert " 5 of them for steps" in choose(budget(n_texts=100_000, seconds=20)).reasons[0]  # a quarter
 
 
 def test_texts_are_cut_where_they_are_longer_than_usual() -> None:
