@@ -1,7 +1,6 @@
 """Shared by all tests: shapes checked at run time, one thread, and where the data lies."""
 
 import gc
-import importlib
 import importlib.util
 import os
 import signal
@@ -24,6 +23,8 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 # Every jaxtyping annotation of the model is checked against the tensors that the tests pass.
 shape_checks.install("clearformer.model")
 shape_checks.install("clearformer.hooks")
+from clearformer.cost import rates  # noqa: E402  (what it imports is checked as well)
+
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 torch.set_num_threads(1)  # tests run side by side, one to a core
@@ -39,8 +40,7 @@ def fsync_at_once(file: Any) -> None:
 
 
 os.fsync = fsync_at_once
-# Behind the hooks of `shape_checks`, for it imports what they check.
-importlib.import_module("clearformer.cost.rates").MEASURED_FOR = 0.05  # no test asks how fast this machine is
+rates.MEASURED_FOR = 0.05  # no test asks how fast this machine is
 gc.disable()  # while tests are collected, which makes a million objects and hardly any garbage
 
 
