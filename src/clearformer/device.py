@@ -85,6 +85,10 @@ def devices_here() -> list[str]:
 def resolve_dtype(name: str, device: torch.device) -> str:
     """The type of the matrix products: the named one, or bfloat16 where it is measured to be faster."""
     if name != "auto":
+        if name == "bfloat16" and lacks_bfloat16(device):
+            logger.warning(
+                "train.dtype=bfloat16: this processor has no units for it, and products take far longer than in float32"
+            )
         return name
     if device.type == "cuda":
         chosen = "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"

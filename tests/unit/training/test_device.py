@@ -188,11 +188,29 @@ def test_large_products_are_not_tried_where_small_ones_are_hopeless(
     assert tried == sizes
 
 
-def test_a_named_type_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(module, "_product_seconds")
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_named_type_is_taken_and_told_where_the_processor_has_no_units_for_it(
+    lacks: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "lacks_bfloat16", lambda device: lacks)
 
     assert resolve_dtype("float32", CPU) == "float32"
+    assert not caplog.messages
     assert resolve_dtype("bfloat16", CPU) == "bfloat16"
+    assert ("this processor has no units" in caplog.text) == lacks
+
+
+@pytest.mark.parametrize(("seconds", "lacks"), [(0.1, True), (1.0, False), (5.0, False)])
+def test_a_processor_lacks_the_units_where_small_products_take_far_longer(
+    seconds: float, lacks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(monkeypatch, lambda dtype, n: seconds if dtype == torch.float32 else 1.0)
+    module.lacks_bfloat16.cache_clear()
+    try:
+        assert module.lacks_bfloat16(CPU) == lacks
+        assert not module.lacks_bfloat16(torch.device("cuda"))
+    finally:
+        module.lacks_bfloat16.cache_clear()
 
 
 def test_the_measurement_is_of_products() -> None:
