@@ -28,8 +28,8 @@ DEVICE_NAME = r"auto|cpu|mps|cuda(:\d+)?"
 ALSO_CALLED = {"gpu": "cuda", "nvidia": "cuda", "metal": "mps", "apple": "mps"}
 
 BFLOAT16_MUST_GAIN = 1.3  # below this, its coarser numbers are not worth it
-SMALL, SMALL_REPEATS = 128, 5  # the size of products that tell a hopeless type, and how many
-HOPELESS = 0.25  # a gain of small products below which large ones are not tried
+SMALL, SMALL_REPEATS = 128, 20  # the size of products that tell a hopeless type, and how many
+HOPELESS = 0.1  # a gain of small products below which large ones are not tried
 WARM_UP = 2  # products whose time does not count
 STEADY_SPREAD = 1.5  # the median over the least of some times, up to which a machine counts as steady
 

@@ -4,7 +4,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -43,39 +42,35 @@ class BackendTokenizer(OwnTokenizer):
         return pre_tokens_of(self._backend, text)
 
     def _encode(self, text: str) -> np.ndarray:
-        # Many pieces at once use every core, and a batch's results are small numbers before the next is made;
-        # the whole text in one call takes one core and about two hundred bytes a token.
-        pieces = recut(chunks(text))
-        ids = [np.empty(0, dtype=np.int32)]
-        while batch := list(islice(pieces, CHUNKS_AT_ONCE)):
-            encodings = self._backend.encode_batch_fast(batch, add_special_tokens=False)
-            ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-        return np.concatenate(ids)
+        pieces = encode_batches(self._backend, recut(chunks(text)))
+        return np.concatenate([np.empty(0, dtype=np.int32), *pieces])
 
     def encode_each(self, texts: Sequence[str]) -> list[np.ndarray]:
         if any(len(text) > CHUNK_CHARS for text in texts):
             return super().encode_each(texts)
-        return encode_batches(self._backend, texts)
+        for text in texts:
+            require_unicode(text)
+        return list(encode_batches(self._backend, texts))
 
 
-def encode_batches(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
-    """The ids of each text by few calls of the library: a call costs more than a short text, and uses every core.
+def encode_batches(backend: tokenizers.Tokenizer, texts: Iterable[str]) -> Iterator[np.ndarray]:
+    """The ids of each text, by few calls of the library.
 
-    Raises:
-        TokenizerError: a text holds half of a surrogate pair.
+    A call for many texts uses every core, and costs more than a short text. A batch's results are small numbers before
+    the next is made: in one call for all they would take about two hundred bytes a token.
     """
-    rows: list[np.ndarray] = []
-    batch: list[str] = []
+    texts = iter(texts)
+    while batch := list(_next_batch(texts)):
+        for encoding in backend.encode_batch_fast(batch, add_special_tokens=False):
+            yield np.array(encoding.ids, dtype=np.int32)
+
+
+def _next_batch(texts: Iterator[str]) -> Iterator[str]:
+    """The next texts, until they are as long as chunks that are encoded at once."""
     n_chars = 0
-    for number, text in enumerate(texts, start=1):
-        require_unicode(text)
-        batch.append(text)
+    while n_chars < CHUNKS_AT_ONCE * CHUNK_CHARS and (text := next(texts, None)) is not None:
+        yield text
         n_chars += len(text)
-        if n_chars >= CHUNKS_AT_ONCE * CHUNK_CHARS or number == len(texts):
-            encodings = backend.encode_batch_fast(batch, add_special_tokens=False)
-            rows += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-            batch, n_chars = [], 0
-    return rows
 
 
 def pre_tokens_of(backend: tokenizers.Tokenizer, text: str) -> list[str]:

@@ -172,7 +172,7 @@ def test_the_two_types_are_measured_in_turn(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("gain", "sizes"), [(0.01, {128}), (0.2, {128}), (0.5, {128, 512}), (2.0, {128, 512})]
+    ("gain", "sizes"), [(0.01, {128}), (0.05, {128}), (0.2, {128, 512}), (2.0, {128, 512})]
 )
 def test_large_products_are_not_tried_where_small_ones_are_hopeless(
     gain: float, sizes: set[int], monkeypatch: pytest.MonkeyPatch
@@ -200,7 +200,7 @@ def test_a_named_type_is_taken_and_told_where_the_processor_has_no_units_for_it(
     assert ("this processor has no units" in caplog.text) == lacks
 
 
-@pytest.mark.parametrize(("seconds", "lacks"), [(0.1, True), (1.0, False), (5.0, False)])
+@pytest.mark.parametrize(("seconds", "lacks"), [(0.05, True), (0.2, False), (1.0, False), (5.0, False)])
 def test_a_processor_lacks_the_units_where_small_products_take_far_longer(
     seconds: float, lacks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,7 +115,7 @@ class ImportedTokenizer(Tokenizer):
         for text in texts:
             require_unicode(text)  # else the library's own words would be told
         with library_errors("this tokenizer has no tokens for some of the text ({why})"):
-            return encode_batches(self._backend, texts)
+            return list(encode_batches(self._backend, texts))
 
     def normalized(self, text: str) -> str:
         return self.decode(self.encode(text))

@@ -1,8 +1,8 @@
 """Optimisers, which turn gradients into steps: Adam, AdamW, Muon.
 
-A spec builds a list of torch optimisers that are stepped together; each parameter group carries `peak_lr`, its
-learning rate at the schedule's factor 1. What an optimiser multiplies, it multiplies in the type of the run's matrix
-products, `dtype`.
+A spec's `build(model, lr, dtype)` gives a list of torch optimisers that are stepped together; each parameter group
+carries `peak_lr`, its learning rate at the schedule's factor 1. What an optimiser multiplies, it multiplies in `dtype`,
+the type of the run's matrix products.
 """
 
 from collections.abc import Iterable
