@@ -119,9 +119,9 @@ def run(
 ) -> None:
     """Run studies, then write their report.
 
-    Finished runs are kept, interrupted ones resumed. Worker processes claim runs, so the same command may run on several
-    machines that share the folder. If a run fails, the reason is kept in failed/ and the others go on; the command then
-    exits with status 1, and the next call tries the run again. Ctrl-C ends the workers and keeps everything.
+    Finished runs are kept, interrupted ones resumed. Worker processes claim runs, so several machines that share the
+    folder may run the same command. If a run fails, the reason is kept in failed/ and the others go on; the command
+    then exits with status 1, and the next call tries the run again. Ctrl-C ends the workers and keeps everything.
     """
     store = store_of(folder)
     chosen = chosen_studies(names, store)
