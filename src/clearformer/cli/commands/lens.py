@@ -1,4 +1,4 @@
-"""`clearformer lens`: what a model computes inside, for one text or for its own data."""
+"""`clearformer lens`: views of what happens inside a model."""
 
 import json
 from pathlib import Path

@@ -7,7 +7,7 @@
     train-target...          the same for the targets
     train-lines.npy          for each pair, its line in the file it was read from (int64)
 
-The arrays are memory-mapped when opened, and numpy is told to load no pickle.
+The arrays are memory-mapped when opened, and never loaded as pickles.
 """
 
 import hashlib
