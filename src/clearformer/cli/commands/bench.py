@@ -120,7 +120,7 @@ def load(
 ) -> None:
     """Compare the seconds to load a model, and to the first token.
 
-    The peer is transformers. Measured are the call that loads the model, and a whole command up to its first token.
+    The peer is transformers. Measures the call that loads the model, and a whole command up to its first token.
     """
     with importing():
         from clearformer.bench.loading import bench_loading

@@ -21,7 +21,7 @@ def command(
         str | None, typer.Option(metavar="NAME", help="The new run's name.", show_default="the folder's")
     ] = None,
 ) -> None:
-    """Make a run from a model in a folder; every command then takes it like any other run.
+    """Make a run from a model in a folder; it evaluates, samples and translates like any other.
 
     Reads config.json, model.safetensors and tokenizer.json, and runs no code from the folder. Architectures: GPT-2,
     Llama, Mistral, Qwen3, GPT-NeoX, Bloom, BERT, Marian, Pegasus, BART and T5.
