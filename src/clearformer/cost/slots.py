@@ -303,7 +303,7 @@ def _(spec: NoFeedForward, d_model: int) -> int:
 
 @ffn_floats.register
 def _(spec: ReLU, d_model: int) -> int:
-    return d_model + spec.width(d_model)  # its gradient needs only its result, which the next matrix keeps too
+    return d_model + spec.width(d_model)  # its gradient needs its result, which the next matrix keeps too
 
 
 @ffn_floats.register(GELU)

@@ -192,8 +192,8 @@ def context_start(n_tokens: int, max_seq_len: int) -> int:
 
     It is the lowest multiple of M // 2 that leaves at most M tokens, for a model of M positions. A start that moved
     with every token would shift every position, and no key or value could be kept. This one makes the model read the
-    sequence again only once in M // 2 tokens, and the model always reads M // 2 tokens or more. It depends on n alone,
-    so it is the same with and without a cache.
+    sequence again only once in M // 2 tokens, and leaves it M // 2 tokens or more. It depends on n alone, so it is the
+    same with and without a cache.
     """
     stride = max(1, max_seq_len // 2)
     n_too_many = max(0, n_tokens - max_seq_len)

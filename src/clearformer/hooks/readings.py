@@ -2,7 +2,7 @@
 
     with lens.Readings(megabytes=200).in_use():
         lens.ledger(run, text)
-        lens.ledger(run, text, position=3)      runs the model no second time
+        lens.ledger(run, text, position=3)      does not run the model again
 
 Results are the same to the bit with and without it. It is off by default; the `with` block turns it on for its own
 thread or task alone. When a model changes, its values are dropped: every module, parameter and buffer must be the same

@@ -113,7 +113,7 @@ class Attention(nn.Module, ABC):
         """Return the keys and values of the vectors that are read."""
 
     def queries_keys_values(self, x: Vectors) -> tuple[Queries, Keys, Values]:
-        """Return all three, for self-attention."""
+        """Return queries, keys and values for self-attention."""
         return self.queries(x), *self.keys_values(x)
 
     def output(self, z: Float[Tensor, "B T HDh"]) -> Vectors:
@@ -338,7 +338,7 @@ class MultiHead(HeadsSpec):
     """Concat(head_1 ... head_h) W_O, each head with its own W_Q, W_K, W_V (Vaswani et al. 2017, 3.2.2).
 
     Attributes:
-        window: The number of keys back that a query reads, its own included (Beltagy et al. 2020).
+        window: The number of keys back that a query reads, its own included (sliding window, Beltagy et al. 2020).
         scale: Whether scores are divided by sqrt(d_head).
     """
 
@@ -351,7 +351,7 @@ class MultiHead(HeadsSpec):
         return MultiHeadModule(self, d_model, dropout, scale, self.window)
 
     def build_cross(self, d_model: int, dropout: float) -> "MultiHeadModule":
-        return self.replace(window=None).build(d_model, dropout)  # no distances between two sequences
+        return self.replace(window=None).build(d_model, dropout)  # there is no distance between two sequences
 
 
 class MultiHeadModule(ProjectedHeads):

@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """An encoder's output, which cross-attention reads.
-
-    Attributes:
-        vectors: One per source token.
-        padding: True where a token is real; None: all are.
-    """
+    """An encoder's vectors, one per source token, and the source's padding; cross-attention reads them."""
 
     vectors: SourceVectors
     padding: SourcePadding = None

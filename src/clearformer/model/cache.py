@@ -15,7 +15,7 @@ from clearformer.errors import UserError
 from clearformer.model.shapes import Keys, Padding, Rows, SourcePadding, Values
 
 MOST_ROOM = (
-    256  # the most positions by which a full buffer grows: doubling a large one would leave it mostly empty
+    256  # the most positions by which a full buffer grows: doubling a large one would leave much of it empty
 )
 KeysValues = tuple[Float[Tensor, "B K _ Dh"], Float[Tensor, "B K _ Dv"]]
 

@@ -46,7 +46,7 @@ class ModelConfig(Spec):
         final_norm: Whether there is a norm between the last block and the head.
         embedding_norm: Whether there is a norm after the embeddings (as in BLOOM and BERT).
         scale_embeddings: Whether token embeddings are multiplied by sqrt(D) (Vaswani et al. 2017, 3.4).
-        residual: Whether a sub-layer's output is added to its input or replaces it.
+        residual: Whether a sub-layer's output is added to the residual stream or replaces it.
         parallel: Whether attention and feed-forward both read the block's input (GPT-NeoX).
         head_bias: Whether the head has a bias.
         scale_logits: Whether logits are divided by sqrt(D) (T5, where embeddings are tied).

@@ -1,10 +1,9 @@
 """How order enters the model: none, sinusoidal, learned, RoPE, ALiBi.
 
-Each kind overrides one of three methods: `embed` (vectors added to the token embeddings), `rotate` (queries and keys
-turned by their positions) or `bias` (numbers added to the attention scores).
+Each kind overrides at most one of three methods: `embed` (vectors added to the token embeddings), `rotate` (queries and
+keys turned by their positions) or `bias` (numbers added to the attention scores).
 
-Shapes: B batch, T query positions, S key positions, D d_model, H heads, Dh head size. A position tensor is [T]
-where every row of the batch has the same positions and [B T] where padding shifts them.
+Shapes: B batch, T query positions, S key positions, D d_model, H heads, Dh head size.
 """
 
 import math
@@ -90,7 +89,7 @@ class PositionBase(Spec, ABC):
 
 
 class NoPositions(PositionBase):
-    """No positions: the order of the tokens that a query reads has no effect (lecture 000, section 6.2)."""
+    """No positions: attention does not know the order of the tokens that it reads (lecture 000, section 6.2)."""
 
     kind: Literal["none"] = "none"
 

@@ -1,4 +1,4 @@
-"""Building the C++ kernels of compiled graphs several to a file, while torch's compiler goes on.
+"""Building the C++ kernels of compiled graphs several to a file, while torch continues to compile.
 
 torch's compiler gives each kernel a C++ file of its own, whose headers take several times as long to parse as its loops
 take to compile; a precompiled header of 150 MB does not make up for that. The kernels and their compiler flags are
@@ -182,12 +182,7 @@ def in_one_file(kernels: Sequence[Kernel], pool: ThreadPoolExecutor) -> Future[l
 
 
 def joint_source(kernels: Sequence[Kernel], binding: str) -> str:
-    """Return one C++ file of all kernels, each with its Python binding in a namespace of its own.
-
-    Args:
-        kernels: The kernels.
-        binding: torch's template of a binding.
-    """
+    """Return one C++ file of all kernels, each with a binding of torch's template in a namespace of its own."""
     headers = dict.fromkeys(line for kernel in kernels for line in INCLUDE.findall(kernel.source))
     parts = [*headers, *OF_BINDINGS]
     for i, kernel in enumerate(kernels):

@@ -21,10 +21,10 @@ def dropout(x: Float[Tensor, "..."], p: float, training: bool = True) -> Float[T
     "clearformer::dropout_factors", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
 )
 def dropout_factors(x: Tensor, p: float) -> Tensor:
-    """Draw 0 or 1/(1 - p) for each number of x, four from each 64 random bits; p is rounded to a multiple of 2**-16.
+    """Draw 0 or 1/(1 - p) for each number of x, four from each 64 random bits.
 
-    torch's dropout draws one random number for each, and the compiler's is slower still; it does not compile this
-    operator.
+    p is rounded to a multiple of 2**-16 below 1. torch's own dropout draws one random number for each element, and
+    compiled dropout is slower still; the compiler leaves this operator alone.
     """
     n_dropped = n_dropped_of(p)
     bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)

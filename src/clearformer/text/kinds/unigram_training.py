@@ -210,7 +210,7 @@ def _most_covering(levels: list[_Substrings], n_seeds: int) -> list[np.ndarray]:
 
 
 def _prune(lattice: _Lattice, n_longer_pieces: int) -> np.ndarray:
-    """Return the pieces' probabilities, 0 for removed ones; of two or more characters at most `n_longer_pieces` stay."""
+    """Return the pieces' probabilities, 0 for removed ones; at most `n_longer_pieces` longer than a character stay."""
     expected = _occurrences(lattice)
     stays = np.arange(len(lattice.pieces)) < lattice.n_characters
     while True:
