@@ -195,7 +195,9 @@ class _Recorded:
         if self.holder() is not cache:
             self.give_back()
         n_texts = len(theirs[0][0])
-        real = True if cache.padding is None else cache.padding.clone()  # a clone, as it may be in this memory
+        real = (
+            True if cache.padding is None else cache.padding.clone()
+        )  # a clone, as it may be in this memory
         self.real.zero_()
         self.real[:n_texts, :n] = real
         for own, others in zip(self.buffers, theirs, strict=True):
