@@ -356,7 +356,7 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
 
     Args:
         folder: A folder with config.json, model.safetensors and a tokenizer.
-        name: The run's name under the runs' folder. By default the name of `folder`, made fit for a run.
+        name: The run's name under the runs' folder. By default a free name made of the folder's.
 
     Raises:
         RunError: the folder holds no model, or the name is taken.
