@@ -103,7 +103,7 @@ class ClassificationTask(Task):
         )
 
     def _hidden(self, tokens: np.ndarray, step: int) -> np.ndarray:
-        """Return a step's tokens [B T] with a fraction `hidden` of them replaced by [MASK], drawn from seed and step."""
+        """Return a step's tokens [B T] with a fraction `hidden` replaced by [MASK], drawn from seed and step."""
         objective = self.config.train.objective
         assert isinstance(objective, ClassificationObjective)
         if not objective.hidden:
