@@ -19,7 +19,7 @@ from clearformer.errors import ClearformerError, DiskError, Interrupted, NonFini
 from clearformer.model import Transformer
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.evaluator import Evaluator
-from clearformer.training.limits import SECONDS_TO_REPORT, WallClock, is_due, is_finished
+from clearformer.training.limits import SECONDS_TO_REPORT, Pace, WallClock, is_due, is_finished
 from clearformer.training.nonfinite import NonFiniteValueError, weights_are_finite
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.processes.interrupts import Interrupts
@@ -141,6 +141,7 @@ class Training:
         self.config, self.folder, self.task = config, folder, task
         self.device, self.processes = device, processes
         self.clock = clock or WallClock(time.perf_counter())
+        self.pace = Pace()
         self.log = RunLog(reporter if processes.is_main else Reporter())
         self.state = TrainState.build(config, device)
         self.train_step = TrainStep(config, task, self.state, device, processes)
@@ -274,8 +275,9 @@ class Training:
         with self.nonfinite_ends_the_run(step + 1):
             result = self.train_step.take(self.progress)
         synchronize(self.device)
-        seconds = self.progress.seconds + (time.perf_counter() - start)
-        clocks = {"seconds": seconds, **self.wall_clock()}
+        took = time.perf_counter() - start
+        self.pace.took(took)
+        clocks = {"seconds": self.progress.seconds + took, **self.wall_clock()}
         clocks, self.shared_signal = self.processes.end_step(clocks, self.interrupts.received or 0)
         tokens = self.progress.tokens + self.task.n_tokens(step)
         self.progress = replace(self.progress, step=step + 1, tokens=tokens, val_loss=None, **clocks)
@@ -286,7 +288,7 @@ class Training:
         if self.settings.max_wall_seconds is None:
             return {}
         after = self.evaluator.seconds_at_the_end + SECONDS_TO_REPORT
-        return {"wall_seconds": self.clock.seconds(), "wall_after": after}
+        return {"wall_seconds": self.clock.seconds(), "wall_after": after * self.pace.slowdown}
 
     def signal_to_end(self) -> int:
         """Return the signal that ends the run now, or 0; with several processes, the one that they all agreed on."""
@@ -333,6 +335,7 @@ class Training:
             return {}
         evaluator, model = self.evaluator, self.weights_to_use
         with self.nonfinite_ends_the_run(self.progress.step):
+            self.pace.evaluation_timed()
             if not self.is_due(self.settings.checkpoint_every):
                 return evaluator.evaluate(model, evaluator.rows_between_checkpoints).line
             if self.finished():
