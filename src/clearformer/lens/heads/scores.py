@@ -106,7 +106,7 @@ class HeadScores(Shown):
         check_kind(kind)
         scored = [
             each for each in self.heads if getattr(each, kind) == getattr(each, kind)
-        ]  # NaN equals nothing
+        ]  # NaN differs from itself
         return sorted(scored, key=lambda each: -getattr(each, kind))[:n]
 
     def caption(self) -> str:

@@ -256,7 +256,7 @@ def by_step(left_out: Iterable[Seen]) -> Mapping[int, list[int]]:
 
 
 def estimated_change(opened: Reopened, prediction: Prediction, left_out: Sequence[Seen]) -> float:
-    """Return TracIn's estimate: the sum over rows of lr <grad L(prediction), P grad L_row>, each at its checkpoint."""
+    """Return TracIn's estimate: lr <grad L(prediction), P grad L_row> at the nearest checkpoint, summed over rows."""
     kept = opened.kept
     nearest: dict[int, list[Seen]] = {}
     for step, row in left_out:

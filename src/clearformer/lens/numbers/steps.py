@@ -134,7 +134,7 @@ class Way:
         section: str | None = None,
         name: str | None = None,
     ) -> Source:
-        """Add the scale and the result of a norm; return its input if it is no norm.
+        """Add the scale and the result of a norm; return its input unchanged if there is no norm.
 
         Args:
             norm: The module.

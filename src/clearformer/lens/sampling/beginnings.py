@@ -126,9 +126,7 @@ class Beginning:
                 logits = model(row_of(model, self.drawn), cache=cache, last_only=True)[0]
             else:
                 logits = outputs_at(self.inputs, self.position)[None]
-        if (
-            left == 0
-        ):  # the next token but one is read in a new context, which uses nothing of this one
+        if left == 0:  # the next token but one is read in a new context, which uses nothing of this one
             cache = model.new_cache()
         cache.select(torch.zeros(num, dtype=torch.long, device=self.inputs.tokens.device))
         return Prefill(logits.float().expand(num, -1), cache)
