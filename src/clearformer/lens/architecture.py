@@ -43,7 +43,7 @@ class Component:
         path: The path of its module.
         name: Its name in words.
         kind: The kind that fills it, if it is a slot of the configuration or a norm; otherwise empty.
-        stack: `encoder` or `decoder`; empty if the model has only one stack.
+        stack: `encoder` or `decoder`; empty outside the stacks of an encoder-decoder.
         layer: The number of its block, or None outside the blocks.
         parameters: The number of its own parameters.
     """

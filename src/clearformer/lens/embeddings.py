@@ -230,7 +230,7 @@ def is_letter(character: str) -> bool:
     return re.match(r"\w", character) is not None
 
 
-# --- where tokens stand -----------------------------------------------------------------------------------
+# --- positions of tokens ----------------------------------------------------------------------------------
 
 
 def spans_of(raw: Sequence[bytes]) -> list[Span]:

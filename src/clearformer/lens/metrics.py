@@ -66,7 +66,7 @@ class Metrics(Shown):
         self._draw_norms(norms)
 
     def _draw_norms(self, axes: Any) -> None:
-        """The gradient norm by layer, from dark to light."""
+        """Plot the gradient norm by layer, from dark to light."""
         for i, (name, values) in enumerate(self.layers.items()):
             known, shade = np.isfinite(values), i / max(1, len(self.layers) - 1)
             colour = (0.05 + 0.9 * shade, 0.15 + 0.6 * shade, 0.42 - 0.2 * shade)

@@ -11,7 +11,7 @@
     add, change  a vector added (a steering vector), or any function of it
 
 Each shows what a model does without something, or with something else: a cause. The activations in between need not be
-ones that occur naturally; `zero` above all takes a model where it never was in training.
+ones that occur naturally; `zero` above all takes a model into states that it never met in training.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -141,7 +141,7 @@ def resample(where: Where, texts: Sequence[Activations], seed: int) -> Edit:
 
     Args:
         where: The site.
-        texts: The text itself (which permutes positions, with repetition) or others.
+        texts: The text itself, whose positions are then drawn with repetition, or others.
         seed: The seed of the draw, which differs between hook points.
 
     Raises:
@@ -213,7 +213,7 @@ def attention_in_the_open(model: Transformer) -> AbstractContextManager[None]:
 
 
 def leave(_activation: Tensor, _hook: Hook) -> None:
-    """Leave an activation unchanged: a hook function that only makes its point observed."""
+    """Leave an activation unchanged; hooking this makes its point observed."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)

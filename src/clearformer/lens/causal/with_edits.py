@@ -103,7 +103,7 @@ class WithEdits(Shown):
             applies to this text alone.
         held_out_after: The same with the edits.
         held_out_note: Why there is no held-out loss, or that the run's data changed after training.
-        continued_before: The continuation of the text up to the position, by the seed; None for an encoder.
+        continued_before: The continuation of the text up to the position, by the seed; None for an encoder or 0 tokens.
         continued_after: The same by the edited model.
         heads: Every head that can be edited, as sites.
         networks: Every feed-forward network.

@@ -1,4 +1,4 @@
-"""Where in this project's code a number is computed: a line, found in the source of the function that does it."""
+"""The line of this project's code that computes a number, found in the source of its function."""
 
 import inspect
 from collections.abc import Callable
@@ -15,10 +15,10 @@ class CodeLine:
     """One line of code.
 
     Attributes:
-        file: Relative to the package; of code of one's own the whole path.
+        file: The path relative to the package; the whole path for a user's code.
         line: Its number, from 1.
         text: The line, without its indentation.
-        function: Whose line it is.
+        function: The function that contains it.
     """
 
     file: str
@@ -29,7 +29,7 @@ class CodeLine:
 
 @cache
 def find_line(function: Callable[..., Any], marker: str) -> CodeLine | None:
-    """The first line of a function that holds a marker; None where there is none, or no source is at hand."""
+    """Return the first line of a function that contains a marker; None if there is none, or no source is available."""
     function = inspect.unwrap(function)
     try:
         lines, first = inspect.getsourcelines(function)

@@ -172,7 +172,7 @@ def tune(
 def mapped(
     x: Float[Tensor, "B T D"], matrix: Float[Tensor, "D D"], offset: Float[Tensor, " D"]
 ) -> Float[Tensor, "B T D"]:
-    """x + A x + b."""
+    """Return x + A x + b."""
     return x + x @ matrix.T.to(x.dtype) + offset.to(x.dtype)
 
 

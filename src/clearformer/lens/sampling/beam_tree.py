@@ -162,7 +162,7 @@ def beam_tree(
         position: The token of the text to search after.
         drawn: Ids after it that the search continues.
         beams: See `BeamSearch`, also for the last three.
-        max_new_tokens: The largest number of tokens to add; by default 8, or for an encoder-decoder the limit of `translate`.
+        max_new_tokens: The most tokens to add; by default 8, or the limit of `translate` for an encoder-decoder.
         length_penalty: The exponent of the penalty.
         length_penalty_kind: `hf` or `gnmt`.
         early_stopping: When the search ends.

@@ -60,8 +60,8 @@ class NextDraw(Shown):
     Attributes:
         token: The token before it; for an encoder, the token that is predicted anew.
         position: The position of that token, from 0.
-        tokens: The whole vocabulary (for a classifier, its classes), likeliest after penalty and temperature first; or the
-            likeliest `most` of them, plus the greedy and the drawn token.
+        tokens: The whole vocabulary (for a classifier, its classes), likeliest after penalty and temperature first; or
+            the likeliest `most` of them, plus the greedy and the drawn token.
         places: The place of each in the whole vocabulary, from 0 for the likeliest.
         n_tokens: The size of the vocabulary.
         ids: The ids of `tokens`.
