@@ -14,9 +14,9 @@ from torch import Tensor
 from clearformer.errors import UserError
 from clearformer.model.shapes import Keys, Padding, Rows, SourcePadding, Values
 
-MOST_ROOM = (
-    256  # the most positions by which a full buffer grows: doubling a large one would leave much of it empty
-)
+MOST_ROOM = 256
+"""The most positions by which a full buffer grows: doubling a large one would leave much of it empty."""
+
 KeysValues = tuple[Float[Tensor, "B K _ Dh"], Float[Tensor, "B K _ Dv"]]
 
 
@@ -87,10 +87,8 @@ class LinearCache(LayerCache):
     def __init__(self) -> None:
         self.outer: Tensor | None = None  # [B H Dh Dv], sum of phi(k) v^T
         self.keys: Tensor | None = None  # [B H Dh], sum of phi(k)
-        self._holds = (
-            False  # whether to record the next call's keys and values, because `keep` may drop some of them
-        )
-        self._held: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # these, after the sums before them
+        self._holds = False  # whether `keep` may drop some of the next call's positions
+        self._held: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # sums before it, its keys and values
         self._seen, self._n_seen = KeyValueCache(), 0  # the keys and values themselves, for hooked scores
 
     def sums(
