@@ -8,17 +8,17 @@ cf.replay("NAME", 700)                            # the same run after 700 steps
 model = cf.build(cf.ModelConfig(vocab_size=65))   # an nn.Module: model(tokens) -> logits [B T V]
 logits, cache = model.run_with_cache(tokens)      # cache["blocks.0.attn.hook_pattern"]
 samples = cf.generate(run, "KING RICHARD II:\n", max_new_tokens=200, temperature=0.8, seed=1)
-[[best]] = cf.translate(run, ["le 3 mai"])         # of a run that translates
-[found] = cf.classify(run, ["Österreich"])        # of one that classifies: found.label, found.probability
-vectors = cf.lens.embed(run, "the bank").vectors  # of any, by layer
+[[best]] = cf.translate(run, ["le 3 mai"])         # with a run that translates
+[found] = cf.classify(run, ["Österreich"])        # with a run that classifies: found.label, found.probability
+vectors = cf.lens.embed(run, "the bank").vectors  # hidden vectors by layer, with any run
 cf.lens.ledger(run, "To be or not").figure("ledger.png")  # why this token: what each part wrote for it
-cf.lens.show(run, "To be or not", "attention")    # a view of the page in a notebook
+cf.lens.show(run, "To be or not", "attention")    # one view of the page, in a notebook
 cf.look(run)                                      # the whole page in a browser
-cf.export_page(run, "page.html")                  # the same as one file, which needs no server
+cf.export_page(run, "page.html")                  # the page as one file that needs no server
 cf.compare("rope", "alibi")                       # settings that differ, losses, paired differences
-cf.run_study("depth", scale=0.05)                 # an experiment of the lectures, or a cf.Study of one's own
+cf.run_study("depth", scale=0.05)                 # an experiment of the lectures, or a cf.Study of your own
 run = cf.from_hf("gpt2-folder")                   # and cf.to_hf(run, "folder")
-run = cf.Run(model, tokenizer)                    # of a model from a loop of one's own; run.save("NAME") keeps it
+run = cf.Run(model, tokenizer)                    # a model from your own training loop; run.save("NAME") keeps it
 """
 
 from importlib import import_module as _import_module
@@ -58,8 +58,8 @@ __all__ = [
     "translate",
 ]
 
-# Where a public name lives, if not in `api`; all are imported at their first use, so that `import clearformer` costs
-# nothing.
+# The module of each public name that is not in `api`. All names are imported at first use, so that
+# `import clearformer` costs nothing.
 _ELSEWHERE = {
     "ClearformerError": "clearformer.errors",
     "Study": "clearformer.study.study",

@@ -1,8 +1,8 @@
-"""The functions of `import clearformer as cf`: what a notebook uses, and the command line is one view of.
+"""The functions of `import clearformer as cf`, for notebooks and scripts.
 
 Settings are written as on the command line: a section is a mapping or a spec, a bare word is short for a slot's kind,
-and `{"train.lr": 3e-4}` is short for `{"train": {"lr": 3e-4}}`. What is wrong with them is a `ClearformerError` of one
-line.
+and `{"train.lr": 3e-4}` is short for `{"train": {"lr": 3e-4}}`. A mistake in them raises a `ClearformerError` whose
+message is one line.
 """
 
 import time
@@ -66,7 +66,7 @@ __all__ = [
 Config = str | PathLike[str] | RunConfig | Mapping[str, Any] | None
 """A preset's name, a TOML file (a path, or a name that ends in .toml), a configuration, settings, or nothing."""
 Section = Spec | Mapping[str, Any] | str | None
-"""Settings of a section; of a slot also the name of its kind."""
+"""The settings of a section; for a slot, the name of its kind will do."""
 
 
 # --- training ---------------------------------------------------------------------------------------------
@@ -85,20 +85,20 @@ def train(
     loggers: Iterable[Logger] = (),
     **overrides: Any,
 ) -> Run:
-    """Train a model, and keep everything in the folder of a run: `clearformer train` in Python.
+    """Train a model and keep everything in a run's folder: `clearformer train` in Python.
 
         run = cf.train("quick", data={"path": "my.txt"}, train={"max_seconds": 60})
 
     Args:
-        config: What to begin with; where not given, the preset for the data: texts are continued, pairs translated,
-            labelled texts classified.
-        run: The run's name under the runs' folder; a free one that says preset and data, where not given.
-        data: Settings of section `data`, laid over what it begins with; likewise the next three.
-        model: Of section `model`.
-        tokenizer: Of section `tokenizer`.
-        train: Of section `train`.
-        resume: Whether the run of that name goes on; with no settings as it was, or with what is to change.
-        quiet: Whether no progress is printed.
+        config: The configuration to start from. By default the preset that fits the data: a language model for plain
+            text, a translator for pairs, a classifier for labelled texts.
+        run: The run's name under the runs' folder. By default a free name made of the preset and the data.
+        data: Settings of section `data`, which override those of `config`; likewise the next three.
+        model: Settings of section `model`.
+        tokenizer: Settings of section `tokenizer`.
+        train: Settings of section `train`.
+        resume: Continue the run of that name. Settings that are not given stay as the run has them.
+        quiet: Print no progress.
         loggers: Receive every line of metrics; see `training.reporting.loggers`.
         **overrides: Other settings, such as `seed=2` or `**{"train.lr": 3e-4}`; these win.
 
@@ -108,9 +108,9 @@ def train(
     Raises:
         ConfigError: a setting is unknown, ill-typed or does not fit the others.
         DataError, TokenizerError: the data cannot be used.
-        RunError: the name is taken, or there is no such run to go on with.
+        RunError: the name is taken, or there is no such run to resume.
         Interrupted: a signal came; everything so far is kept.
-        ClearformerError: a logger cannot start; nothing is made.
+        ClearformerError: a logger cannot start; nothing is written.
         NonFiniteError, DiskError, DeviceError, CheckpointError, RunInUseError: see `training.loop.train`.
     """
     began = time.perf_counter()
@@ -125,7 +125,7 @@ def train(
         except Interrupted as interrupted:
             way_on = f"cf.train(run={name_of(start.folder)!r}, resume=True)"
             raise Interrupted(f"{interrupted}; go on by: {way_on}", interrupted.signal_number) from None
-    trained_config = start.folder.read_config()  # in which nothing is left open
+    trained_config = start.folder.read_config()  # every setting is decided there
     return Run(
         result.model.eval(),
         result.task.tokenizer,
@@ -169,16 +169,16 @@ def preset(
     train: Section = None,
     **overrides: Any,
 ) -> RunConfig:
-    """The configuration of a preset, with other settings laid over it.
+    """Return a preset's configuration, with some of its settings overridden.
 
         cf.preset("quick", model={"d_model": 64, "position": "alibi"}, seed=2)
 
     Args:
-        name: One of those that `clearformer presets` lists.
-        data: Settings of section `data`, laid over the preset's; likewise the next three.
-        model: Of section `model`.
-        tokenizer: Of section `tokenizer`.
-        train: Of section `train`.
+        name: One of the names that `clearformer presets` lists.
+        data: Settings of section `data`, which override the preset's; likewise the next three.
+        model: Settings of section `model`.
+        tokenizer: Settings of section `tokenizer`.
+        train: Settings of section `train`.
         **overrides: Other settings; these win.
 
     Raises:
@@ -189,7 +189,7 @@ def preset(
 
 
 def resolved(config: Config, settings: Mapping[str, Any]) -> tuple[str, RunConfig]:
-    """A whole configuration, and the preset's name that a run of it is called by; see `train`."""
+    """Return the preset's name that a run is named after, and the whole configuration; see `train`."""
     if isinstance(config, RunConfig):
         changed = resolve_changes(config, [dict(settings)]) if settings else config
         return changed.train.objective.kind.replace("_", "-"), changed
@@ -200,7 +200,7 @@ def resolved(config: Config, settings: Mapping[str, Any]) -> tuple[str, RunConfi
 
 
 def _begin_with(config: Config) -> tuple[str | None, list[dict[str, Any]]]:
-    """A preset's name, if one is given, and the settings that are given in its place."""
+    """Return the preset's name if `config` is one, and otherwise the settings that it holds."""
     if config is None:
         return None, []
     if isinstance(config, RunConfig):
@@ -217,25 +217,25 @@ def _begin_with(config: Config) -> tuple[str | None, list[dict[str, Any]]]:
 
 
 def _settings(**arguments: Any) -> dict[str, Any]:
-    """The arguments that are not None, as settings.
+    """Return the arguments that are not None as settings.
 
-    A spec stands for all of its settings: nothing of the section that it is laid over stays.
+    A spec stands for all of its settings, so it replaces the whole section that it overrides.
     """
     return sections_of({name: value for name, value in arguments.items() if value is not None})
 
 
 def build(config: ModelConfig | Mapping[str, Any]) -> Transformer:
-    """A model: `model(tokens) -> logits` [B T V] of tokens [B T]; its weights drawn from torch's global generator.
+    """Build a model: an `nn.Module` with `model(tokens) -> logits`, tokens [B T] and logits [B T V].
 
-    An `nn.Module` with `run_with_cache(tokens)` and `hooked(...)`; a Decoder, an Encoder or an EncoderDecoder by
-    `config.family`.
+    `config.family` decides whether it is a Decoder, an Encoder or an EncoderDecoder. All have `run_with_cache(tokens)`
+    and `hooked(...)`. The weights are drawn from torch's global generator.
 
     Args:
         config: The model's settings, as a ModelConfig or by their names.
 
     Raises:
-        ConfigError: they are no settings of a model, or `vocab_size` is not given: only a run takes it from its
-            tokeniser.
+        ConfigError: these are not the settings of a model, or `vocab_size` is not given. Only a run can take it from
+            its tokeniser.
     """
     if isinstance(config, Mapping):
         config = resolve(ModelConfig, nested(config))
@@ -267,15 +267,15 @@ def plan(
     train: Section = None,
     **overrides: Any,
 ) -> Plan:
-    """The cost of a run before it is made: parameters, FLOPs, memory and time.
+    """Estimate what a run will cost: parameters, FLOPs, memory and time.
 
     Args:
-        config: As for `train`; likewise the settings.
-        device: A GPU's name such as `a100`, or `measure`: this machine's, by a measurement of about a second.
+        config: As in `train`; likewise the settings.
+        device: A GPU's name such as `a100`, or `measure` to measure this machine for about a second.
         data: Settings of section `data`.
-        model: Of section `model`.
-        tokenizer: Of section `tokenizer`.
-        train: Of section `train`.
+        model: Settings of section `model`.
+        tokenizer: Settings of section `tokenizer`.
+        train: Settings of section `train`.
         **overrides: Other settings; these win.
 
     Raises:
@@ -290,13 +290,13 @@ def plan(
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Tokens(Result):
-    """A text as a tokeniser cuts it.
+    """A text and its tokens.
 
     Attributes:
         text: The text, decoded where ids were given.
-        ids: Of its tokens, [T] int32; no special ones are added.
-        labels: Each of them as a person can read it.
-        tokenizer: What cut it.
+        ids: The ids of its tokens, [T] int32; no special tokens are added.
+        labels: A readable label for each token.
+        tokenizer: The tokeniser that cut it.
     """
 
     text: str
@@ -324,9 +324,9 @@ def tokenize(
 
     Args:
         text: A text, or ids, which are shown with their labels.
-        tokenizer: A run's or a tokeniser itself; a `tokenizer.json`; or a kind (`char`, `byte`, `bpe`, ...) or its
-            spec, or a configuration that has one, which is then trained on the text.
-        **settings: Of the kind, such as `vocab_size`.
+        tokenizer: A run, a tokeniser or a `tokenizer.json`; or a kind (`char`, `byte`, `bpe`, ...), its spec or a
+            whole configuration, and then a tokeniser of that kind is trained on the text.
+        **settings: Settings of the kind, such as `vocab_size`.
 
     Raises:
         TokenizerError: the tokeniser has no token for a part of the text, or cannot be read.
@@ -355,7 +355,7 @@ def _tokenizer(tokenizer: Any, settings: Mapping[str, Any], text: str | Sequence
 
 
 def _tokenizer_spec(tokenizer: Any, settings: Mapping[str, Any]) -> Any:
-    """The spec of a kind of tokeniser, with settings laid over it."""
+    """Return the spec of a kind of tokeniser, with settings laid over it."""
     if isinstance(tokenizer, RunConfig):
         tokenizer = tokenizer.tokenizer
     kinds = slot_variants(RunConfig.model_fields["tokenizer"])

@@ -1,10 +1,10 @@
 """Settings as frozen data: a base class, TOML in and out, and `key=value` overrides.
 
-A *section* is a `Spec` inside a `Spec` (`train.lr`). A *slot* is a union of specs told apart by `kind`
+A *section* is a `Spec` inside a `Spec` (`train.lr`). A *slot* is a union of specs distinguished by `kind`
 (`model.position.kind`); a bare word is short for its kind (`model.position=rope`). Where an override changes a
-slot's kind, the fields that were set and that the new kind has too are kept; the others fall to its defaults.
+slot's kind, fields that were set are kept if the new kind has them too; all others take its defaults.
 
-Python takes what the command line takes, and fails with the same line: `ModelConfig(position="rope")`,
+Python takes the same settings as the command line, with the same errors: `ModelConfig(position="rope")`,
 `ModelConfig(attention={"n_heads": 8})`, `RunConfig(**{"train.lr": 3e-4})`.
 """
 
@@ -27,10 +27,10 @@ from pydantic_core import PydanticCustomError
 from clearformer.errors import ConfigError, SettingError, did_you_mean, shortened, shown
 
 NONE = "none"  # TOML has no null: an absent value is written as this word where the field allows it
-PARTS = "clearformer.parts"  # entry points by which an installed package names the modules of its own kinds
+PARTS = "clearformer.parts"  # the entry points where an installed package names the modules of its kinds
 OWN_KIND = "; a kind of your own is brought by --import FILE.py, in Python by importing it"
 LARGEST_FILE = 2**20  # bytes of settings; a run's are a few thousand
-LARGEST_WHOLE = 2**63 - 1  # what torch and NumPy count with
+LARGEST_WHOLE = 2**63 - 1  # the largest integer of torch and NumPy
 
 PROBLEMS = {
     "bool_parsing": "true or false",
@@ -58,7 +58,7 @@ PROBLEMS = {
     "tuple_type": "a list, such as [1, 2]",
     "whole_number_size": "a whole number below 2^63",
 }
-"""The values that a setting takes, by pydantic's word for what is wrong."""
+"""The values that a setting takes, by the type of pydantic's error."""
 
 
 def _not_empty(value: str) -> str:
@@ -80,15 +80,15 @@ def _of_a_file(value: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_not_empty)]
-"""A setting that names something: nothing is no name."""
+"""A setting that names something; it may not be empty."""
 PathName = Annotated[Name, AfterValidator(_of_a_file)]
-"""A setting that names a file or a folder; nothing would be the present folder."""
+"""A setting that names a file or a folder; it may not be empty, which would mean the current folder."""
 
 
 class _SpecType(type(BaseModel)):
-    """The type of all specs: what a user writes is read as the command line reads it, nested specs by pydantic."""
+    """The type of all specs: their constructors read settings as the command line does."""
 
-    if not TYPE_CHECKING:  # a type checker goes by the fields
+    if not TYPE_CHECKING:  # a type checker should see the fields
 
         def __call__(cls, *unnamed: Any, **settings: Any) -> Any:
             if unnamed:
@@ -104,7 +104,7 @@ class _SpecType(type(BaseModel)):
 
 
 class Spec(BaseModel, metaclass=_SpecType):
-    """A frozen group of settings. Unknown keys are refused with the nearest name."""
+    """A frozen group of settings. Unknown keys raise an error that names the nearest known one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
@@ -135,7 +135,7 @@ class Spec(BaseModel, metaclass=_SpecType):
             raise ConfigError(f"settings are frozen; use cfg.replace({name}={shown(value)})")
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed, checked like a new one."""
+        """Return a copy with some fields changed, validated like a new spec."""
         settings = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**(settings | changes))
 
@@ -146,7 +146,7 @@ SpecT = TypeVar("SpecT", bound=Spec)
 def unknown_key(
     spec_type: type[Spec], key: str, prefix: str, variants: Mapping[str, type[Spec]] | None = None
 ) -> ConfigError:
-    """The error for a key that `spec_type` does not have; `variants` are the kinds that could stand in its place."""
+    """Return the error for a key that `spec_type` does not have; `variants` are the kinds of its slot."""
     known = [name for name in spec_type.model_fields if name != "kind"]
     kinds = [kind for kind, variant in (variants or {}).items() if key in variant.model_fields]
     sections = [name for name, field in spec_type.model_fields.items() if key in _keys_below(field)]
@@ -165,7 +165,7 @@ def unknown_key(
 
 
 def _keys_below(field: FieldInfo) -> set[str]:
-    """The keys of the section, or of any kind of the slot, that a field is."""
+    """Return the keys of a field that is a section, or of all the kinds of one that is a slot."""
     specs = list(slot_variants(field).values())
     if isinstance(field.annotation, type) and issubclass(field.annotation, Spec):
         specs.append(field.annotation)
@@ -178,7 +178,7 @@ def _one_of(words: list[str]) -> str:
 
 
 def slot_variants(field: FieldInfo) -> dict[str, type[Spec]]:
-    """The specs a slot can hold, by their `kind`; empty where the field is no slot."""
+    """Return the specs that a slot can hold, by their `kind`; empty where the field is no slot."""
     if field.discriminator != "kind":
         return {}
     members: tuple[Any, ...] = get_args(field.annotation) or (field.annotation,)
@@ -186,10 +186,10 @@ def slot_variants(field: FieldInfo) -> dict[str, type[Spec]]:
 
 
 def explicit(spec: Spec, default: Any = None) -> dict[str, Any]:
-    """The settings of a spec that were not left to their defaults, with every slot's kind; nested like the spec.
+    """Return the settings of a spec that differ from their defaults, and every slot's kind; nested like the spec.
 
-    `resolve` makes an equal spec of it. Where another spec is the `default` in its place, what that one sets is
-    named as well, or it would take effect.
+    `resolve` makes an equal spec of them. If they are to be laid over another spec, pass that as `default`: what it
+    sets is included too, as it would take effect otherwise.
     """
     set_by_default = default.model_fields_set if isinstance(default, Spec) else set()
     settings: dict[str, Any] = {}
@@ -208,7 +208,7 @@ def explicit(spec: Spec, default: Any = None) -> dict[str, Any]:
 
 
 def whole(spec: Spec) -> dict[str, Any]:
-    """All settings of a spec, those left to their defaults too: laid over others, they leave nothing of them."""
+    """Return all settings of a spec, defaults included, so that they override every setting they are laid over."""
     settings: dict[str, Any] = {}
     for name in type(spec).model_fields:
         value = getattr(spec, name)
@@ -223,10 +223,10 @@ def merge(
     prefix: str = "",
     variants: Mapping[str, type[Spec]] | None = None,
 ) -> dict[str, Any]:
-    """`old` settings with `new` ones laid over them, key by key; `variants` are those that a slot can hold.
+    """Return `old` settings with `new` ones laid over them, key by key; `variants` are the kinds of a slot.
 
     Raises:
-        ConfigError: a key or a kind that `spec_type` does not have.
+        ConfigError: `spec_type` has no such key or kind.
     """
     merged = dict(old)
     for key, value in new.items():
@@ -251,7 +251,7 @@ def _merge_field(field: FieldInfo, old: Any, new: Any, path: str) -> Any:
         return merge(field.annotation, _settings(field.default if old is None else old), new, path + ".")
     if isinstance(new, str) and new == NONE and _allows(type(None), field.annotation):
         return None
-    if isinstance(new, bool) and not _allows(bool, field.annotation):  # pydantic would take true for 1
+    if isinstance(new, bool) and not _allows(bool, field.annotation):  # pydantic would read true as 1
         raise ConfigError(f"{path} takes a value and is no switch; got {str(new).lower()}")
     return new
 
@@ -278,7 +278,7 @@ def _merge_slot(field: FieldInfo, variants: dict[str, type[Spec]], old: Any, new
 
 @cache
 def load_installed_parts() -> bool:
-    """Import what installed packages name as their parts, once; returns whether there is any.
+    """Import the parts that installed packages name in their entry points, once; return whether there are any.
 
     Raises:
         ConfigError: one of them cannot be imported.
@@ -296,15 +296,15 @@ def load_installed_parts() -> bool:
 
 
 def _settings(old: Any) -> Mapping[str, Any]:
-    """The settings that a section or slot holds, to lay others over."""
+    """Return the settings of a section or slot as a mapping."""
     return explicit(old) if isinstance(old, Spec) else old if isinstance(old, Mapping) else {}
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings in which `{"train.lr": 1}` stands for `{"train": {"lr": 1}}`; of two for one key the later wins.
+    """Return settings with `{"train.lr": 1}` written out as `{"train": {"lr": 1}}`; the later of two values wins.
 
     Raises:
-        ConfigError: a name is no text or has an empty part, or a key is set of what is no section.
+        ConfigError: a name is not a string or has an empty part, or a key is set of something that is no section.
     """
     result: dict[str, Any] = {}
     for key, value in settings.items():
@@ -320,7 +320,7 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sections_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, of a whole configuration: a spec for a section stands for all of its settings.
+    """Return `nested` settings of a whole configuration, in which a spec stands for all settings of its section.
 
     Raises:
         ConfigError: see `nested`.
@@ -338,7 +338,7 @@ def _check_key(key: Any) -> None:
 
 
 def _section(key: str, name: str, value: Any) -> Mapping[str, Any]:
-    """The settings of a section or slot of which `key` is to be set as well."""
+    """Return the settings of a section or slot, as a mapping in which `key` can be set too."""
     if isinstance(value, Spec):
         return whole(value)
     if isinstance(value, str):
@@ -351,14 +351,14 @@ def _section(key: str, name: str, value: Any) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as the command line has it: sections of plain names, paths as text."""
+    """Return a value as the command line would give it: nested sections, paths as strings."""
     if isinstance(value, Mapping):
         return nested(value)
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _joined(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with later ones laid over them, section by section."""
+    """Return settings with later ones laid over them, section by section."""
     joined = dict(before)
     for key, value in after.items():
         old = joined.get(key)
@@ -373,7 +373,7 @@ def _allows(value_type: type, annotation: Any) -> bool:
 
 
 def parse_override(text: str) -> dict[str, Any]:
-    """`a.b=1` as `{"a": {"b": 1}}`: the value is read as TOML, and as a plain word where it is none.
+    """Parse `a.b=1` into `{"a": {"b": 1}}`; a value that is not valid TOML is a plain string.
 
     Raises:
         ConfigError: there is no `=`, a part of the key is empty, or the value is nested too deep.
@@ -390,17 +390,17 @@ def parse_override(text: str) -> dict[str, Any]:
 
 def _parse_value(key: str, value: str) -> Any:
     try:
-        # In brackets, a comment or a second value is no TOML, and what they stand in remains whole as a word.
+        # The brackets make a comment or a second value invalid TOML, so that the whole stays one string.
         document = tomllib.loads(f"value = [{value} ,]")
     except RecursionError:
         raise ConfigError(f"{shortened(key)}: the brackets of its value are nested too deep") from None
-    except ValueError:  # no TOML, or a number of more digits than are read
+    except ValueError:  # not TOML, or a number with too many digits
         return value
     return document["value"][0] if len(document) == len(document["value"]) == 1 else value
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file's settings.
+    """Read a TOML file's settings.
 
     Raises:
         ConfigError: the file is absent, too large, not UTF-8, or not TOML; the message gives the line.
@@ -421,12 +421,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not a UTF-8 text file") from None
     except RecursionError:
         raise ConfigError(f"{path}: not valid TOML: brackets or tables are nested too deep") from None
-    except ValueError as error:  # TOMLDecodeError, and a number of more digits than are read
+    except ValueError as error:  # TOMLDecodeError, or a number with too many digits
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
 
 def to_toml(spec: Spec) -> str:
-    """The whole of a spec, defaults included, as TOML that reads back to an equal spec."""
+    """Return a whole spec, defaults included, as TOML that reads back to an equal spec."""
     return tomli_w.dumps(_without_null(spec.model_dump(mode="json")))
 
 
@@ -438,10 +438,10 @@ def _without_null(value: Any) -> Any:
 
 
 def resolve(spec_type: type[SpecT], *layers: Mapping[str, Any]) -> SpecT:
-    """A checked spec from layers of settings, later ones winning.
+    """Build a validated spec from layers of settings; later layers win.
 
     Raises:
-        ConfigError: one line for the first thing wrong: an unknown key (with the nearest), an ill-typed
+        ConfigError: one line for the first mistake: an unknown key (with the nearest), an ill-typed
             value (with what was expected), or parts that do not fit each other.
     """
     settings: dict[str, Any] = {}
@@ -457,7 +457,7 @@ def _first_problem(spec_type: type[Spec], error: ValidationError) -> SettingErro
     problems: list[Any] = error.errors(include_url=False)
     first = problems[0]
     key = _written(_without_tags(spec_type, first["loc"]))
-    if first["type"] == "value_error":  # raised by a check of ours, whose message says it all
+    if first["type"] == "value_error":  # raised by a check of ours, whose message is complete
         message = first["msg"].removeprefix("Value error, ")
         return SettingError(f"{key}: {message}" if key else message)
     of_key = takewhile(lambda each: _written(_without_tags(spec_type, each["loc"])) == key, problems)
@@ -465,10 +465,10 @@ def _first_problem(spec_type: type[Spec], error: ValidationError) -> SettingErro
 
 
 def short_problem(*problems: Mapping[str, Any]) -> str:
-    """A line of what a value should have been, and what was given; of several problems with it, one must be mended.
+    """Describe in one line which values a setting takes, and the one that was given.
 
     Args:
-        problems: As pydantic's `ValidationError.errors` gives them.
+        problems: Errors of one value, as in pydantic's `ValidationError.errors`: one for each type that it could have.
     """
     first = problems[0]
     if first["type"] == "missing":
@@ -481,7 +481,7 @@ def short_problem(*problems: Mapping[str, Any]) -> str:
 
 
 def _bounds(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that a problem's text is filled in with; 0 and not 0.0."""
+    """Return the values to fill into a problem's text, whole floats as integers: 0 and not 0.0."""
     return {
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in problem.get("ctx", {}).items()
@@ -500,7 +500,7 @@ def _nearest_word(problems: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _written(parts: Iterable[str | int]) -> str:
-    """A key's parts as a user writes them: `train.betas[1]`."""
+    """Return a key's parts as a user writes them: `train.betas[1]`."""
     key = ""
     for part in parts:
         key += f"[{part}]" if isinstance(part, int) else f".{part}" if key else part
@@ -508,7 +508,7 @@ def _written(parts: Iterable[str | int]) -> str:
 
 
 def _without_tags(spec_type: type[Spec], loc: Iterable[str | int]) -> Iterator[str | int]:
-    """An error's location without what pydantic puts into it: a slot's kind, and the member of a union."""
+    """Yield an error's location without the slots' kinds and unions' members that pydantic adds to it."""
     current: type[Spec] | None = spec_type
     variants: dict[str, type[Spec]] = {}
     for part in loc:

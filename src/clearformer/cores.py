@@ -1,4 +1,4 @@
-"""The cores of this machine: which of them this process may use, and how much others take of them."""
+"""The cores of this machine: how many this process may use, and how busy other processes keep them."""
 
 import os
 import time
@@ -9,24 +9,24 @@ from pathlib import Path
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 STAT = Path("/proc/stat")
-IDLE = (3, 4)  # the columns of a core's line that are no work: idle, and waiting for a disk
+IDLE = (3, 4)  # the columns of a core's line that are not work: idle, and waiting for a disk
 
 
 def n_cores() -> int:
-    """The cores that this process may use, by its affinity and by the quota of its control groups; at least one."""
+    """Return how many cores this process may use, by its affinity and its control groups' quotas; at least one."""
     return max(1, min([len(own_cores()), *(int(quota) for quota in quotas())]))
 
 
 def own_cores() -> set[int]:
-    """The numbers of the cores that this process may run on."""
+    """Return the numbers of the cores that this process may run on."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def quotas() -> Iterator[float]:
-    """How many cores' time each control group around this process allows it; nothing where none limits it.
+    """Yield the quota, in cores, of each control group around this process that has one.
 
-    The quota of a container's processor (`docker run --cpus 1`) stands in `cpu.max`, and with the first version of
-    control groups in two files.
+    The quota of a container (`docker run --cpus 1`) is in the file `cpu.max`, or in two files in version 1 of control
+    groups.
     """
     for line in lines_of(OWN_CGROUPS):
         _, controllers, path = line.split(":", 2)
@@ -39,7 +39,7 @@ def quotas() -> Iterator[float]:
 
 
 def quota_of(group: Path) -> Iterator[float]:
-    """The quota of one control group, in cores; nothing where it has none."""
+    """Yield the quota of one control group, in cores, if it has one."""
     words = " ".join(lines_of(group / "cpu.max")).split()
     words = words or [*lines_of(group / "cpu.cfs_quota_us"), *lines_of(group / "cpu.cfs_period_us")]
     if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal():
@@ -47,7 +47,7 @@ def quota_of(group: Path) -> Iterator[float]:
 
 
 def lines_of(file: Path) -> list[str]:
-    """The lines of one of the system's files; none where it is not there."""
+    """Return the lines of one of the system's files; empty where there is no such file."""
     try:
         return file.read_text().split("\n")[:-1]
     except OSError:
@@ -56,20 +56,20 @@ def lines_of(file: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Usage:
-    """The seconds of work of some cores, and of this process, until a moment of the clock."""
+    """The seconds of work of this process's cores, and of this process, up to a time of the clock."""
 
     clock: float
     cores: float
     process: float
 
     def by_others_since(self, earlier: "Usage") -> float:
-        """How many cores other processes kept busy from then until now, on average."""
+        """Return how many cores other processes kept busy since `earlier`, on average."""
         seconds = max(self.clock - earlier.clock, 1e-9)
         return max(0.0, self.cores - earlier.cores - (self.process - earlier.process)) / seconds
 
 
 def usage() -> Usage | None:
-    """The work until now of the cores that this process may run on; None on a system that does not tell it."""
+    """Return the work so far of the cores that this process may run on; None if the system does not report it."""
     names = {f"cpu{number}" for number in own_cores()}
     work = [line.split()[1:] for line in lines_of(STAT) if line.split()[0] in names]
     if not work:

@@ -27,23 +27,23 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 DEVICE_NAME = r"auto|cpu|mps|cuda(:\d+)?"
 ALSO_CALLED = {"gpu": "cuda", "nvidia": "cuda", "metal": "mps", "apple": "mps"}
 
-BFLOAT16_MUST_GAIN = 1.3  # below this, its coarser numbers are not worth it
-SMALL, SMALL_REPEATS = 128, 20  # the size of products that tell a hopeless type, and how many
-HOPELESS = 0.1  # a gain of small products below which large ones are not tried
-WARM_UP = 2  # products whose time does not count
-STEADY_SPREAD = 1.5  # the median over the least of some times, up to which a machine counts as steady
+BFLOAT16_MUST_GAIN = 1.3  # a smaller gain does not justify its coarser numbers
+SMALL, SMALL_REPEATS = 128, 20  # the size and number of the products that show a hopeless type
+HOPELESS = 0.1  # if small products gain less, large ones are not tried
+WARM_UP = 2  # first products whose time does not count
+STEADY_SPREAD = 1.5  # the largest ratio of median to least time on a machine that counts as steady
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 REPEATABLE = (":4096:8", ":16:8")
-"""The values that `WORKSPACE` may have where cuBLAS's products are to be the same every time."""
+"""The values of `WORKSPACE` with which cuBLAS's products are the same every time."""
 
 
 def resolve_device(name: str | torch.device, key: str = "train.device") -> torch.device:
-    """A device by its name, or the best there is for `auto`.
+    """Return the device of a name; for `auto`, the best of this machine.
 
     Args:
-        name: `auto`, `cpu`, `cuda`, `mps`, or one GPU of several: `cuda:1`, in upper or lower case; or torch's.
-        key: The setting or the option that gave the name, for the message.
+        name: `auto`, `cpu`, `cuda`, `mps`, or one GPU of several: `cuda:1`, in upper or lower case; or a torch.device.
+        key: The setting or option that gave the name, for messages.
 
     Raises:
         ConfigError: there is no such device here.
@@ -57,7 +57,7 @@ def resolve_device(name: str | torch.device, key: str = "train.device") -> torch
         device = available[0]
     if device in available:
         if device.startswith("cuda"):
-            # torch and cuBLAS read it at this process's first product, which may come before the run that needs it.
+            # torch and cuBLAS read it at the process's first product, which may precede the run that needs it.
             os.environ.setdefault(WORKSPACE, REPEATABLE[0])
         return torch.device(device)
     if re.fullmatch(DEVICE_NAME, device):
@@ -68,12 +68,12 @@ def resolve_device(name: str | torch.device, key: str = "train.device") -> torch
 
 
 def device_hint(name: str) -> str:
-    """Which device was meant by a name that is none."""
+    """Return `; did you mean X?` for a name that is no device, or an empty string."""
     return did_you_mean(ALSO_CALLED.get(name, name), ("auto", "cpu", "cuda", "mps"))
 
 
 def devices_here() -> list[str]:
-    """The names of this machine's devices, the best first; each GPU of several has a name of its own too."""
+    """Return the names of this machine's devices, the best first, also `cuda:0` and so on for each GPU."""
     here = ["cpu"]
     if torch.backends.mps.is_available():
         here.insert(0, "mps")
@@ -83,7 +83,7 @@ def devices_here() -> list[str]:
 
 
 def resolve_dtype(name: str, device: torch.device) -> str:
-    """The type of the matrix products: the named one, or bfloat16 where it is measured to be faster."""
+    """Return the type of the matrix products; for `auto`, bfloat16 if it is fast here, else float32."""
     if name != "auto":
         if name == "bfloat16" and lacks_bfloat16(device):
             logger.warning(
@@ -104,12 +104,12 @@ def resolve_dtype(name: str, device: torch.device) -> str:
 
 @dataclass(frozen=True)
 class Gain:
-    """How much faster one of two measured things is than the other, and how steady the machine was meanwhile.
+    """How much faster bfloat16 is than float32, and how steady the machine was while measuring.
 
     Attributes:
-        ratio: Of the least times: what slows a machine down makes times longer, never shorter.
-        ratio_of_medians: The same of the medians; another one on an uneven machine.
-        spread: The larger of the two medians over their least times; 1 on a steady machine.
+        ratio: The ratio of the least times, as other work on the machine only ever makes times longer.
+        ratio_of_medians: The ratio of the medians, which differs on a busy machine.
+        spread: The ratio of median to least time, the larger of the two types'; 1 on a steady machine.
     """
 
     ratio: float
@@ -118,7 +118,7 @@ class Gain:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the least times and the medians agree on what is worth it."""
+        """Whether the least times and the medians agree on which type to use."""
         return (self.ratio >= BFLOAT16_MUST_GAIN) == (self.ratio_of_medians >= BFLOAT16_MUST_GAIN)
 
     def __str__(self) -> str:
@@ -133,9 +133,9 @@ class Gain:
 
 
 def bfloat16_gain(device: torch.device) -> Gain:
-    """How much faster products are in bfloat16, measured.
+    """Measure how much faster matrix products are in bfloat16.
 
-    Small products tell a processor that has no units for it, where a large one takes a hundred times as long.
+    Small products come first: on a processor without units for bfloat16 a large one takes a hundred times as long.
     """
     of_small = gain_of_products(device, SMALL, SMALL_REPEATS)
     return of_small if of_small.ratio < HOPELESS else gain_of_products(device, size=512, repeats=30)
@@ -143,12 +143,12 @@ def bfloat16_gain(device: torch.device) -> Gain:
 
 @cache
 def lacks_bfloat16(device: torch.device) -> bool:
-    """Whether it is a processor without units for products in bfloat16, by the time that small ones take."""
+    """Whether the device is a processor without units for bfloat16, judged by the time of small products."""
     return device.type == "cpu" and gain_of_products(device, SMALL, SMALL_REPEATS).ratio < HOPELESS
 
 
 def gain_of_products(device: torch.device, size: int, repeats: int) -> Gain:
-    """How much faster bfloat16 is, by products of [size size] in the two types in turn."""
+    """Time products of [size size] matrices in both types, alternately."""
     products = [torch.rand(size, size, device=device).to(dtype) for dtype in (torch.float32, torch.bfloat16)]
     times = [[_product_seconds(a) for a in products] for _ in range(repeats + WARM_UP)][WARM_UP:]
     of_float32, of_bfloat16 = zip(*times, strict=True)
@@ -165,10 +165,10 @@ def _product_seconds(a: torch.Tensor) -> float:
 
 
 def resolve_compile(setting: str | bool, device: torch.device, pays: Callable[[], bool]) -> bool:
-    """Whether to compile: as asked, or where there is a compiler and it `pays`.
+    """Whether to compile: as the setting says, or for `auto` if there is a compiler and it `pays`.
 
     Raises:
-        ConfigError: it was asked for, and there is no compiler.
+        ConfigError: the setting is true, and there is no compiler.
     """
     compiler = _compiler_at_hand(device)
     if setting is True and not compiler:
@@ -189,14 +189,14 @@ def resolve_compile(setting: str | bool, device: torch.device, pays: Callable[[]
 
 def _compiler_at_hand(device: torch.device) -> bool:
     if device.type == "cuda":
-        from torch.utils._triton import has_triton  # which torch does not import by itself
+        from torch.utils._triton import has_triton  # torch does not import this module by itself
 
         return has_triton()
     return any(shutil.which(name) for name in ("g++", "clang++", "cl"))
 
 
 def autocast(device: torch.device, dtype: torch.dtype | str | None) -> AbstractContextManager[object]:
-    """Matrix products in `dtype` inside a `with` block; as they are around it, where that is None or float32."""
+    """Return a context whose matrix products are in `dtype`; None and float32 change nothing."""
     product_dtype: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     if product_dtype in (None, torch.float32):
         return contextlib.nullcontext()
@@ -204,7 +204,7 @@ def autocast(device: torch.device, dtype: torch.dtype | str | None) -> AbstractC
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all it was given (a CPU has)."""
+    """Wait until the device has finished its work; a CPU always has."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -213,10 +213,10 @@ def synchronize(device: torch.device) -> None:
 
 @contextmanager
 def memory_errors(way_out: str) -> Iterator[None]:
-    """Turn torch's error of a device's full memory into one line that says what helps.
+    """Turn torch's out-of-memory error into one line that ends with `way_out`.
 
     Raises:
-        DeviceError: it is full.
+        DeviceError: the device's memory is full.
     """
     try:
         yield
@@ -227,14 +227,13 @@ def memory_errors(way_out: str) -> Iterator[None]:
 
 
 def keep_freed_memory(up_to: int = 1 << 30) -> None:
-    """Let this process keep what memory it frees, for its next step to take up again; where glibc allocates.
+    """Keep freed memory in this process for the next step, instead of returning it to the system (glibc only).
 
-    By default the pages of large tensors go back to the system, which clears them before it gives them out again at
-    the next step: thousands of page faults a step. The price is that the process stays as large as it once was, and a
-    higher peak.
+    By default the pages of large tensors go back to the system, which clears them before it hands them out again at
+    the next step: thousands of page faults a step. The price is a higher peak, and a process that does not shrink.
 
     Args:
-        up_to: The bytes of the largest tensors whose memory is kept; that of larger ones goes back.
+        up_to: The largest tensor whose memory is kept, in bytes.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -242,15 +241,15 @@ def keep_freed_memory(up_to: int = 1 << 30) -> None:
         logger.info("freed memory goes back to the system: this machine's allocator is not glibc's")
         return
     if not mallopt(M_MMAP_THRESHOLD, up_to):
-        mallopt(M_MMAP_THRESHOLD, 1 << 25)  # the most that an older one takes
+        mallopt(M_MMAP_THRESHOLD, 1 << 25)  # the largest value that older versions accept
     mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
 class FreedMemory:
-    """Freed memory that a process keeps after `keep_freed_memory`, of which what is too much goes back.
+    """A bound on the freed memory that a process keeps after `keep_freed_memory`.
 
     Args:
-        most: The bytes that may be kept.
+        most: The most bytes to keep.
     """
 
     def __init__(self, most: int) -> None:
@@ -258,7 +257,7 @@ class FreedMemory:
         self._least = resident_bytes()
 
     def bound(self) -> None:
-        """Let freed memory go back to the system, where the process has grown by more than may be kept."""
+        """Return freed memory to the system if the process has grown by more than the bound."""
         resident = resident_bytes()
         if resident > self._least + self.most:
             give_back_freed_memory()
@@ -268,7 +267,7 @@ class FreedMemory:
 
 
 def resident_bytes() -> int:
-    """The process's own memory; 0 where the system does not tell."""
+    """Return this process's resident memory in bytes; 0 if the system does not report it."""
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     except OSError:
@@ -277,13 +276,13 @@ def resident_bytes() -> int:
 
 
 def give_back_freed_memory() -> None:
-    """Let all memory that this process has freed go back to the system; where glibc allocates."""
+    """Return all memory that this process has freed to the system (glibc only)."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def seed_kernels(device: torch.device, seed: int) -> None:
-    """Seed what kernels on a device draw from, as torch.manual_seed does, without its look at all other devices."""
+    """Seed a device's random numbers like torch.manual_seed, which on a CPU would also query all other devices."""
     if device.type == "cpu":
         torch.default_generator.manual_seed(seed)
     else:
@@ -292,7 +291,7 @@ def seed_kernels(device: torch.device, seed: int) -> None:
 
 @contextmanager
 def kept_random_state() -> Iterator[None]:
-    """Leave torch's global generators as they were before the `with` block: the processor's and the devices' in use."""
+    """Restore torch's global generators, of the CPU and of the devices in use, at the end of the `with` block."""
     of_cpu = torch.get_rng_state()
     of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     of_mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
@@ -308,10 +307,10 @@ def kept_random_state() -> Iterator[None]:
 
 @contextmanager
 def deterministic_kernels(device: torch.device) -> Iterator[None]:
-    """Use deterministic kernels only inside the `with` block.
+    """Use deterministic kernels inside the `with` block.
 
     Raises:
-        ConfigError: the environment keeps cuBLAS from it.
+        ConfigError: an environment variable keeps cuBLAS from being deterministic.
     """
     workspace = os.environ.setdefault(WORKSPACE, REPEATABLE[0])
     if device.type == "cuda" and workspace not in REPEATABLE:
@@ -322,7 +321,7 @@ def deterministic_kernels(device: torch.device) -> Iterator[None]:
     memory: Any = torch.utils.deterministic  # whose stubs lack its setting
     before, fills = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=device.type == "mps")
-    memory.fill_uninitialized_memory = False  # nothing reads memory that it has not written
+    memory.fill_uninitialized_memory = False  # no code here reads memory before writing it
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""Errors that a user can cause: each is one line that names what is at fault and the way out.
+"""Errors that a user can cause: each message is one line that names the cause and the way out.
 
-The command line prints the line and exits with `exit_status`: 2 where the user's input is at fault,
-1 where something failed that was not asked for wrongly.
+The command line prints the line and exits with `exit_status`: 2 if the user's input is at fault, 1 if something else
+failed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 
 NEAR = 0.65
-"""How much of two names must be the same for one to be taken for the other, of 1 (difflib's ratio)."""
+"""The least similarity, from 0 to 1 (difflib's ratio), at which one name is taken for another."""
 
 
 class ClearformerError(Exception):
-    """Something the user should read as one line, without a traceback."""
+    """An error that the user should see as one line, without a traceback."""
 
     exit_status = 1
 
 
 class UserError(ClearformerError):
-    """The user's input is at fault: a key, an argument, a file they named."""
+    """The user's input is at fault: a key, an argument or a file."""
 
     exit_status = 2
 
@@ -37,11 +37,11 @@ class DataError(UserError):
 
 
 class TokenizerError(UserError):
-    """A tokeniser cannot be built or read, or a text lies outside its vocabulary."""
+    """A tokeniser cannot be built or read, or its vocabulary lacks a part of a text."""
 
 
 class RunError(UserError):
-    """A run's name or folder is not what the command needs."""
+    """A run's name or folder cannot be used for this."""
 
 
 class MissingPackageError(UserError):
@@ -53,15 +53,15 @@ class CheckpointError(ClearformerError):
 
 
 class DiskError(ClearformerError):
-    """The disk is full or may not be written; what was there before is whole."""
+    """The disk is full or may not be written; earlier files are intact."""
 
 
 class DeviceError(ClearformerError):
-    """A device cannot do what was asked of it, such as hold so much."""
+    """A device cannot do what was asked, such as hold so much in its memory."""
 
 
 class RunInUseError(ClearformerError):
-    """Another process trains the run; what it makes is left alone."""
+    """Another process trains the run; its files are left alone."""
 
 
 class NonFiniteError(ClearformerError):
@@ -77,7 +77,7 @@ class NonFiniteError(ClearformerError):
 
 
 class Interrupted(ClearformerError):
-    """A signal ended the work; everything so far is kept. The exit status is 128 and the signal's number."""
+    """A signal ended the work; everything so far is kept. The exit status is 128 plus the signal's number."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
@@ -87,7 +87,7 @@ class Interrupted(ClearformerError):
 
 @contextmanager
 def needs_extra(extra: str, purpose: str) -> Iterator[None]:
-    """Names the extra to install where an import in the `with` block finds no such package.
+    """Name the extra to install if an import in the `with` block fails.
 
     Args:
         extra: One of pyproject.toml's optional dependencies.
@@ -105,28 +105,28 @@ def needs_extra(extra: str, purpose: str) -> Iterator[None]:
 
 
 def shown(value: object) -> str:
-    """A value that somebody else chose, for a message: on one line, and cut where it is long."""
+    """Return the `repr` of a value of unknown origin for a message: on one line, and cut where it is long."""
     try:
         return shortened(repr(value))
-    except ValueError:  # Python writes no number of so many digits
+    except ValueError:  # Python refuses to print so many digits
         return "a number of thousands of digits"
 
 
 def shortened(text: str, most: int = 80) -> str:
-    """Somebody else's words for a message: on one line, and cut where they are long."""
+    """Return text of unknown origin for a message: on one line, and cut where it is long."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 token`, `2 tokens`, `1,000 tokens`."""
+    """Return a number and its noun: `1 token`, `2 tokens`, `1,000 tokens`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that `name` was most likely meant to be, or None where none is close.
+    """Return the candidate that `name` was most likely meant to be, or None if none is close.
 
-    A path is compared with those in its folder alone, by the last part.
+    A path is compared by its last part, with candidates in the same folder.
     """
     folder, slash, last = name.rpartition("/")
     by_last = {
@@ -148,6 +148,6 @@ def _plain(name: str) -> str:
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """`; did you mean X?` with the nearest candidate, or nothing."""
+    """Return `; did you mean X?` with the nearest candidate, or an empty string."""
     match = nearest(name, candidates)
     return f"; did you mean {match!r}?" if match else ""

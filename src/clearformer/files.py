@@ -1,4 +1,4 @@
-"""Paths as users write them, JSON that others wrote, and writing so that a thing is complete or is not there."""
+"""Paths as users write them, JSON from others, and files and folders that appear complete or not at all."""
 
 import json
 import os
@@ -20,10 +20,10 @@ _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def user_path(name: str | os.PathLike[str]) -> Path:
-    """A path as a user wrote it, `~` for home; the home of nobody known stays as it is written.
+    """Return the path that a user wrote, with `~` expanded; an unknown user's home stays as written.
 
     Raises:
-        UserError: it is no path, or empty.
+        UserError: it is not a path, or empty.
     """
     if not isinstance(name, str | os.PathLike):
         raise UserError(f"a path is wanted; got {shown(name)}")
@@ -33,7 +33,7 @@ def user_path(name: str | os.PathLike[str]) -> Path:
 
 
 def short_path(path: Path) -> Path:
-    """A path for a message: from the current directory, where it lies below it."""
+    """Return a path for a message: relative to the current directory if it is below it."""
     try:
         here = Path.cwd()
     except OSError:  # the current directory is gone
@@ -42,29 +42,29 @@ def short_path(path: Path) -> Path:
 
 
 def whole_path(name: str | Path) -> Path:
-    """The same path from any folder, without links; one that leads in a circle stays as it is."""
+    """Return the absolute path with links resolved; links that form a loop are left as they are."""
     return Path(os.path.realpath(user_path(name)))
 
 
 def data_folder() -> Path | None:
-    """The folder of known data that `$CLEARFORMER_DATA` names, `~` for home; None where it names none."""
+    """Return the folder of known data that `$CLEARFORMER_DATA` names, `~` for home; None if it is not set."""
     own = os.environ.get("CLEARFORMER_DATA")
     return user_path(own) if own else None
 
 
 def runs_folder() -> Path:
-    """Where runs are kept: `$CLEARFORMER_RUNS`, `~` for home, else `runs` here."""
+    """Return the folder of all runs: `$CLEARFORMER_RUNS`, `~` for home, else `runs` in the current directory."""
     return user_path(os.environ.get("CLEARFORMER_RUNS") or "runs")
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file; a name that no file can have, such as one that is too long, is none."""
+    """Whether there is a file; False too for a name that no file can have, such as one that is too long."""
     return os.path.isfile(path)  # noqa: PTH113 (pathlib's raises for such a name)
 
 
 @contextmanager
 def disk_errors(place: Path, fix: str = "free some space, or choose another folder") -> Iterator[None]:
-    """Words an error of writing at `place` as one line.
+    """Turn an OSError in the `with` block into one line about `place`.
 
     Raises:
         DiskError: the disk is full, or the place may not be written.
@@ -76,10 +76,10 @@ def disk_errors(place: Path, fix: str = "free some space, or choose another fold
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Writes a whole file, synced and then renamed into place.
+    """Write a whole file, synced and then renamed into place.
 
     Raises:
-        DiskError: it cannot be written; what stood there before is whole.
+        DiskError: it cannot be written; an earlier file is intact.
     """
     with file_made_whole(path) as unfinished, unfinished.open("xb") as file:
         file.write(content)
@@ -87,10 +87,10 @@ def write_file(path: Path, content: bytes) -> None:
 
 @contextmanager
 def file_made_whole(path: Path) -> Iterator[Path]:
-    """A file to write, which becomes `path` when the block ends well and is gone when it does not.
+    """Yield a file to write; it becomes `path` if the block succeeds, and is deleted otherwise.
 
     Raises:
-        DiskError: it cannot be written; what stood there before is whole.
+        DiskError: it cannot be written; an earlier file is intact.
     """
     with disk_errors(path):
         make_folders(path.parent)
@@ -108,19 +108,19 @@ def file_made_whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def folder_made_whole(final: Path, last: str, *, shared: bool = False) -> Iterator[Path]:
-    """A folder to fill, which becomes `final` when the block ends well and is gone when it does not.
+    """Yield a folder to fill; it becomes `final` if the block succeeds, and is deleted otherwise.
 
-    Links to `final` are followed. Where it is there and empty it stays the folder that it is, for a mount point, or
-    a folder whose parent may not be written, cannot be replaced: it is filled entry by entry. Who fills the folder
-    syncs its files; the folders are synced here.
+    Links to `final` are followed. If `final` exists and is empty, it is not replaced but filled entry by entry, because
+    a mount point, or a folder whose parent may not be written, cannot be replaced. The block must sync the files that
+    it writes; the folders are synced here.
 
     Args:
-        final: A folder that is not there yet, or is empty.
-        last: The file that says that the others are there too; it is moved into place after them.
-        shared: Whether other processes may make the same folder at the same time: then the first whole one stays.
+        final: A folder that does not exist yet, or is empty.
+        last: The file that marks the folder as complete; it is moved into place after all others.
+        shared: Whether other processes may make the same folder at the same time; the first complete one is kept.
 
     Raises:
-        DiskError: it cannot be written, or something else is in `final` when the block ends; that stays.
+        DiskError: it cannot be written, or `final` holds something else when the block ends; that is kept.
     """
     with disk_errors(final):
         place = Path(os.path.realpath(final))
@@ -145,7 +145,7 @@ def folder_made_whole(final: Path, last: str, *, shared: bool = False) -> Iterat
 
 
 def _give_name(unfinished: Path, place: Path, whole_with: str | None) -> None:
-    """Renames a folder; where there is one with the file `whole_with`, that one stays in its stead."""
+    """Rename a folder to `place`, unless another one is there that has the file `whole_with`."""
     try:
         unfinished.rename(place)
     except OSError:
@@ -157,7 +157,7 @@ def _give_name(unfinished: Path, place: Path, whole_with: str | None) -> None:
 
 
 def _move_contents(source: Path, target: Path, last: str) -> None:
-    """Moves all that is in a folder into the one it stands in, `last` when the rest is on the disk."""
+    """Move all entries of a folder into its parent `target`; `last` is moved once the others are on the disk."""
     if any(path != source for path in target.iterdir()):
         raise _taken(target)
     moved: list[Path] = []
@@ -181,7 +181,7 @@ def _taken(place: Path) -> DiskError:
 
 
 def make_folders(folder: Path) -> None:
-    """Makes a folder and those above it that are missing, and syncs those that they are in."""
+    """Make a folder and its missing parents, and sync every folder that gets a new entry."""
     if not folder.is_dir():
         make_folders(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -189,7 +189,7 @@ def make_folders(folder: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Takes a folder out of the way in one move, then deletes it; another process may have done so first."""
+    """Rename a folder out of the way, then delete it; it may be gone already."""
     aside = _unfinished_in(folder.parent)
     aside.mkdir()
     try:
@@ -201,12 +201,12 @@ def discard(folder: Path) -> None:
 
 
 def sync(descriptor: int) -> None:
-    """Waits until what was written is on the disk."""
+    """Wait until all writes to an open file are on the disk."""
     os.fsync(descriptor)
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until a folder's entries are on the disk, where the system can do so (Windows cannot)."""
+    """Wait until a folder's entries are on the disk; does nothing on Windows, which cannot do so."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -221,15 +221,15 @@ def _sync_folders(top: Path) -> None:
 
 
 def remove_abandoned(folder: Path, after_seconds: float = UNFINISHED_KEPT_SECONDS) -> None:
-    """Deletes what a killed process left half-made here, that long ago or more."""
+    """Delete unfinished files and folders that killed processes left here at least that long ago."""
     for path in folder.glob(f"{UNFINISHED}*"):
-        with suppress(OSError):  # another process has done so, or it is another user's
+        with suppress(OSError):  # another process has deleted it, or it belongs to another user
             if time.time() - path.stat().st_mtime >= after_seconds:
                 _remove(path)
 
 
 def _remove(path: Path) -> None:
-    """Deletes a file or a folder, as far as that can be done."""
+    """Delete a file or a folder, ignoring errors."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -238,15 +238,15 @@ def _remove(path: Path) -> None:
 
 
 def _unfinished_in(folder: Path) -> Path:
-    """A new name; what is made under it has the user's usual permissions, which tempfile's would not."""
+    """Return a new name. It is not tempfile's, as its files would not have the user's usual permissions."""
     return folder / f"{UNFINISHED}{secrets.token_hex(8)}"
 
 
 def parse_json(text: str) -> Any:
-    """Parses a JSON text of which all can be written to a file again.
+    """Parse JSON, refusing values that could not be written to a file again.
 
     Raises:
-        ValueError: it is no JSON, or holds half of a surrogate pair.
+        ValueError: it is not JSON, or holds half of a surrogate pair.
     """
     try:
         document = json.loads(text)
@@ -260,7 +260,7 @@ def parse_json(text: str) -> Any:
 
 
 def give_usual_mode(path: Path) -> None:
-    """Let a file be read by whom the umask says; safetensors writes files that only their owner may read."""
+    """Give a file the permissions of the umask; safetensors writes files that only their owner may read."""
     mask = os.umask(0)
     os.umask(mask)
     path.chmod(0o666 & ~mask)

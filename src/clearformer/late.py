@@ -1,7 +1,7 @@
-"""Functions that a part offers under its own name, and a part above it makes.
+"""Functions that a low-level package offers, but that a higher-level one implements.
 
-The package itself says where they are made, as it does for its public names; they are imported at their first use. So
-`lens.show` can be asked of the lens, which knows nothing of the page that shows it.
+`clearformer/__init__.py` registers where they are implemented; they are imported at first use. So `lens.show` can be
+called on the lens, which does not import the page that implements it.
 """
 
 from collections.abc import Callable
@@ -11,15 +11,15 @@ _PLACES: dict[str, Callable[[], Callable[..., Any]]] = {}
 
 
 def say_where(name: str, find: Callable[[], Callable[..., Any]]) -> None:
-    """Say how a function is found.
+    """Register where a function is implemented.
 
     Args:
-        name: Under which a part offers it, such as `lens.show`.
+        name: The name under which it is offered, such as `lens.show`.
         find: Imports it.
     """
     _PLACES[name] = find
 
 
 def made_above(name: str) -> Callable[..., Any]:
-    """A function that a part above makes."""
+    """Import and return a function that `say_where` registered."""
     return _PLACES[name]()

@@ -1,4 +1,4 @@
-"""Runs to begin from, by name. Each holds only what differs from the defaults; any key can be overridden."""
+"""Named configurations to begin with. Each sets only what differs from the defaults; any key can be overridden."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +33,11 @@ from clearformer.training.store.folder import RunFolder
 
 DEFAULTS = {"text": "quick", "pairs": "translate", "labelled": "classify"}
 TWO_FILES = {"source", "target"}
-SOURCES = ("name", "path", *TWO_FILES)  # of section `data`: each of them, or the two files, says which data
+SOURCES = (
+    "name",
+    "path",
+    *TWO_FILES,
+)  # the keys of section `data` that say which data: one, or the two files
 
 
 def quick() -> RunConfig:
@@ -323,10 +327,10 @@ PRESETS: dict[str, Callable[[], RunConfig]] = {
 
 
 def preset(name: str) -> RunConfig:
-    """The preset of a name.
+    """Return the configuration of a preset.
 
     Raises:
-        ConfigError: there is none (with the nearest name).
+        ConfigError: there is no such preset; the message names the nearest.
     """
     if not isinstance(name, str):
         raise ConfigError(f"a preset is given by its name; got {shown(name)}; there are {', '.join(PRESETS)}")
@@ -341,10 +345,10 @@ def preset(name: str) -> RunConfig:
 def split_arguments(
     arguments: list[str], config_file: Path | None = None
 ) -> tuple[str, list[dict[str, Any]]]:
-    """The preset's name, and the settings to lay over it: those of a TOML file, then `key=value` among the arguments.
+    """Return the preset's name and the settings to lay over it: those of a TOML file, then the `key=value` arguments.
 
-    Where no preset is named, the data decide: pairs are translated, labelled texts classified, and of any other text
-    the next token is predicted.
+    If the arguments name no preset, the data decide: `translate` for pairs, `classify` for labelled texts, and `quick`
+    for any other text.
     """
     names = [argument for argument in arguments if "=" not in argument]
     if len(names) > 1:
@@ -355,16 +359,16 @@ def split_arguments(
 
 
 def default_preset(layers: list[dict[str, Any]]) -> str:
-    """The preset for the data that some settings name.
+    """Return the default preset for the data that some settings name.
 
     Raises:
-        ConfigError: they name a built-in that there is not.
+        ConfigError: there is no such built-in data.
     """
     return DEFAULTS[_form_of_data(layers)]
 
 
 def _form_of_data(layers: list[dict[str, Any]]) -> str:
-    """Whether some settings name a text, pairs or labelled texts: a text, where they do not say."""
+    """Return the form of the data that some settings name: `text`, `pairs` or `labelled`; by default `text`."""
     settings = section_settings(_one_source(layers))
     data = {key: value for key, value in settings.items() if value != NONE}
     if not data:
@@ -384,19 +388,19 @@ def _form_of_data(layers: list[dict[str, Any]]) -> str:
 
 
 def resolve_run(arguments: list[str], config_file: Path | None) -> RunConfig:
-    """A run's configuration from a preset, then a TOML file, then overrides, later ones winning.
+    """Return a run's configuration from a preset, a TOML file and overrides; later ones win.
 
-    Where `train.pretrained` names a run, its model and tokeniser come after the preset's.
+    If `train.pretrained` names a run, its model and tokeniser override the preset's.
 
     Raises:
-        ConfigError: one line for the first thing wrong.
+        ConfigError: one line for the first mistake.
         RunError: there is no such run to begin with.
     """
     return resolve_settings(*split_arguments(arguments, config_file))
 
 
 def resolve_settings(name: str, given: list[dict[str, Any]]) -> RunConfig:
-    """A run's configuration from a preset's name and the settings to lay over it; see `resolve_run`."""
+    """Return a run's configuration from a preset's name and the settings to lay over it; see `resolve_run`."""
     begin_with = auto(_form_of_data(given)) if name == "auto" else preset(name)
     layers = [explicit(begin_with), *given]
     if name == "auto":
@@ -405,7 +409,7 @@ def resolve_settings(name: str, given: list[dict[str, Any]]) -> RunConfig:
 
 
 def resolve_changes(begin_with: RunConfig, given: list[dict[str, Any]]) -> RunConfig:
-    """A configuration with other settings laid over it; see `resolve_run`."""
+    """Return a configuration with other settings laid over it; see `resolve_run`."""
     return _resolve_with_pretrained(begin_with, [explicit(begin_with), *given], given)
 
 
@@ -421,10 +425,10 @@ def _resolve_with_pretrained(
 
 
 def resolve_resumed(folder: RunFolder, arguments: list[str], config_file: Path | None) -> RunConfig:
-    """The configuration that the same kind of arguments describe for a run that goes on; see `resumed_settings`.
+    """Return the configuration to resume a run with, from command-line arguments; see `resumed_settings`.
 
     Raises:
-        ConfigError: one line for the first thing wrong.
+        ConfigError: one line for the first mistake.
         RunError: config.toml is missing.
     """
     name, given = split_arguments(arguments, config_file)
@@ -432,14 +436,14 @@ def resolve_resumed(folder: RunFolder, arguments: list[str], config_file: Path |
 
 
 def resumed_settings(folder: RunFolder, name: str | None, given: list[dict[str, Any]]) -> RunConfig:
-    """The configuration with which a run goes on, from a preset's name, if one is given, and settings.
+    """Return the configuration to resume a run with, from a preset's name, if one is given, and settings.
 
-    They may be those by which it began, or name only what is to change. What no setting says is as the run has it;
-    what a named preset says must be the run's own (`train.setup.going_on` compares), but for what may change. `auto`
-    is not asked again what it would choose now.
+    These may be the ones that the run began with, or only those that change. Settings that are not given stay as the
+    run has them. Those of a named preset must be the run's own, except in what may change (`training.setup` compares
+    them in `resumed_config`). `auto` does not choose again.
 
     Raises:
-        ConfigError: one line for the first thing wrong.
+        ConfigError: one line for the first mistake.
         RunError: config.toml is missing.
     """
     begun = folder.read_config()
@@ -460,7 +464,7 @@ def resumed_settings(folder: RunFolder, name: str | None, given: list[dict[str, 
 
 
 def preset_of(folder: RunFolder) -> str | None:
-    """The preset by which a run began, as far as its env.json says: by name, or in an older one by the command."""
+    """Return the preset that a run began with, from its env.json: its entry, or in older ones the command."""
     if (recorded := folder.preset()) is not None:
         return recorded if recorded in PRESETS else None
     return next((word for word in folder.command()[1:] if word in PRESETS), None)
@@ -473,7 +477,7 @@ def _pretrained(layers: list[dict[str, Any]]) -> str | None:
 
 
 def _like(run: RunConfig, begin_with: RunConfig) -> dict[str, Any]:
-    """The settings of a model and a tokeniser that the weights of a run fit, to be laid over a preset."""
+    """Return the settings of a pretrained run's model and tokeniser, to be laid over a preset."""
     model = explicit(run.model, default=begin_with.model)
     for of_the_task in ("n_classes", "pooling", "dropout"):
         model.pop(of_the_task, None)
@@ -481,7 +485,7 @@ def _like(run: RunConfig, begin_with: RunConfig) -> dict[str, Any]:
 
 
 def _one_source(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Layers of which each that says where the data are takes the place of what an earlier one said."""
+    """Return the layers with every key unset that names a source of data which a later layer replaces."""
     said: set[str] = set()
     done = []
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Parts of one's own beside the package's: kinds for the slots of a configuration, and texts known by name.
+"""Parts of your own: kinds for the slots of a configuration, named texts, and studies.
 
     @cf.register("attention")
     class Decayed(AttentionBase):
@@ -7,12 +7,12 @@
 
     cf.ModelConfig(attention="decayed")
 
-A registered kind is a member of its slot's union like any other: it is checked, listed in messages and recorded in
-a run's config.toml by its name. Who opens such a run brings the part again: by importing it in Python, by `--import
-FILE.py` on the command line, or by installing a package that names its module under the entry points
-`clearformer.parts`. A file of settings never does: it names a kind and no code.
+A registered kind is a member of its slot's union like any other: it is validated, listed in messages and recorded in
+a run's config.toml by its name. To open such a run, import the part again: in Python, with `--import FILE.py` on the
+command line, or by installing a package that names its module under the entry points `clearformer.parts`. A settings
+file never imports code: it only names a kind.
 
-Until something is registered, nothing differs: a union is rebuilt only when it grows.
+A union is rebuilt only when a kind is added or removed.
 """
 
 import importlib.util
@@ -67,7 +67,7 @@ SLOTS: dict[str, tuple[type[Spec], str]] = {
     "schedule": (TrainConfig, "schedule"),
     "objective": (TrainConfig, "objective"),
 }
-"""The class and the field of each slot."""
+"""The spec and the field of each slot."""
 
 BASES: dict[str, type[Spec]] = {
     "attention": AttentionBase,
@@ -76,25 +76,25 @@ BASES: dict[str, type[Spec]] = {
     "data": DataSpec,
     "objective": ObjectiveSpec,
 }
-"""The base class of the kinds of a slot, where they have one."""
+"""The base class of a slot's kinds, where they have one."""
 
-METHODS: dict[str, tuple[str, ...]] = {
-    "attention": ("build",),
-    "position": ("build",),
-    "norm": ("build",),
-    "ffn": ("build",),
-    "init": ("apply",),
-    "data": (),
-    "tokenizer": ("train",),
-    "optimizer": ("build",),
-    "schedule": ("after_warmup",),
-    "objective": (),
+METHODS: dict[str, dict[str, tuple[str, ...]]] = {
+    "attention": {"build": ("d_model", "dropout")},
+    "position": {"build": ("sizes",)},
+    "norm": {"build": ("d",)},
+    "ffn": {"build": ("d_model",)},
+    "init": {"apply": ("model", "n_layers", "seed")},
+    "data": {},
+    "tokenizer": {"train": ("texts", "specials")},
+    "optimizer": {"build": ("model", "lr", "dtype")},
+    "schedule": {"after_warmup": ("step", "warmup_steps", "progress")},
+    "objective": {},
 }
-"""The methods of each kind of a slot."""
+"""The methods that every kind of a slot must have, and the arguments that they are called with."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
-IMPORTED_AS = "clearformer_parts_"  # and a file's name: modules of files of the user's
+IMPORTED_AS = "clearformer_parts_"  # with the file's name, the name of a module that `import_parts` runs
 
 _OWN_TEXTS: set[str] = set()
 
@@ -116,18 +116,18 @@ Slot = Literal[
 
 
 def register(slot: Slot) -> Callable[[PartT], PartT]:
-    """Add the kind that is decorated to a slot, or a text to those known by name.
+    """Add the decorated kind to a slot, or the decorated function to the texts known by name.
 
     A kind is a frozen `Spec` with a `kind` and the methods of the other kinds of its slot, such as `build`.
 
     Args:
-        slot: `attention`, `position`, `norm`, `ffn`, `init`, `data`, `tokenizer`, `optimizer` or `schedule`, for a
-            class of settings; `objective`, for a `Task`, whose `objective_type` are the settings; `text`, for a
-            function that yields documents (`data.name` is its name); or `study`, for a `Study`, which the command line
-            then finds by its name.
+        slot: `attention`, `position`, `norm`, `ffn`, `init`, `data`, `tokenizer`, `optimizer` or `schedule` decorates
+            a class of settings. `objective` decorates a `Task`, whose settings are its `objective_type`. `text`
+            decorates a function that yields documents; its name is then a `data.name`. `study` decorates a `Study`,
+            which the command line then finds by its name.
 
     Raises:
-        ConfigError: there is no such slot, the class has no kind, or there is another one of that name.
+        ConfigError: there is no such slot, the class has no kind, or the name is taken.
     """
     if slot == "text":
         return _add_text
@@ -162,10 +162,10 @@ def unregister(slot: Slot, name: str) -> None:
 
 
 def import_parts(file: str | Path) -> None:
-    """Run a Python file that registers parts; a second time it does nothing.
+    """Run a Python file that registers parts; a file that has been run already is skipped.
 
     Raises:
-        ConfigError: there is no such file, or it ends with an error.
+        ConfigError: there is no such file, or it raises an error.
     """
     path = Path(file).expanduser().resolve()
     name = f"{IMPORTED_AS}{path.stem}"
@@ -188,7 +188,7 @@ def import_parts(file: str | Path) -> None:
 
 
 def imported_files() -> list[Path]:
-    """The files that `import_parts` has run, for a process that is to know the same parts."""
+    """Return the files that `import_parts` has run, so that another process can import the same parts."""
     files = (
         getattr(module, "__file__", None)
         for name, module in sys.modules.items()
@@ -201,7 +201,7 @@ def imported_files() -> list[Path]:
 
 
 def _check_makes_texts(documents: Any) -> None:
-    """Raise ConfigError where something is no function that yields documents and has a name."""
+    """Raise ConfigError unless this is a named function without required arguments."""
     name = getattr(documents, "__name__", None)
     if not callable(documents) or name is None:
         raise ConfigError(f"a text is registered by a function that yields documents; got {shown(documents)}")
@@ -239,7 +239,7 @@ def _add_objective(task: Any) -> None:
 
 
 def _add_data(spec_type: Any) -> None:
-    """Add a kind of data, which makes what it holds."""
+    """Add a kind of data, whose class makes the documents, pairs or texts itself."""
     if isinstance(spec_type, type) and issubclass(spec_type, DataSpec) and not _makes_data(spec_type):
         names = " or ".join(f"{base.__name__} with {base.made_by}()" for base in KINDS.values())
         raise ConfigError(
@@ -255,7 +255,7 @@ def _makes_data(spec_type: type[DataSpec]) -> bool:
 
 
 def _add_tokenizer(spec_type: Any) -> None:
-    """Add a kind of tokeniser, and with it the class that its files are read as, where it has one of its own."""
+    """Add a kind of tokeniser, and the class that reads its files (`tokenizer_type`) if it has one of its own."""
     own = getattr(spec_type, "tokenizer_type", None)
     if own is not None and not (isinstance(own, type) and issubclass(own, VocabularyTokenizer)):
         raise ConfigError(
@@ -279,7 +279,7 @@ ADDING: dict[str, Callable[[Any], None]] = {
     "data": _add_data,
     "tokenizer": _add_tokenizer,
 }
-"""How a part is added to a slot whose kinds bring more than settings."""
+"""How to add a part to a slot whose kinds bring more than settings."""
 
 
 def _field(slot: str) -> Any:
@@ -302,14 +302,14 @@ def _add_kind(slot: str, spec_type: Any) -> None:
             f"{spec_type.__name__}: {shown(kind)} cannot be a kind's name: letters, digits, - and _ alone"
         )
     known = slot_variants(_field(slot))
-    if kind in known and _place_of(known[kind]) != _place_of(spec_type):  # a notebook's cell may run again
+    if kind in known and _place_of(known[kind]) != _place_of(spec_type):  # a notebook cell may run again
         raise ConfigError(f"{kind} is a kind of {slot} already ({known[kind].__name__}); choose another name")
     _check_methods(slot, spec_type)
     _set_kinds(slot, [*(spec for name, spec in known.items() if name != kind), spec_type])
 
 
 def _check_methods(slot: str, spec_type: type[Spec]) -> None:
-    """Raise ConfigError where a kind lacks what every kind of its slot has."""
+    """Raise ConfigError if a kind lacks the base class or a method of its slot."""
     base = BASES.get(slot, Spec)
     if not issubclass(spec_type, base):
         raise ConfigError(
@@ -324,6 +324,15 @@ def _check_methods(slot: str, spec_type: type[Spec]) -> None:
             f"{spec_type.__name__} has no {' and no '.join(absent)}: a kind of {slot} needs it; "
             f"see the kinds of the package"
         )
+    for name, arguments in METHODS[slot].items():
+        signature = inspect.signature(getattr(spec_type, name))
+        try:
+            signature.bind("self", *arguments)
+        except TypeError:
+            raise ConfigError(
+                f"{spec_type.__name__}.{name} takes {signature}; "
+                f"a kind of {slot} is called with ({', '.join(('self', *arguments))})"
+            ) from None
 
 
 def _place_of(spec_type: type) -> tuple[str, str]:
@@ -331,7 +340,7 @@ def _place_of(spec_type: type) -> tuple[str, str]:
 
 
 def _set_kinds(slot: str, kinds: list[type[Spec]]) -> None:
-    """Give every field of a slot's union other members, and rebuild what reads settings of it."""
+    """Replace the union's members in every field of a slot, and rebuild the specs that contain one."""
     before = set(slot_variants(_field(slot)).values())
     union: Any = Union[tuple(kinds)]  # noqa: UP007  (made of a list)
     changed = set()
@@ -346,7 +355,7 @@ def _set_kinds(slot: str, kinds: list[type[Spec]]) -> None:
 
 
 def _rebuild(spec_type: type[Spec], changed: set[type[Spec]], seen: set[type[Spec]]) -> bool:
-    """Rebuild a class whose own fields changed or that holds one such, those first; returns whether it was."""
+    """Rebuild a class if its fields or those of a class inside it changed, inner ones first; return whether it was."""
     if spec_type in seen:
         return spec_type in changed
     seen.add(spec_type)
@@ -370,7 +379,7 @@ def _specs_of(annotation: Any) -> Iterator[type[Spec]]:
 
 
 def _all_specs(base: type[Spec] = Spec) -> Iterable[type[Spec]]:
-    """Every class of settings that there is, in the order of their making."""
+    """Return all subclasses of a spec, in the order of their definition."""
     found: dict[type[Spec], None] = {}
     for spec_type in base.__subclasses__():
         found[spec_type] = None

@@ -1,20 +1,20 @@
-"""Results of computations: values by name, short to look at."""
+"""Results of computations: named values with a short `repr`."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
-MOST_SHOWN = 4  # values of a list; of more, how many there are is said
+MOST_SHOWN = 4  # values of a list; a longer one is shown as its length
 LONGEST_TEXT = 48  # characters
 
 
 class Result:
-    """The base of frozen dataclasses that a user is handed: short to look at, whole as `to_dict()`.
+    """The base of the frozen dataclasses that users receive, with a short `repr` and all values in `to_dict()`.
 
-    Two are equal where they are of one type and all values that are shown are equal, arrays by their elements (NaN
-    equals nothing). A subclass says `@dataclass(frozen=True, repr=False, eq=False)`, for else the
-    decorator makes a comparison of its own.
+    Two results are equal if they are of one type and all fields in their `repr` are equal, arrays element by element
+    (NaN equals nothing). A subclass needs `@dataclass(frozen=True, repr=False, eq=False)`; otherwise the decorator
+    would replace these methods.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -23,7 +23,7 @@ class Result:
         return all(equal(getattr(self, field.name), getattr(other, field.name)) for field in _compared(self))
 
     def __hash__(self) -> int:
-        """Of the values that can be hashed: arrays, lists and mappings are left out."""
+        """Hash the strings and numbers; arrays, lists and mappings are left out."""
         values = (getattr(self, field.name) for field in _compared(self))
         return hash((type(self), *(value for value in values if isinstance(value, str | int | float))))
 
@@ -32,7 +32,7 @@ class Result:
         return f"{type(self).__name__}({', '.join(values)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Its values as `json.dumps` takes them; a number that is not finite becomes None."""
+        """Return its values in JSON's types; a number that is not finite becomes None."""
         return {field.name: plain(getattr(self, field.name)) for field in fields(self) if field.repr}  # type: ignore[arg-type]
 
 
@@ -53,7 +53,7 @@ def _compared(result: Result) -> list[Field[Any]]:
 
 
 def short(value: Any) -> str:
-    """A value in a few characters."""
+    """Return a value in a few characters."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, str):
@@ -70,7 +70,7 @@ def short(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value in JSON's types."""
+    """Return a value in JSON's types; a number that is not finite becomes None."""
     if isinstance(value, Result):
         return value.to_dict()
     if is_dataclass(value):

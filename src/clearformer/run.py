@@ -1,4 +1,4 @@
-"""A run: a model with its tokeniser and its settings, and what one does with it."""
+"""A run: a model with its tokeniser and its settings, and the ways to open, use and keep it."""
 
 import logging
 from functools import cached_property
@@ -34,7 +34,7 @@ from clearformer.training.setup import LEFT_OPEN, as_written, differences
 from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.store.state import weights_of
 
-if TYPE_CHECKING:  # what few runs need is imported where it is called
+if TYPE_CHECKING:  # rarely needed, so imported where it is called
     from clearformer.interop.mapping.matching import ArchitectureMatch
     from clearformer.runs.replay import OnStep
 
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 class Run:
-    """A model with its tokeniser and its settings: a run that was opened, or a model from a loop of one's own.
+    """A model with its tokeniser and its settings: a run that was opened, or a model from your own training loop.
 
         run = cf.load("NAME")
         run = cf.Run(model, tokenizer)        # then run.save("NAME") keeps it
@@ -50,10 +50,10 @@ class Run:
     Its methods are the functions of the same names, with the run as their first argument.
 
     Attributes:
-        model: On its device; in evaluation mode, where it was opened.
-        tokenizer: The one that it was trained with.
-        config: All settings; of a model from elsewhere those with which its task begins.
-        step: How many steps it was trained for; 0, where that is not known.
+        model: The model, on its device; in evaluation mode if it was opened.
+        tokenizer: The tokeniser that the model was trained with.
+        config: All settings. For a model from elsewhere, the default settings of its task.
+        step: How many steps the model was trained for; 0 where that is not known.
     """
 
     def __init__(
@@ -66,15 +66,15 @@ class Run:
         step: int = 0,
         labels: tuple[str, ...] | None = None,
     ) -> None:
-        """A run of a model and the tokeniser that it was trained with.
+        """Make a run of a model and the tokeniser that it was trained with.
 
         Args:
             model: Made by `build`.
-            tokenizer: Of this package, made by `tokenize` or by a tokeniser's spec.
-            config: The settings, whose `model` is the model's; where not given, those with which its task begins.
+            tokenizer: A tokeniser of this package, made by `tokenize` or by a tokeniser's spec.
+            config: The settings, whose `model` section must be the model's. By default those of its task.
             folder: Where it is kept, if anywhere.
             step: How many steps it was trained for.
-            labels: The names of its classes, where it classifies and no config is given.
+            labels: The names of its classes, for a classifier without a config.
 
         Raises:
             UserError: one of them is of another type, the tokeniser has tokens that the model does not, or the config
@@ -89,9 +89,9 @@ class Run:
             self.config = run_config(model.config, labels, tokenizer.kind)
         else:
             self.config = fitted_config(config, model)
-        # Absolute: it must stay the same run's where the current directory changes.
+        # Absolute, so that it stays valid when the current directory changes.
         self._folder = None if folder is None else RunFolder(folder.path.absolute())
-        self._has_own_weights = True  # and not a mean of several checkpoints
+        self._has_own_weights = True  # False for the mean of several checkpoints
 
     generate = generate
     stream = stream
@@ -102,24 +102,24 @@ class Run:
     int8_losses = int8_losses
 
     def kept_steps(self) -> list[int]:
-        """The steps at which `load` opens this run at once, the earliest first; `replay` opens those between.
+        """Return the steps at which `load` can open this run, the earliest first; `replay` makes those between them.
 
-        They are those of its checkpoints and of its snapshots (`train.snapshot_megabytes`). A run that still trains
-        comes to keep others.
+        These are the steps of its checkpoints and of its snapshots (`train.snapshot_megabytes`). They change while
+        the run is still training.
 
         Raises:
-            RunError: it is kept nowhere.
+            RunError: the run is not kept in a folder.
         """
         return steps_kept_in(self.folder)
 
     def export(self, target: str | Path) -> "ArchitectureMatch":
         """Write the model as a folder that transformers loads, or as one file for llama.cpp (`NAME.gguf`).
 
-        The model as it is now, whether the run is kept in a folder or not.
+        The weights are the model's present ones; the run need not be kept in a folder.
 
         Raises:
-            ConfigError: the model is no architecture of theirs; the settings that differ from the nearest are named.
-            RunError: there is something in the target already.
+            ConfigError: the model is none of their architectures; the message says how it differs from the nearest.
+            RunError: the target is not empty.
             DiskError: it cannot be written.
         """
         if str(target).lower().endswith(".gguf"):
@@ -131,7 +131,7 @@ class Run:
         return to_hf(self, target)
 
     def save(self, name_or_path: str | Path) -> "Run":
-        """Keep the model, its tokeniser and its settings in a folder; `load` opens it as any other run.
+        """Write the model, its tokeniser and its settings to a folder, which `load` opens like any other run.
 
         Args:
             name_or_path: A name under the runs' folder, or a path (with a slash in it) to a new or empty folder.
@@ -140,7 +140,7 @@ class Run:
             The run in its folder.
 
         Raises:
-            RunError: the name is taken or is none, or the folder holds something.
+            RunError: the name is taken or cannot be a run's name, or the folder is not empty.
             DiskError: it cannot be written.
         """
         target = folder_for(name_or_path)
@@ -151,10 +151,10 @@ class Run:
 
     @property
     def folder(self) -> RunFolder:
-        """Where the run is kept.
+        """The folder where the run is kept.
 
         Raises:
-            RunError: it is kept nowhere.
+            RunError: it is kept in none.
         """
         if self._folder is None:
             raise RunError("this run is kept in no folder; run.save(NAME) makes one")
@@ -162,12 +162,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Its name or path, by which `load` finds it; `UNKEPT` where it is kept nowhere."""
+        """The name or path by which `load` finds it; `UNKEPT` for a run that is kept in no folder."""
         return UNKEPT if self._folder is None else name_of(self._folder)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the matrix products: that of its training, or float32 on a processor without units for it."""
+        """The type of the matrix products: the training's, or float32 on a processor without units for that type."""
         dtype = self.config.train.matrix_dtype
         if dtype == torch.float32 or not lacks_bfloat16(next(self.model.parameters()).device):
             return dtype
@@ -178,12 +178,12 @@ class Run:
 
     @property
     def n_parameters(self) -> int:
-        """Parameters of the model; one that two parts share counts once."""
+        """The number of the model's parameters; shared ones count once."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     @cached_property
     def val_loss(self) -> float | None:
-        """The held-out loss of this step in metrics.jsonl, in nats; None where there is none."""
+        """The held-out loss of this step, in nats, from metrics.jsonl; None where it was not measured."""
         if self._folder is None or not self._has_own_weights:
             return None
         try:
@@ -193,7 +193,7 @@ class Run:
         return next((line.get("val_loss") for line in reversed(lines) if line["step"] == self.step), None)
 
     def facts(self) -> dict[str, str]:
-        """The first facts to know of it: name, family, parameters, step, held-out loss."""
+        """Return the basic facts, as text: name, family, parameters, step and held-out loss."""
         loss = "-" if self.val_loss is None else f"{self.val_loss:.4f}"
         return {
             "run": self.name,
@@ -209,7 +209,7 @@ class Run:
         return f"Run({facts['run']!r}, {facts['family']}, {facts['parameters']} parameters, step {facts['step']}{loss})"
 
     def _repr_html_(self) -> str:
-        """The same as a notebook shows it."""
+        """Return the facts as a table, which a notebook displays."""
         rows = "".join(
             f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
             for name, value in self.facts().items()
@@ -217,7 +217,7 @@ class Run:
         return f"<table>{rows}</table>"
 
     def _text_sha256(self) -> str:
-        """Of what it was trained on; nothing where that is not known."""
+        """Return the SHA-256 of the training data; empty where that is not known."""
         try:
             return (self._folder.trained_on() if self._folder else None) or ""
         except RunError:
@@ -225,7 +225,7 @@ class Run:
 
 
 def check_fit(model: Any, tokenizer: Any) -> None:
-    """Raise UserError where two things are no model and its tokeniser."""
+    """Raise UserError where the two are not a model and a tokeniser that fits it."""
     if not isinstance(model, Transformer):
         raise UserError(f"a run's model is made by clearformer.build(...); got {type(model).__name__}")
     if not isinstance(tokenizer, Tokenizer):
@@ -239,7 +239,7 @@ def check_fit(model: Any, tokenizer: Any) -> None:
 
 
 def check_place(folder: Any, step: Any) -> None:
-    """Raise UserError where a run's folder or its step is none."""
+    """Raise UserError where a run's folder or step is of another type, or the step is negative."""
     if folder is not None and not isinstance(folder, RunFolder):
         raise UserError(
             f"folder: a run's RunFolder is wanted (run.save(NAME) makes one); got {shown(folder)}"
@@ -249,7 +249,7 @@ def check_place(folder: Any, step: Any) -> None:
 
 
 def check_labels(labels: Any, model: Transformer, config: RunConfig | None) -> None:
-    """Raise UserError where names are not those of a model's classes."""
+    """Raise UserError where labels cannot be the names of a model's classes."""
     n_classes = model.config.n_classes
     if config is not None:
         raise UserError(
@@ -266,10 +266,10 @@ def check_labels(labels: Any, model: Transformer, config: RunConfig | None) -> N
 
 
 def fitted_config(config: Any, model: Transformer) -> RunConfig:
-    """The settings of a run with its model's own in place of those that are left open.
+    """Return a run's settings with the model's own values for those that are left open.
 
     Raises:
-        UserError: they are no settings of a run, or those of another model; the first that differs is named.
+        UserError: these are not a run's settings, or another model's; the message names the first that differs.
     """
     if not isinstance(config, RunConfig):
         raise UserError(f"a run's config is a RunConfig, such as cf.preset(...); got {shown(config)}")
@@ -283,10 +283,10 @@ def fitted_config(config: Any, model: Transformer) -> RunConfig:
 
 
 def folder_for(name_or_path: str | Path) -> Path:
-    """Where a run of a name or path is to be kept.
+    """Return the folder in which to keep a run of this name or path.
 
     Raises:
-        RunError: there is something already, or the name is none.
+        RunError: the folder is in use or not empty, or this cannot be a run's name.
     """
     if not isinstance(name_or_path, str | PathLike):
         raise RunError(f"a run is kept under a name or in a folder; got {shown(name_or_path)}")
@@ -311,10 +311,10 @@ def load(
         checkpoint: `latest` (the newest), `best` (the lowest held-out loss) or a step's number, one of
             `Run.kept_steps`.
         device: `auto`, `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
-        average: How many checkpoints' weights to take the mean of: that one and those before it.
+        average: Take the mean of the weights of this many checkpoints: that one and those before it.
 
     Raises:
-        RunError: there is no such run or checkpoint, or there are not as many to take the mean of.
+        RunError: there is no such run or checkpoint, or there are too few checkpoints to average.
         CheckpointError: a checkpoint is damaged.
         ConfigError: there is no such device here.
     """
@@ -326,24 +326,24 @@ def load(
 def replay(
     run: Run | str | Path, step: int, device: str | torch.device = "auto", on_step: "OnStep" = lambda *_: None
 ) -> Run:
-    """Open a run as it was after any of its steps, to the bit.
+    """Open a run as it was after any of its steps, bit for bit.
 
         cf.replay("NAME", 700)
 
-    Where the run keeps no weights of that step, its training is made again in memory: from the nearest checkpoint
-    before, or from the first weights, and on to the next step that it keeps, with which the outcome is compared.
+    Where the run has no weights of that step on disk, training is repeated in memory. It starts at the nearest earlier
+    checkpoint, or at the first weights, and goes on to the next step on disk, whose weights must come out the same.
 
     Args:
-        run: One that was trained in its folder, whose data are where they were; by its name, its folder, or opened.
-        step: How many steps had been taken.
-        device: Where the model is put; the steps are taken on the run's own `train.device`.
-        on_step: Called after each step with how many are taken, and how many there are to take.
+        run: An opened run, its name or its folder. It must have been trained there, and its data be where they were.
+        step: The number of steps taken.
+        device: Where the model is put; the steps are repeated on the run's own `train.device`.
+        on_step: Called after each step with the number of steps repeated so far, and the number to repeat in all.
 
     Raises:
         UserError: the run has not taken that many steps.
-        RunError: the run cannot be made again, or does not come out the same: this is another machine.
+        RunError: the training cannot be repeated, or came out different, as it does on another machine.
         DataError: its data cannot be read, or have changed.
-        CheckpointError: what it keeps is damaged, or of another model.
+        CheckpointError: a checkpoint is damaged, or of another model.
     """
     from clearformer.runs.replay import replay_run
 
@@ -352,17 +352,17 @@ def replay(
 
 
 def from_hf(folder: str | Path, name: str | None = None) -> Run:
-    """Make a run of a model that transformers saved: it evaluates, samples, translates and opens like any other.
+    """Make a run of a model that transformers saved; it can then be used like any other run.
 
     Args:
-        folder: With config.json, model.safetensors and a tokenizer.
-        name: The run's, under the runs' folder; the folder's own where not given, as far as that can be a run's.
+        folder: A folder with config.json, model.safetensors and a tokenizer.
+        name: The run's name under the runs' folder. By default a free name made of the folder's.
 
     Raises:
         RunError: the folder holds no model, or the name is taken.
-        ConfigError: config.json asks for what clearformer's models do not have, or for code.
-        CheckpointError: the tensors are damaged, or not those that config.json speaks of.
-        TokenizerError: there is no tokenizer, or none that can be read.
+        ConfigError: config.json asks for a part that clearformer's models do not have, or for code.
+        CheckpointError: the tensors are damaged, or not those that config.json describes.
+        TokenizerError: there is no tokenizer, or it cannot be read.
     """
     from clearformer.interop import from_hf as import_hf
 
@@ -370,5 +370,5 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
 
 
 def run_of(loaded: Loaded) -> Run:
-    """A run of what was read from its folder."""
+    """Return the run that was read from a folder."""
     return Run(loaded.model, loaded.tokenizer, loaded.config, folder=loaded.folder, step=loaded.step)

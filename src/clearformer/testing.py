@@ -1,11 +1,11 @@
-"""The tests that every kind of this package passes, for one of your own.
+"""The tests that every kind of this package passes, to run on a kind of your own.
 
     from clearformer.testing import check_kind
 
     def test_my_attention() -> None:
         check_kind(Decayed(rate=0.5))
 
-Each check raises an AssertionError that says what does not hold.
+Each check raises an AssertionError that says what is wrong.
 """
 
 import shutil
@@ -35,7 +35,7 @@ from clearformer.training.store.folder import RunFolder
 
 B, T, V = 2, 11, 13  # rows, positions and tokens: no two axes have the same size
 D_MODEL = 24
-PLACE = 4  # of the token that is changed
+PLACE = 4  # the position of the token that is changed
 N_STEPS = 4
 TEXT = "a text of a few words, and of a few more of them\n" * 40
 LEARNERS = {
@@ -43,23 +43,23 @@ LEARNERS = {
     "pairs": ("encoder-decoder", {"kind": "translation", "batch_tokens": 64}, DEFAULT_BATCH_SIZE),
     "labelled": ("encoder", "classification", 4),
 }
-"""The family, the objective and the batch size by which each form of data is learned from."""
+"""The family, the objective and the batch size with which to train on each form of data."""
 OF_MODELS = ("attention", "position", "norm", "ffn", "init")
 
 
 def check_kind(spec: Spec, **model: Any) -> None:
     """Check that a registered kind does what training and generation rely on.
 
-    Of a part of the model: no token changes what comes before it, and no gradient comes from there; cached is uncached;
-    padding changes nothing; where the pattern is looked at, the same comes out; its sizes are those counted. Of every
-    kind: its settings can be written and read, and a run that is resumed is the run that was never stopped.
+    For a part of the model: no token changes earlier logits, and no gradient comes from a later token; the cache and
+    padding change no logits; hooks on the attention pattern change neither logits nor gradients; the parameters are as
+    many as counted. For every kind: settings read back as written, and a resumed run equals one never stopped.
 
     Args:
-        spec: One with the settings to check.
-        **model: Other settings of the model that it is put in, such as `d_model=32`.
+        spec: The kind, with the settings to check.
+        **model: Other settings of the model that contains it, such as `d_model=32`.
 
     Raises:
-        AssertionError: something does not hold; it says what.
+        AssertionError: a check failed; the message says which.
         UserError: the kind is not registered.
     """
     slot = slot_of(spec)
@@ -73,10 +73,10 @@ def check_kind(spec: Spec, **model: Any) -> None:
 
 
 def slot_of(spec: Spec) -> str:
-    """The slot that a kind is registered in.
+    """Return the slot that a kind is registered in.
 
     Raises:
-        UserError: it is in none.
+        UserError: it is not registered.
     """
     for slot, (owner, name) in SLOTS.items():
         if type(spec) in slot_variants(owner.model_fields[name]).values():
@@ -85,7 +85,7 @@ def slot_of(spec: Spec) -> str:
 
 
 def model_config(slot: str, spec: Spec, settings: dict[str, Any]) -> ModelConfig:
-    """A small decoder with the kind in it."""
+    """Return the configuration of a small decoder that contains the kind."""
     sizes = {"vocab_size": V, "d_model": D_MODEL, "n_layers": 2, "max_seq_len": 2 * T}
     return ModelConfig(**(sizes | ({slot: spec} if slot in OF_MODELS else {}) | settings))
 
@@ -94,7 +94,7 @@ def model_config(slot: str, spec: Spec, settings: dict[str, Any]) -> ModelConfig
 
 
 def check_settings(slot: str, spec: Spec, model: ModelConfig) -> None:
-    """Settings written to config.toml are read as the same settings."""
+    """Check that settings written to config.toml read back as the same settings."""
     whole = run_config(slot, spec, model, Path("text.txt"))
     again = resolve(RunConfig, tomllib.loads(to_toml(whole)))
     assert again == whole, (
@@ -103,7 +103,7 @@ def check_settings(slot: str, spec: Spec, model: ModelConfig) -> None:
 
 
 def check_resume(slot: str, spec: Spec, model: ModelConfig) -> None:
-    """A run that goes on from its middle has the same weights at its end as one that was never stopped."""
+    """Check that a run resumed from its middle ends with the weights of one that was never stopped."""
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "text.txt"
         text.write_text(TEXT)
@@ -116,7 +116,7 @@ def check_resume(slot: str, spec: Spec, model: ModelConfig) -> None:
 
 
 def run_config(slot: str, spec: Spec, model: ModelConfig, text: Path) -> RunConfig:
-    """A short run with the kind in it."""
+    """Return the configuration of a short run that contains the kind."""
     settings = {
         "model": model.replace(vocab_size=None),
         "data": {"path": str(text)},
@@ -146,7 +146,7 @@ def run_config(slot: str, spec: Spec, model: ModelConfig, text: Path) -> RunConf
 
 
 def check_causality(model: Decoder) -> None:
-    """A changed token leaves earlier logits."""
+    """Check that a changed token leaves earlier logits as they were."""
     tokens = text()
     changed = tokens.clone()
     changed[:, PLACE] = (tokens[:, PLACE] + 1) % V
@@ -156,7 +156,7 @@ def check_causality(model: Decoder) -> None:
 
 
 def check_gradients(model: Decoder) -> None:
-    """No gradient comes from the future, and all parameters' are finite."""
+    """Check that no gradient comes from a later token, and that all parameters' gradients are finite."""
     x = torch.randn(B, T, model.config.d_model, dtype=torch.float64, requires_grad=True)
     with model.hooked({"hook_embed": lambda _, __: x}):
         logits = model(text())
@@ -169,7 +169,7 @@ def check_gradients(model: Decoder) -> None:
 
 
 def check_cache(model: Decoder) -> None:
-    """Cached is uncached, in chunks of any size, and for rows that are selected."""
+    """Check that logits with the cache equal those without, in chunks of any size and for selected rows."""
     tokens = text()
     with torch.no_grad():
         expected = model(tokens)
@@ -185,7 +185,7 @@ def check_cache(model: Decoder) -> None:
 
 
 def check_padding(model: Decoder) -> None:
-    """Padding on either side changes nothing and makes no NaN."""
+    """Check that padding on either side changes no logits and makes no NaN."""
     tokens, places = text(), torch.arange(T)
     lengths = torch.tensor([7, 4])[:, None]
     for side, real in (("left", places >= T - lengths), ("right", places < lengths)):
@@ -198,7 +198,7 @@ def check_padding(model: Decoder) -> None:
 
 
 def check_pattern(model: Decoder) -> None:
-    """Where somebody looks at the pattern, the same comes out, with the same gradients."""
+    """Check that a hook on the attention pattern changes neither logits nor gradients."""
     names = [name for name in hook_points(model) if name.endswith("hook_pattern")]
     tokens, found = text(), []
     for looks in ({}, dict.fromkeys(names, look_at_nothing)):
@@ -212,14 +212,14 @@ def check_pattern(model: Decoder) -> None:
 
 
 def check_counts(model: Decoder) -> None:
-    """A model without memory has the same shapes, and as many parameters as the formulas say, where they say it."""
+    """Check the shapes of a model on the meta device, and the number of parameters if there is a formula."""
     shapes = {name: weight.shape for name, weight in build_on_meta(model.config).state_dict().items()}
     assert shapes == {name: weight.shape for name, weight in model.state_dict().items()}, (
         "counts: built without memory, it has other shapes"
     )
     try:
         by_formula = analytic_parameters(model.config)
-    except NoFormulaError:  # of a kind that has none
+    except NoFormulaError:  # not every kind has one
         return
     counted = measured_parameters(model)
     assert by_formula == counted, f"counts: by formula {by_formula}, in the model {counted}"
@@ -237,7 +237,7 @@ MODEL_CHECKS: tuple[Callable[[Decoder], None], ...] = (
 
 @torch.no_grad()
 def perturbed(model: Decoder) -> Decoder:
-    """A model with what begins at 0 or 1 moved away from there, where it would hide a mistake."""
+    """Move vectors and all-zero parameters away from their initial 0 or 1, which would hide mistakes."""
     for parameter in model.parameters():
         if parameter.dim() == 1 or not parameter.any():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -245,7 +245,7 @@ def perturbed(model: Decoder) -> Decoder:
 
 
 def text() -> Tensor:
-    """Tokens [B T], the same ones every time."""
+    """Return tokens [B T], the same every time."""
     return torch.randint(V, (B, T), generator=torch.Generator().manual_seed(1))
 
 

@@ -1,1 +1,1 @@
-"""Training: objectives, tasks, the loop, optimisers and schedules, and a run on disk."""
+"""Training: objectives, tasks, the loop, optimisers and schedules, and the files of a run."""

@@ -1,4 +1,4 @@
-"""The configuration of a run: its sections, their defaults, and what of them must fit together."""
+"""The configuration of a run: its sections, their defaults, and the checks that they fit each other."""
 
 import re
 from typing import Literal
@@ -36,45 +36,44 @@ PRESETS_FOR = {
     "pairs": "translate",
     "labelled": "classify or masked",
 }
-"""Which to begin with, for a family of models or a kind of data."""
+"""The presets to begin with, by family of models and by kind of data."""
 
 
 class TrainConfig(Spec):
     """How a model is trained.
 
     Attributes:
-        objective: What is learned: the next token, a translation, masked tokens, or the class of a text.
+        objective: What the model learns: the next token, a translation, masked tokens, or the class of a text.
         pretrained: The folder of a run whose weights this one begins with (the command line takes its name).
-        batch_size: Texts in one step, over all processes; of a language model, each of `model.max_seq_len` tokens.
+        batch_size: Rows in one step, over all processes: labelled texts, or windows of `model.max_seq_len` tokens.
         grad_accum_steps: Parts that a batch is split into, so that less memory is needed for the same step.
         max_steps: The run ends after this many steps ...
         max_seconds: ... or after this many seconds of training, whichever comes first. Start, compilation,
             evaluation and checkpoints do not count.
-        max_wall_seconds: ... or so that the whole command takes that many seconds by the clock: its start, preparing,
-            compilation, steps, evaluations, the last checkpoint and the report. Schedules go by the time of the steps.
-        lr: The learning rate at the schedule's factor 1.
+        max_wall_seconds: ... or when the whole command has taken this many seconds by the clock, including its start,
+            data preparation, compilation, evaluations, the last checkpoint and the report. Schedules follow the time
+            of the steps.
+        lr: The learning rate where the schedule's factor is 1.
         grad_clip_norm: The largest norm of all gradients together; larger ones are scaled down to it.
-        r_drop: R-Drop's alpha (Wu et al. 2021; there 5 for translations, 1 for classes): every text goes through the
-            model twice with other dropout, and the loss has a term that draws both predictions together. A step takes
+        r_drop: R-Drop's alpha (Wu et al. 2021; there 5 for translations, 1 for classes). Every row goes through the
+            model twice with different dropout, and a term of the loss draws the two predictions together. A step takes
             twice the time and memory. 0 is one pass.
-        ema: The decay of a moving average of the weights, which is then what is evaluated and kept.
-        eval_every: Steps between evaluations; with a checkpoint and after the last step there is always one.
-        eval_flops_fraction: What evaluations may cost, those between checkpoints and those with them, as a part of the
-            FLOPs of the training from one to the next. So much of the held-out split they read: evenly spaced over it
-            and always the same, or all of it where that suffices. After the last step all of it is read, and `none`
-            reads all of it always.
+        ema: The decay of a moving average of the weights; if set, the average is what is evaluated and saved.
+        eval_every: Steps between evaluations. Every checkpoint and the end of the run have one too.
+        eval_flops_fraction: The cost of evaluations, as a fraction of the training FLOPs since the last one of the same
+            kind (with a checkpoint, or between checkpoints). It decides how many rows of the held-out split they read:
+            always the same ones, evenly spaced. The last evaluation reads the whole split; with `none` all do.
         checkpoint_every: Steps between checkpoints; `none` writes only the last.
-        keep_last: How many checkpoints stay; the best one and the last stay besides.
-        snapshot_megabytes: What the snapshots may take together: the weights alone after 0, 1, 2, 4, 8 ... steps and
-            evenly from then on, fewer and further apart as the run gets longer. `none` keeps none, and so does a model
-            of which only a few would fit.
-        sample_every: Steps between samples printed on the way; `none` prints none.
-        device: `auto` (the best there is), `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
-        dtype: Of the matrix products; weights stay float32. `auto` takes bfloat16 where it is faster.
-        compile: Whether torch.compile is used; `auto` where it pays within the run.
-        deterministic: Whether two runs are the same to the bit. On a GPU only deterministic kernels are used then, as
-            always on a CPU; and there the number of threads, on which last bits may depend, stays the same whatever
-            else the machine does.
+        keep_last: How many of the newest checkpoints are kept, in addition to the best one.
+        snapshot_megabytes: The room for all snapshots. They hold the weights alone: after 0, 1, 2, 4, 8 ... steps, then
+            evenly spaced, further apart as the run gets longer. `none` keeps none, and neither does a model so large
+            that only a few would fit.
+        sample_every: Steps between samples printed during training; `none` prints none.
+        device: `auto` (the best available), `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
+        dtype: The type of the matrix products; weights stay float32. `auto` takes bfloat16 where it is faster.
+        compile: Whether to use torch.compile; with `auto`, where it pays within the run.
+        deterministic: Whether to make runs repeatable bit for bit. On a GPU this takes deterministic kernels, which a
+            CPU always uses. On a CPU it fixes the number of threads, on which the last bits may depend.
     """
 
     objective: Objective = NextTokenObjective()
@@ -110,12 +109,12 @@ class TrainConfig(Spec):
 
     @property
     def matrix_dtype(self) -> torch.dtype:
-        """The type of the matrix products; float32 where it is not decided yet."""
+        """The type of the matrix products; float32 while `dtype` is still `auto`."""
         return torch.bfloat16 if self.dtype == "bfloat16" else torch.float32
 
     @property
     def n_passes(self) -> int:
-        """How often a text goes through the model in a step."""
+        """How often a row goes through the model in a step."""
         return 2 if self.r_drop else 1
 
     @field_validator("device")
@@ -154,12 +153,12 @@ class TrainConfig(Spec):
 
 
 def presets_for(*kinds: str) -> str:
-    """The way out, where a family of models or a kind of data does not fit the rest of a run."""
+    """Return advice for an error message: the presets to begin with for a family of models or a kind of data."""
     return "; ".join(f"for {what} begin with the preset {PRESETS_FOR[what]}" for what in kinds)
 
 
 class RunConfig(Spec):
-    """A whole run: with the seed, all that decides its result on one machine."""
+    """A whole run: all the settings, seed included, that decide its result on one machine."""
 
     seed: int = Field(default=1, ge=0, lt=2**63)
     model: ModelConfig = ModelConfig()
@@ -220,7 +219,7 @@ class RunConfig(Spec):
         return self
 
 
-# A resumed run stays the run it was: only its length, how often it reports, and its device may change.
+# A resumed run may change only its length, its device, and what it evaluates, reports and keeps.
 TRAIN_MAY_CHANGE = frozenset(
     (
         "max_steps",

@@ -1,13 +1,17 @@
 """The limits of a run, and what is due at a step."""
 
 import time
+from collections import deque
 from dataclasses import dataclass
+from statistics import median
 
 from clearformer.training.config import TrainConfig
 from clearformer.training.store.checkpoint import Progress
 
 SECONDS_TO_REPORT = 1.0
 """Of the clock, behind the last evaluation: the last checkpoint, a sample, the report and the process's end."""
+
+STEPS_OF_A_PACE = 16
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,33 @@ class WallClock:
     def seconds(self) -> float:
         """Those so far."""
         return self.earlier + time.perf_counter() - self.began
+
+
+class Pace:
+    """How much longer a step takes than when evaluations were last timed.
+
+    On a machine that others slow down in the middle of a run, the last evaluation takes as much longer.
+    """
+
+    def __init__(self) -> None:
+        self.recent: deque[float] = deque(maxlen=STEPS_OF_A_PACE)  # seconds of the latest steps
+        self.then: float | None = None
+
+    def took(self, seconds: float) -> None:
+        """Count a step."""
+        self.recent.append(seconds)
+        if self.then is None and len(self.recent) == STEPS_OF_A_PACE:
+            self.then = median(self.recent)
+
+    def evaluation_timed(self) -> None:
+        """Compare with the steps of now from here on."""
+        if self.then is not None:
+            self.then = median(self.recent)
+
+    @property
+    def slowdown(self) -> float:
+        """The ratio, at least 1; a faster machine shows at the next evaluation."""
+        return 1.0 if self.then is None else max(1.0, median(self.recent) / self.then)
 
 
 def fraction_done(train: TrainConfig, progress: Progress, without_steps: int = 0) -> float:

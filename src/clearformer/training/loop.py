@@ -1,7 +1,7 @@
 """Training, from a configuration to a trained model in its run's folder.
 
-`train` opens what a run needs, and `Training.run` is its course: step, log, evaluate, sample, save. The step itself is
-in `step.py`, evaluations in `evaluator.py`, checkpoints in `store/checkpoint_store.py`.
+`train` prepares a run, and `Training.run` is the loop: step, log, evaluate, sample, save. The step itself is in
+`step.py`, evaluations in `evaluator.py`, checkpoints in `store/checkpoint_store.py`.
 """
 
 import logging
@@ -19,7 +19,7 @@ from clearformer.errors import ClearformerError, DiskError, Interrupted, NonFini
 from clearformer.model import Transformer
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.evaluator import Evaluator
-from clearformer.training.limits import SECONDS_TO_REPORT, WallClock, is_due, is_finished
+from clearformer.training.limits import SECONDS_TO_REPORT, Pace, WallClock, is_due, is_finished
 from clearformer.training.nonfinite import NonFiniteValueError, weights_are_finite
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.processes.interrupts import Interrupts
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainResult:
-    """The result of a run: the model to use, its evaluation on the held-out data, and where it stands."""
+    """The result of a run: the model to use, its progress, and its evaluation on the held-out data."""
 
     model: Transformer
     task: Task
@@ -56,11 +56,11 @@ class TrainResult:
     evaluation: EvaluationResult | None
 
     def report(self, run: str, preset: str | None) -> TrainingReport:
-        """The values that a report shows of the run.
+        """Return the run's figures, a sample and the commands to try next.
 
         Args:
-            run: The run's name, as one types it in a shell.
-            preset: The preset by which it began; None where that is not known.
+            run: The run's name, as typed in a shell.
+            preset: The preset that the run began with; None where that is not known.
         """
         return TrainingReport(
             () if self.evaluation is None else self.task.figures(self.evaluation),
@@ -77,32 +77,32 @@ def train(
     preset: str | None = None,
     began: float | None = None,
 ) -> TrainResult:
-    """Train a model as `config` says, keeping everything in `folder`.
+    """Train a model with the settings of `config`, keeping everything in `folder`.
 
     Args:
-        config: The run's configuration; when resuming, that of the run's folder but for what may change.
+        config: The run's configuration. For a resumed run it must equal the folder's, except in what may change.
         folder: Where the run is kept. A new run makes the folder; a resumed one starts from its newest whole
-            checkpoint, and from the beginning where it has none. This process alone writes to it until the run ends.
-        reporter: Receives everything on the way.
-        resume: Whether the folder's run is resumed.
-        preset: The preset that a new run begins with, for its env.json; None where it is of none.
+            checkpoint, or from the beginning if it has none. No other process may write to it until the run ends.
+        reporter: Receives messages, metrics and samples.
+        resume: Whether to resume the folder's run.
+        preset: The preset that a new run began with, for its env.json; None if it began without one.
         began: When the command began, by `time.perf_counter`, for `train.max_wall_seconds`; None is now.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP came; the step was finished and saved.
         RunInUseError: another process trains the run.
-        RunError: a run is to begin where there is one.
+        RunError: a new run's folder already holds a run.
         NonFiniteError: a loss or gradient was not finite; the state before it was saved.
         DiskError: the folder cannot be written; earlier checkpoints are whole.
         CheckpointError: all checkpoints are damaged.
         DeviceError: the device's memory is full; earlier checkpoints are whole.
-        DataError, ConfigError: the text and the configuration do not go together, or the run is another one.
+        DataError, ConfigError: the data and the configuration do not fit each other, or not the run to resume.
     """
     clock = WallClock(time.perf_counter() if began is None else began)
     device = resolve_device(config.train.device)
     processes = Processes.join(device)
     if config.train.tensorboard:
-        summary_writer_type()  # a missing package is an error before the run begins
+        summary_writer_type()  # so that a missing package is reported before the run begins
     with one_writer(folder.path) if processes.is_main else nullcontext() as hold:
         if resume:
             config = resumed_config(folder.read_config(), config)
@@ -116,7 +116,7 @@ def train(
         if resume:
             training.resume()
         else:
-            training.log.reporter.opening(config)  # what fails there fails before anything is written
+            training.log.reporter.opening(config)  # a failure here comes before anything is written
             training.start(preset)
         with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
             training.run(interrupts, hold.check if hold else None)
@@ -124,7 +124,7 @@ def train(
 
 
 class Training:
-    """A run under way: its parts, and where it stands."""
+    """A run under way: its parts, its state and its progress."""
 
     def __init__(
         self,
@@ -141,6 +141,7 @@ class Training:
         self.config, self.folder, self.task = config, folder, task
         self.device, self.processes = device, processes
         self.clock = clock or WallClock(time.perf_counter())
+        self.pace = Pace()
         self.log = RunLog(reporter if processes.is_main else Reporter())
         self.state = TrainState.build(config, device)
         self.train_step = TrainStep(config, task, self.state, device, processes)
@@ -154,7 +155,7 @@ class Training:
         self.progress = Progress()
         self.evaluation: EvaluationResult | None = None
         self.interrupts = Interrupts()
-        self.shared_signal = 0  # the signal that any of several processes had received when the step ended
+        self.shared_signal = 0  # a signal that any of the processes had received when the step ended
 
     @property
     def settings(self) -> TrainConfig:
@@ -167,24 +168,24 @@ class Training:
 
     @property
     def weights_to_use(self) -> Transformer:
-        """The model that is evaluated and kept: the moving average, where there is one."""
+        """The model that is evaluated and saved: the moving average, where there is one."""
         return self.state.weights_to_use
 
     def kernels(self) -> AbstractContextManager[object]:
-        """Deterministic kernels, where the run asks for them and on a CPU, where they take no longer."""
+        """Return a context of deterministic kernels if the run asks for them, and always on a CPU: no slower there."""
         is_wanted = self.settings.deterministic or self.device.type == "cpu"
         return deterministic_kernels(self.device) if is_wanted else nullcontext()
 
     # --- the course of a run --------------------------------------------------------------------------------
 
     def start(self, preset: str | None = None) -> None:
-        """Set the first weights of a new run of a preset, and make its folder."""
+        """Set the first weights of a new run and make its folder; `preset` is recorded there."""
         self.set_first_weights()
         if self.processes.is_main:
             self.folder.create(self.config, self.task.tokenizer, self.task.data_sha256, preset)
 
     def resume(self) -> None:
-        """Restore the newest whole checkpoint; where there is none, begin as the run did."""
+        """Restore the newest whole checkpoint, or start from the first weights if there is none."""
         progress = self.store.restore(self.state)
         if progress is None:
             self.set_first_weights()
@@ -198,17 +199,17 @@ class Training:
             self.folder.change_config(self.config)
 
     def set_first_weights(self) -> None:
-        """Take the weights of an earlier run, where this one begins with them."""
+        """Load the weights of `train.pretrained`, if it is set; otherwise they stay as drawn from the seed."""
         if self.settings.pretrained is not None:
             load_pretrained(self.model, Path(self.settings.pretrained), self.log.reporter)
             self.state.restart_average()
 
     def run(self, interrupts: Interrupts, check_hold: Callable[[], None] | None = None) -> None:
-        """Step after step until the run's end, with all that happens between.
+        """Take steps until the run ends, with logs, evaluations, samples and checkpoints where they are due.
 
         Args:
-            interrupts: The signals that have come.
-            check_hold: Called after each step; raises where another process has taken the run over.
+            interrupts: The signals received so far.
+            check_hold: Called after each step; raises if another process has taken the run over.
         """
         self.interrupts = interrupts
         with self.store, self.snapshots, self.kernels(), self.threads:
@@ -241,12 +242,12 @@ class Training:
                     self.evaluate()
 
     def prepare_steps(self) -> None:
-        """Have all that steps need, outside the time that counts as training."""
+        """Set up memory and compile the step if asked; this does not count as training time."""
         compiled = self.settings.compile is True and not self.finished()
         self.train_step.prepare(self.log.reporter, compiled)
 
     def begin_steps(self) -> None:
-        """Where the clock limits the run: measure what its end will take, and count what has gone by so far."""
+        """For `train.max_wall_seconds`: measure how long the end of the run takes, and count the time used so far."""
         if self.settings.max_wall_seconds is None or self.finished():
             return
         self.threads.adapt(self.progress.step)
@@ -261,41 +262,42 @@ class Training:
         return is_finished(self.settings, self.progress)
 
     def is_due(self, every: int | None) -> bool:
-        """Whether something that happens every so many steps, and after the last, happens now."""
+        """Whether something that happens every `every` steps, and after the last step, is due now."""
         return is_due(self.settings, self.progress, every)
 
     # --- steps ----------------------------------------------------------------------------------------------
 
     def step(self) -> StepResult:
-        """Take one step; its time is that of the first process."""
+        """Take one step and update the progress; of several processes, the first one's clock counts."""
         step = self.progress.step
         self.threads.adapt(step)
         start = time.perf_counter()
         with self.nonfinite_ends_the_run(step + 1):
             result = self.train_step.take(self.progress)
         synchronize(self.device)
-        seconds = self.progress.seconds + (time.perf_counter() - start)
-        clocks = {"seconds": seconds, **self.wall_clock()}
+        took = time.perf_counter() - start
+        self.pace.took(took)
+        clocks = {"seconds": self.progress.seconds + took, **self.wall_clock()}
         clocks, self.shared_signal = self.processes.end_step(clocks, self.interrupts.received or 0)
         tokens = self.progress.tokens + self.task.n_tokens(step)
         self.progress = replace(self.progress, step=step + 1, tokens=tokens, val_loss=None, **clocks)
         return result
 
     def wall_clock(self) -> dict[str, float]:
-        """The seconds by the clock so far and those expected behind the last step, where the clock limits the run."""
+        """Return the wall-clock seconds so far and those expected after the last step; empty without such a limit."""
         if self.settings.max_wall_seconds is None:
             return {}
         after = self.evaluator.seconds_at_the_end + SECONDS_TO_REPORT
-        return {"wall_seconds": self.clock.seconds(), "wall_after": after}
+        return {"wall_seconds": self.clock.seconds(), "wall_after": after * self.pace.slowdown}
 
     def signal_to_end(self) -> int:
-        """The signal by which the run ends now, 0 for none: in several processes one that all know of."""
+        """Return the signal that ends the run now, or 0; with several processes, the one that they all agreed on."""
         return self.shared_signal if self.processes.count > 1 else self.interrupts.received or 0
 
     def raise_interrupted(self, signal_number: int) -> NoReturn:
-        """End the run where a signal asked for it, once all is saved."""
+        """Wait until everything is saved, then raise Interrupted."""
         self.store.wait()
-        self.processes.wait_for_all()  # where one ends early, torchrun ends the one that writes
+        self.processes.wait_for_all()  # if one ended early, torchrun would end the one that is still writing
         raise Interrupted(
             f"stopped at step {self.progress.step}; everything so far is kept in {self.folder.path}",
             signal_number,
@@ -304,7 +306,7 @@ class Training:
     # --- logs -----------------------------------------------------------------------------------------------
 
     def due_line(self, result: StepResult) -> dict[str, Any]:
-        """The step's line in metrics.jsonl where `train.log_every` asks for one; else an empty one."""
+        """Return the step's line in metrics.jsonl if `train.log_every` asks for one, else an empty one."""
         if not self.is_due(self.settings.log_every):
             return {}
         line = self.log.describe(self.progress, result)
@@ -312,7 +314,7 @@ class Training:
         return line
 
     def sample(self) -> None:
-        """Report a sample of the model so far, where one is due."""
+        """Report a sample of the model so far, if one is due."""
         every = self.settings.sample_every
         if every and self.progress.step % every == 0:
             with self.saved_if_it_fails():
@@ -321,18 +323,19 @@ class Training:
     # --- evaluations ----------------------------------------------------------------------------------------
 
     def evaluate(self) -> dict[str, float]:
-        """Read as much of the held-out split as is due; returns what a metrics line says of it.
+        """Evaluate on as much of the held-out split as is due, and return the values for the metrics line.
 
-        Checkpoints are compared by the same rows of it each time, the last one too, when all of it is read.
-        Where there is nothing to guess in the rows that were read, there is no loss.
+        Checkpoints are always compared by the same rows, even at the end, when the whole split is read. If those rows
+        have nothing to predict, there is no loss.
 
         Raises:
-            NonFiniteError: the last update has spoilt the weights.
+            NonFiniteError: the held-out loss is not finite: the last update has spoilt the weights.
         """
         if not self.task.n_held_out:
             return {}
         evaluator, model = self.evaluator, self.weights_to_use
         with self.nonfinite_ends_the_run(self.progress.step):
+            self.pace.evaluation_timed()
             if not self.is_due(self.settings.checkpoint_every):
                 return evaluator.evaluate(model, evaluator.rows_between_checkpoints).line
             if self.finished():
@@ -347,18 +350,18 @@ class Training:
     # --- saving ---------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Save this state, in all processes together; it is written beside the training.
+        """Save the present state, called in all processes; a thread writes it while training goes on.
 
         Raises:
             NonFiniteError: the last update has spoilt the weights.
-            DiskError: the checkpoint before could not be written.
+            DiskError: the previous checkpoint could not be written.
         """
         self.check_update()
         self.progress = self.evaluator.with_best(self.progress)
         self.store.save(self.state, self.progress)
 
     def begin_snapshots(self) -> None:
-        """Keep the first weights; of a run that is resumed, delete the snapshots that it makes anew."""
+        """Save the first weights; in a resumed run, delete the snapshots that it will make again."""
         budget = self.settings.snapshot_megabytes
         if budget is not None and steps_within(self.model, budget) is None:
             each = snapshot_bytes(self.model.state_dict()) / 1e6
@@ -371,7 +374,7 @@ class Training:
             self.snapshots.save(self.state, self.progress)
 
     def save_alone(self) -> None:
-        """Save this state in the process that writes, whatever the others do; then wait until it is written."""
+        """Save the present state without waiting for the other processes, and wait until it is written."""
         self.check_update()
         if self.processes.is_main:
             self.progress = self.evaluator.with_best(self.progress)
@@ -379,16 +382,16 @@ class Training:
         self.store.wait()
 
     def check_update(self) -> None:
-        """Raise NonFiniteError where the last update has spoilt the weights."""
+        """Raise NonFiniteError if the last update has spoilt the weights."""
         if not weights_are_finite(self.model):
             self.raise_nonfinite(self.progress.step, "update")
 
     @contextmanager
     def saved_if_it_fails(self, line: dict[str, Any] | None = None) -> Iterator[None]:
-        """Save the state, and the step's line of metrics, where the `with` block raises an unforeseen error."""
+        """Save the state and the step's metrics line if the `with` block raises an unforeseen error."""
         try:
             yield
-        except (NonFiniteError, DiskError):  # the one has saved, the other says that nothing can be
+        except (NonFiniteError, DiskError):  # already saved, or nothing can be saved
             raise
         except Exception:
             try:
@@ -400,14 +403,14 @@ class Training:
 
     @contextmanager
     def nonfinite_ends_the_run(self, step: int) -> Iterator[None]:
-        """Save the last good state and raise NonFiniteError where the `with` block finds a value that is not finite."""
+        """Save the last good state and raise NonFiniteError if the `with` block meets a value that is not finite."""
         try:
             yield
         except NonFiniteValueError as error:
             self.raise_nonfinite(step, error.what)
 
     def raise_nonfinite(self, step: int, what: str) -> NoReturn:
-        """End the run; save its present state where the weights are finite, and else name the last checkpoint."""
+        """Raise NonFiniteError, after saving the present state if its weights are finite."""
         where = self.train_step.find_nonfinite(self.progress.step)
         self.model.zero_grad()
         is_good = weights_are_finite(self.model)

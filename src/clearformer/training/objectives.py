@@ -1,6 +1,6 @@
-"""Objectives of training as settings: pure data, and the arithmetic that follows from them.
+"""Training objectives as settings: pure data, and the arithmetic that follows from them.
 
-The task of an objective (its data, loss, evaluation and reports) is in `training/tasks/`.
+An objective's task (its data, loss, evaluation and reports) is in `training/tasks/`.
 """
 
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ DEFAULT_BATCH_SIZE = 32
 
 
 class ObjectiveSpec(Spec):
-    """The settings of an objective; each kind overrides what is different of it.
+    """The settings of an objective; each kind overrides the members in which it differs.
 
     Attributes:
         kind: Its name in a configuration.
         family: The family of models that it trains.
         data_kinds: The forms of data that it learns from.
-        activity: The verb of a trained run, in a message.
-        usage: The command for that, or for another way on, after the activity; `{run}` stands for the run.
-        evaluation_options: The options of `eval` that are for this objective alone, and what each is about.
+        activity: What a trained run does, as a message says it: "translates".
+        usage: What follows the activity in that message: the command to run next; `{run}` stands for the run.
+        evaluation_options: The options of `eval` for this objective alone, each with a description for messages.
         continues_prompts: Whether a sample is the continuation of a prompt.
-        predicts_classes: Whether a run tells the class of a text.
-        has_r_drop: Whether its loss can be that of two passes with other dropout (see `train.r_drop`). It is not
-            inherited, for another kind may have another loss: see `takes_r_drop`.
+        predicts_classes: Whether a run predicts the class of a text.
+        has_r_drop: Whether it has the loss of two passes with different dropout (see `train.r_drop`). Subclasses do
+            not inherit it, as their loss may be another; see `takes_r_drop`.
     """
 
     kind: Any
@@ -44,39 +44,39 @@ class ObjectiveSpec(Spec):
 
     @property
     def takes_r_drop(self) -> bool:
-        """Whether this kind itself, and not one that it derives from, says that it has a loss of two passes."""
+        """Whether this very class, and not a base class, sets `has_r_drop`."""
         return vars(type(self)).get("has_r_drop", False)
 
     @property
     def logits_fraction(self) -> float:
-        """The fraction of a text's tokens for which the loss needs logits."""
+        """The fraction of a row's tokens for which the loss needs logits."""
         return 1.0
 
     def tokens_per_step(self, batch_size: int, seq_len: int) -> int:
-        """Tokens of a whole batch, where it is full; of pairs, those of either side."""
+        """Return the tokens of a full batch; for pairs, those of either side."""
         return batch_size * seq_len
 
     def texts_per_part(self, batch_size: int, grad_accum_steps: int, seq_len: int) -> int:
-        """Texts of a micro-batch, where all of them have `seq_len` tokens."""
+        """Return the rows of a micro-batch in which every row has `seq_len` tokens."""
         return batch_size // grad_accum_steps
 
     def describe_batch(self, batch_size: int, seq_len: int, data_kind: str) -> str:
-        """The size of a batch in words."""
+        """Return the size of a batch in words."""
         return f"{batch_size} x {seq_len} tokens" if data_kind == "text" else f"{batch_size} texts"
 
     def check_batches(self, batch_size: int, grad_accum_steps: int) -> None:
-        """Raise ConfigError where the batches cannot be made as the settings of section `train` say."""
+        """Raise ConfigError if batches of this size cannot be made, or not be divided into parts."""
         if batch_size % grad_accum_steps:
             raise ConfigError(
                 f"train.grad_accum_steps: {grad_accum_steps} parts do not divide train.batch_size={batch_size}"
             )
 
     def check_model(self, model: ModelConfig) -> None:
-        """Raise ConfigError where a model of the family has a part that this objective does not train."""
+        """Raise ConfigError if a model has a part that this objective does not train."""
         return
 
     def check_tokenizer(self, tokenizer: TokenizerConfig) -> None:
-        """Raise ConfigError where the objective's settings do not go with the kind of tokeniser."""
+        """Raise ConfigError if the objective's settings do not fit the kind of tokeniser."""
         return
 
 
@@ -101,8 +101,8 @@ class TranslationObjective(ObjectiveSpec):
 
     Attributes:
         batch_tokens: The most tokens on either side of a batch, padding included.
-        bpe_dropout: The probability with which each merge of BPE is left out while training, anew whenever a sentence
-            is read, on both sides (Provilkov et al. 2020; there 0.1). Evaluations and translations leave none out.
+        bpe_dropout: The probability of leaving out each merge of BPE in training, on both sides and drawn anew whenever
+            a sentence is read (Provilkov et al. 2020; there 0.1). Evaluations and translations leave none out.
     """
 
     kind: Literal["translation"] = "translation"
@@ -141,12 +141,12 @@ class TranslationObjective(ObjectiveSpec):
 
 
 class MaskedObjective(ObjectiveSpec):
-    """-log p(token) where tokens were chosen: 80% hidden by [MASK], 10% replaced by others, 10% left.
+    """-log p(token) of the chosen tokens: 80% hidden by [MASK], 10% replaced by others, 10% left (Devlin et al. 2019).
 
-    The source is Devlin et al. 2019. Of labelled texts the labels are left aside.
+    With labelled texts, the labels are ignored.
 
     Attributes:
-        fraction: The part of the tokens that is chosen.
+        fraction: The fraction of the tokens that is chosen.
         whole_words: Whether all tokens of a word are chosen together.
     """
 
@@ -180,8 +180,8 @@ class ClassificationObjective(ObjectiveSpec):
     """-log p(class of a text).
 
     Attributes:
-        hidden: The part of the tokens that training hides behind [MASK], others in every epoch (word dropout; Iyyer et
-            al. 2015).
+        hidden: The fraction of the tokens that training replaces by [MASK], drawn anew at every step (word dropout;
+            Iyyer et al. 2015).
     """
 
     kind: Literal["classification"] = "classification"
@@ -203,4 +203,4 @@ Objective = Annotated[
     NextTokenObjective | TranslationObjective | MaskedObjective | ClassificationObjective,
     Field(discriminator="kind"),
 ]
-"""Slot `train.objective`: the objectives that come with the package (`registry.register("objective")` adds to them)."""
+"""Slot `train.objective`: the package's own objectives; `registry.register("objective")` adds others."""

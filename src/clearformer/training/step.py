@@ -1,7 +1,7 @@
 """One step of training: micro-batches, gradients, clipping, learning rates, the update and the moving average.
 
 A step is a pure function of the weights, the optimisers' state, the seed and its own number: the batch and the
-dropout of step s are drawn from (seed, s). So what a checkpoint holds is all that is needed to go on exactly.
+dropout of step s are drawn from (seed, s). So a checkpoint holds all that is needed to resume exactly.
 """
 
 import math
@@ -34,12 +34,12 @@ class StepResult(NamedTuple):
     """The result of a step.
 
     Attributes:
-        loss: Of its batch, in nats.
+        loss: The loss of its batch, in nats.
         grad_norm: The norm of the gradient before clipping.
         parameter_norms: The norm of each parameter's gradient before clipping, by the parameter's name.
-        lr_factor: The factor of the learning rates.
-        lr: The scheduled `train.lr`.
-        n_threads: The number of threads that computed it.
+        lr_factor: The schedule's factor, which multiplies every learning rate.
+        lr: `train.lr` times that factor.
+        n_threads: The number of threads that computed the step.
     """
 
     loss: float
@@ -51,7 +51,7 @@ class StepResult(NamedTuple):
 
 
 def lr_factor_after(settings: TrainConfig, progress: Progress) -> float:
-    """The factor of the learning rates for the step after `progress`."""
+    """Return the schedule's factor of the learning rates for the step after `progress`."""
     warmup = settings.warmup_steps
     done = max(0.0, fraction_done(settings, progress, without_steps=warmup))
     return lr_factor(settings.schedule, progress.step, warmup, done)
@@ -71,24 +71,26 @@ class TrainStep:
         self.config, self.settings, self.task, self.state = config, config.train, task, state
         self.device, self.processes = device, processes
         self.n_parts = processes.count * config.train.grad_accum_steps
-        self.model = state.model  # an attribute of its own: the compiler follows it, and not the whole state
+        self.model = (
+            state.model
+        )  # an attribute of its own, so that the compiler does not follow the whole state
         self.parameters = dict(
             state.model.named_parameters()
         )  # once: the walk through the modules takes time
-        # Other functions, where the run is made again: without some rows, at the rates of then.
+        # A replay replaces these two: it leaves rows out, or sets the learning rates that were recorded.
         self.read_batch = task.batch
         self.lr_factor: Callable[[Progress], float] = partial(lr_factor_after, config.train)
         self.compute_loss: Callable[..., Tensor] = self.loss_of_batch
 
     def prepare(self, reporter: Reporter, compiled: bool) -> None:
-        """Set up memory and, if asked, compile the step, outside the time that counts as training."""
+        """Set up memory and, if asked, compile the step; this does not count as training time."""
         if self.device.type == "cpu":
             keep_freed_memory()
         if compiled:
             self.compile(reporter)
 
     def compile(self, reporter: Reporter) -> None:
-        """Compile the loss of a batch; where that fails, go on without it and say so."""
+        """Compile the loss of a batch; if that fails, report it and go on uncompiled."""
         start = time.perf_counter()
         reporter.say("compiling the step (train.compile=false leaves this out)")
         on_cpu = self.device.type == "cpu"
@@ -99,7 +101,7 @@ class TrainStep:
                 self.compute_loss(*self.micro_batch(0, 0)).backward()
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # of many kinds: a compiler without Python's headers, one that is too old
+        except Exception as error:  # such as a compiler that is too old, or missing Python headers
             self.compute_loss = self.loss_of_batch
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             reporter.say(f"compiling failed, going on without it: {reason}")
@@ -111,13 +113,13 @@ class TrainStep:
         """Take the step after `progress`.
 
         Raises:
-            NonFiniteValueError: the loss or the gradient is not finite; the weights are as they were.
+            NonFiniteValueError: the loss or the gradient is not finite; the weights are unchanged.
         """
         step = progress.step
         loss_of_batch = self.gradients(step)
         names, norms = self.parameter_norms()
         norm_of_gradients = torch.linalg.vector_norm(norms)
-        # The one transfer from the device in a step: whether the update may be applied is decided by the first two.
+        # The only transfer from the device in a step. The first two numbers decide whether to apply the update.
         loss, norm, *each = torch.cat([torch.stack([loss_of_batch, norm_of_gradients]), norms]).tolist()
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise NonFiniteValueError("gradient" if math.isfinite(loss) else "loss")
@@ -139,7 +141,7 @@ class TrainStep:
         )
 
     def gradients(self, step: int) -> Tensor:
-        """Leave the batch's gradients in the parameters; returns its loss."""
+        """Compute the batch's gradients, left in `parameter.grad`, and return its loss."""
         seed_kernels(self.device, self.dropout_seed(step))
         total = torch.zeros((), device=self.device)
         for part in range(self.settings.grad_accum_steps):
@@ -151,54 +153,54 @@ class TrainStep:
         return total
 
     def dropout_seed(self, step: int) -> int:
-        """Dropout is drawn anew for each step and process, from the seed and the step alone."""
+        """Return the seed of a step's dropout: a function of the run's seed, the step and the process's rank."""
         place = step * self.processes.count + self.processes.rank
         return (self.config.seed * 1_000_003 + place) % 2**63
 
     def micro_batch(self, step: int, part: int) -> list[Tensor]:
-        """One of the parts of the batch that this process reads, on the device."""
+        """Return one of this process's parts of the batch, on the device."""
         first = self.processes.rank * self.settings.grad_accum_steps
         return [tensor.to(self.device) for tensor in self.read_batch(step, first + part, self.n_parts)]
 
     def loss_of_batch(self, *batch: Tensor) -> Tensor:
-        """The loss, with the matrix products in the run's type."""
+        """Return the task's loss, with the matrix products in the run's type."""
         return self.in_product_type(self.task_loss, *batch)
 
     def in_product_type(self, loss: Callable[..., Tensor], *batch: Tensor) -> Tensor:
-        """A loss of a batch, with the matrix products in the run's type.
+        """Compute `loss` of a batch, with the matrix products in the run's type.
 
-        What is compiled is the loss within: of a function that sets the type itself torch's cache keeps no gradients.
+        Only `loss` itself is compiled: torch's cache keeps no gradients of a function that sets the type.
         """
         with autocast(self.device, self.settings.dtype):
             return loss(*batch)
 
     def task_loss(self, *batch: Tensor) -> Tensor:
-        """The loss of the run's task."""
+        """Return the loss of the run's task."""
         return self.task.loss(self.model, *batch)
 
     def parameter_norms(self) -> tuple[list[str], Float[Tensor, " N"]]:
-        """The names of the parameters that have a gradient, and its norm in each; their norm is the global one."""
+        """Return the parameters' names and their gradients' norms; the norm of these norms is the gradient's."""
         gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
         return list(gradients), torch.stack([torch.linalg.vector_norm(each) for each in gradients.values()])
 
     def clip_gradients(self, norm: Tensor, largest: float) -> None:
-        """Scale all gradients down together from their norm to the largest that is allowed."""
+        """Scale all gradients by one factor, so that their common norm falls from `norm` to `largest`."""
         nn.utils.clip_grads_with_norm_(self.parameters.values(), largest, norm)
 
     def set_learning_rates(self, factor: float) -> None:
-        """Set the learning rates to so much of their peaks."""
+        """Set every learning rate to `factor` times its peak."""
         for optimizer in self.state.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak_lr"] * factor
 
     def update_average(self, step: int) -> None:
-        """Move the average towards the weights; faster in the first steps, so that the initial weights fade."""
+        """Move the average towards the weights, faster in the first steps so that the initial weights fade."""
         if self.state.average is not None and self.settings.ema is not None:
             decay = min(self.settings.ema, (1 + step) / (10 + step))
             move_average(self.state.average, self.model, decay)
 
     def find_nonfinite(self, step: int) -> str | None:
-        """Compute a step's loss and gradients again, uncompiled, and name where a number stops being finite."""
+        """Compute a step's loss and gradients again, uncompiled, and name the first place that is not finite."""
         seed_kernels(self.device, self.dropout_seed(step))
         for part in range(self.settings.grad_accum_steps):
             batch = self.micro_batch(step, part)

@@ -148,10 +148,14 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.slower = 1.0  # everything takes so many times as long
+
+    def goes_by(self, seconds: float) -> None:
+        self.now += seconds * self.slower
 
     def takes(self, seconds: float, work: Callable[..., Any]) -> Callable[..., Any]:
         def working(*arguments: Any, **options: Any) -> Any:
-            self.now += seconds
+            self.goes_by(seconds)
             return work(*arguments, **options)
 
         return working
@@ -353,7 +357,7 @@ def wall_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(next_token, "next_token_loss", clock.takes(0.125, next_token.next_token_loss))
 
     def evaluated(task: NextTokenTask, model: Any, dtype: Any, n_rows: int | None = None) -> Any:
-        clock.now += (n_rows or task.n_held_out) / 4
+        clock.goes_by((n_rows or task.n_held_out) / 4)
         return evaluate(task, model, dtype, n_rows)
 
     monkeypatch.setattr(NextTokenTask, "evaluate", evaluated)
@@ -380,6 +384,18 @@ def test_a_run_by_the_clock_leaves_time_for_its_end(
     assert told[0] == 0.5  # what went by before the first step is no part of the schedule
     assert told == sorted(told, reverse=True)
     assert told[-1] < 0.5 * 0.25
+
+
+def test_a_machine_that_slows_down_on_the_way_leaves_more_time_for_the_end(
+    trained: Trained, wall_clock: Clock
+) -> None:
+    def slow_down() -> None:
+        wall_clock.slower = 2.0
+
+    began, every = wall_clock.now, ("train.eval_every=1000", "train.checkpoint_every=none")
+    outcome = trained("a", *BY_THE_CLOCK, "train.max_wall_seconds=90", *every, reporter=At(100, slow_down))
+    assert outcome.evaluation is not None
+    assert 90 - 2 * (limits.SECONDS_TO_REPORT + 0.25) <= wall_clock.now - began <= 90
 
 
 def test_what_went_by_before_the_training_counts(

@@ -1,4 +1,4 @@
-"""The tasks that a run can learn: one file each, found by the objective in the configuration."""
+"""The tasks that a run can learn, one file each; the objective in the configuration selects one."""
 
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
@@ -16,12 +16,12 @@ TASKS: dict[type[ObjectiveSpec], type[Task]] = {
 
 
 def task_type(objective: ObjectiveSpec) -> type[Task]:
-    """The task of an objective."""
+    """Return the task of an objective."""
     return TASKS[type(objective)]
 
 
 def make_task(config: RunConfig, tokenizer: Tokenizer | None, progress: Progress) -> Task:
-    """The task of a configuration that leaves nothing open, its data prepared."""
+    """Prepare the data of a configuration in which no setting is left open, and return its task."""
     task = task_type(config.train.objective)
     return task(config, task.prepare(config, tokenizer, progress))
 

@@ -64,7 +64,7 @@ class ClassificationTask(Task):
         assert isinstance(config.data, LabelledData)
         assert self.tokenizer.pad_id is not None
         self.too_long: TooLong = config.data.too_long
-        for split in dataset.splits.values():  # what would fail later fails now
+        for split in dataset.splits.values():  # so that a text that is too long is reported now
             fitted_lengths(split, config.model.max_seq_len, self.too_long)
         self._is_plain = plain_tokens(self.tokenizer)
         self.batches = LabelledBatches(
@@ -94,7 +94,7 @@ class ClassificationTask(Task):
         check_rows_divide(self.config.train.batch_size, n_parts)
 
     def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
-        """Tokens [B T], where they are real, the class of each row, and the weight of each."""
+        """Return tokens [B T], where they are real, the class of each row [B], and the weight of each row."""
         weight = n_parts / len(self.batches.indices(step))
         tokens, padding, labels = self.batches.batch(step)
         rows = slice(part, None, n_parts)
@@ -103,7 +103,7 @@ class ClassificationTask(Task):
         )
 
     def _hidden(self, tokens: np.ndarray, step: int) -> np.ndarray:
-        """A step's tokens [B T], some of them behind [MASK] where the settings say so; a pure function of the step."""
+        """Return a step's tokens [B T] with a fraction `hidden` replaced by [MASK], drawn from seed and step."""
         objective = self.config.train.objective
         assert isinstance(objective, ClassificationObjective)
         if not objective.hidden:
@@ -196,7 +196,7 @@ class ClassificationTask(Task):
     # --- reports --------------------------------------------------------------------------------------------
 
     def sample(self, model: Encoder) -> str:
-        """A few held-out texts, from all of them evenly, and what the model takes them for."""
+        """Return a few evenly spaced held-out texts with the model's predictions."""
         texts = self.dataset.splits.get("val", self.dataset.splits["train"])
         places = np.linspace(0, len(texts) - 1, min(N_SAMPLES, len(texts))).astype(int)
         length = min(int(texts.lengths[places].max()), self.config.model.max_seq_len)
@@ -215,7 +215,7 @@ class ClassificationTask(Task):
 
     @cached_property
     def baseline(self) -> Baseline | str:
-        """The baseline on the held-out texts, or why there is none."""
+        """The baseline on the held-out texts, or the reason why there is none."""
         return baseline_or_reason(self.dataset, self.dataset.splits["val"])
 
     def prepare_report(self) -> None:
@@ -226,7 +226,7 @@ class ClassificationTask(Task):
         return (Section(heading="held-out texts:", figures=class_figures(result.report, self.baseline)),)
 
     def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
-        # `auto` is for any data, and takes a file for a text or pairs where nothing else is said
+        # `auto` is for any kind of data, and takes a file for plain text or pairs unless told its kind
         begin_with = "auto data.kind=labelled" if preset == "auto" else preset or "classify"
         return (
             f"classify {run} YOUR.txt",
@@ -237,10 +237,10 @@ class ClassificationTask(Task):
 
 
 def seen_in_training(data: EvaluationData, texts: LabelledSplit) -> np.ndarray:
-    """Which of the texts the run has learnt from too, white space aside, [N] bool.
+    """Return which of the texts are in the training split too, ignoring white space, as [N] bool.
 
     Raises:
-        DataError: all of them, or the training texts cannot be read.
+        DataError: all of them are, or the training texts cannot be read.
         RunError: the run has no training texts.
     """
     trained_on = data.training_data()
@@ -253,7 +253,7 @@ def seen_in_training(data: EvaluationData, texts: LabelledSplit) -> np.ndarray:
 
 
 def class_figures(scores: ClassificationReport, baseline: Baseline | str) -> tuple[Figure, ...]:
-    """A classifier's figures beside those of the baseline, or why there is none."""
+    """Return a classifier's figures next to those of the baseline, or to the reason why there is none."""
     of_baseline = [baseline] if isinstance(baseline, str) else [baseline.report.summary(), baseline.settings]
     return (
         Figure("this run", scores.summary()),
@@ -263,7 +263,7 @@ def class_figures(scores: ClassificationReport, baseline: Baseline | str) -> tup
 
 
 def baseline_on(data: EvaluationData, split: LabelledSplit) -> Baseline | str:
-    """The baseline on the texts that are read, or why there is none: it must learn from what the run did."""
+    """Train the baseline on the run's training texts and measure it on `split`, or return why that cannot be done."""
     try:
         trained_on = data.training_data()
     except (DataError, RunError) as error:
@@ -273,7 +273,7 @@ def baseline_on(data: EvaluationData, split: LabelledSplit) -> Baseline | str:
 
 
 def baseline_or_reason(trained_on: LabelledDataset, split: LabelledSplit) -> Baseline | str:
-    """The baseline, or the line that names the extra it needs."""
+    """Return the baseline, or a message that names the extra to install."""
     try:
         return baseline_for(trained_on, split)
     except MissingPackageError as missing:
@@ -281,7 +281,7 @@ def baseline_or_reason(trained_on: LabelledDataset, split: LabelledSplit) -> Bas
 
 
 def baseline_values(baseline: Baseline) -> dict[str, Any]:
-    """The baseline's figures, without its table."""
+    """Return the baseline's figures for JSON, without its table."""
     report = baseline.report
     return {
         "accuracy": report.accuracy,

@@ -10,16 +10,16 @@ from torch import Tensor
 from clearformer.data.text.batches import IGNORED
 from clearformer.model import Transformer
 
-CHUNK_LOGITS = 1_280_000  # logits at once in `ChunkedLoss`: 5 MB in float32
+CHUNK_LOGITS = 1_280_000  # logits in one chunk of `ChunkedLoss`: 5 MB in float32
 
 
 def next_token_loss(
     logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
-    """-log p(target), averaged over all positions, in nats (lecture 000, section 3.3).
+    """Return -log p(target), averaged over all positions, in nats (lecture 000, section 3.3).
 
     With label smoothing the target has probability 1 - s + s/V and every other token s/V (Szegedy et al. 2016;
-    Vaswani et al. 2017, 5.4); what is reported of held-out text is never smoothed.
+    Vaswani et al. 2017, 5.4). Held-out losses are never smoothed.
     """
     return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), label_smoothing=label_smoothing)
 
@@ -27,7 +27,7 @@ def next_token_loss(
 def summed_loss(
     logits: Float[Tensor, "*B V"], targets: Int[Tensor, "*B"], label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
-    """The summed cross-entropy of the targets that count: parts of a batch may hold unequally many of them."""
+    """Return the cross-entropy summed over the targets that count, whose number differs between parts of a batch."""
     return F.cross_entropy(
         logits.flatten(0, -2).float(),
         targets.flatten(),
@@ -43,7 +43,7 @@ def summed_loss_of_hidden(
     targets: Int[Tensor, "*B"],
     label_smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
-    """`summed_loss` from hidden vectors: only those whose targets count are unembedded."""
+    """Return `summed_loss` from hidden vectors, unembedding only those whose targets count."""
     counts = targets != IGNORED
     return summed_loss_of_counted(model, hidden[counts], targets[counts], label_smoothing)
 
@@ -51,7 +51,7 @@ def summed_loss_of_hidden(
 def summed_loss_of_counted(
     model: Transformer, hidden: Float[Tensor, "N D"], targets: Int[Tensor, " N"], label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
-    """`summed_loss_of_hidden` where all targets count; in chunks where that is faster."""
+    """Return `summed_loss_of_hidden` where all targets count; in chunks if that is faster."""
     if not in_chunks_is_faster(model, hidden):
         return summed_loss(model.unembed(hidden), targets, label_smoothing)
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
@@ -66,12 +66,12 @@ def summed_loss_of_any(
     label_smoothing: float,
     at_once: bool,
 ) -> Float[Tensor, ""]:
-    """`summed_loss_of_counted` of some targets, for measuring memory: how many count is known, and not which.
+    """Return `summed_loss_of_counted` of any `n_targets` targets: for measuring memory, where no values are known.
 
     Args:
-        model: What unembeds.
-        hidden: The vectors of which some count.
-        targets: Theirs.
+        model: The model whose head unembeds the vectors.
+        hidden: The hidden vectors of all positions.
+        targets: Their targets.
         n_targets: How many count.
         label_smoothing: As in `next_token_loss`.
         at_once: Whether all logits are formed at once, as on a GPU.
@@ -85,7 +85,7 @@ def summed_loss_of_any(
 
 
 def in_chunks_is_faster(model: Transformer, hidden: Float[Tensor, "N D"]) -> bool:
-    """Whether `ChunkedLoss` beats the formula: large vocabularies on a CPU, where the embeddings are the head."""
+    """Whether `ChunkedLoss` is faster: on a CPU, with a large vocabulary and the embeddings as the plain, tied head."""
     config, is_plain = model.config, model.head is None and model.head_bias is None
     is_plain = is_plain and not config.scale_logits and config.logit_soft_cap is None
     return is_plain and hidden.device.type == "cpu" and model.embed.num_embeddings >= 2048
@@ -94,14 +94,14 @@ def in_chunks_is_faster(model: Transformer, hidden: Float[Tensor, "N D"]) -> boo
 class ChunkedLoss(torch.autograd.Function):
     """`summed_loss` of logits h W^T, some rows at a time, so that the [N V] logits never exist.
 
-    A chunk of logits stays in the processor's cache while the loss and its gradient, softmax(logits) - target, are
-    made of it, and what is kept are the gradients of h [N D] and W [V D]. What smoothing takes from every token alike
-    (s/V) is added once at the end.
+    A chunk of logits stays in the processor's cache while its loss and gradient, softmax(logits) - target, are
+    computed. Only the gradients of h [N D] and W [V D] are kept. The part of label smoothing that is the same for every
+    token (s/V) is subtracted once at the end.
     """
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> Tensor:  # type: ignore[override]
-        dtype = torch.promote_types(h.dtype, torch.float32)  # of the softmax, and of all that is summed
+        dtype = torch.promote_types(h.dtype, torch.float32)  # of the softmax and of all sums
         d_h, d_weight = torch.empty_like(h), torch.zeros_like(weight, dtype=dtype)
         total = torch.zeros((), dtype=torch.float64, device=h.device)
         rows = max(1, CHUNK_LOGITS // len(weight))

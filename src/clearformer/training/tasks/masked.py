@@ -1,4 +1,4 @@
-"""Masked language modelling: an encoder fills in tokens from the text on both sides (Devlin et al. 2019)."""
+"""Masked language modelling: an encoder predicts masked tokens from both sides (Devlin et al. 2019)."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -45,21 +45,21 @@ from clearformer.training.tasks.task import (
 )
 
 SAMPLE_TOKENS = 40
-HELD_OUT_SEED = 0  # the same tokens of the held-out texts are masked in every run
+HELD_OUT_SEED = 0  # so that every run masks the same held-out tokens
 LEGEND = "masked tokens are in brackets: [token] where the guess is right, [guess|token] where it is wrong"
 
 
 def masked_in_order(
     config: RunConfig, dataset: Dataset | LabelledDataset, split: str = "val", n_rows: int | None = None
 ) -> Iterator[MaskedBatch]:
-    """A whole split, or so many rows of it, masked as it is in every run with these settings."""
+    """Yield batches of a whole split, or of `n_rows` of its rows, masked the same in every run with these settings."""
     masking = masking_of(config, dataset.tokenizer, HELD_OUT_SEED)
     for place, rows in enumerate(_rows_in_order(config, dataset, split, n_rows)):
         yield masking(rows.tokens, rows.padding, place)
 
 
 def masking_of(config: RunConfig, tokenizer: Tokenizer, seed: int) -> Masking:
-    """The masking that the run's settings describe."""
+    """Return the masking that the run's settings describe."""
     objective = config.train.objective
     assert isinstance(objective, MaskedObjective)
     return Masking(tokenizer, seed, objective.fraction, objective.whole_words)
@@ -83,7 +83,7 @@ def _rows_in_order(
 
 
 def _content(length: int) -> int:
-    """The tokens of a text in a row of this length, which [CLS] and [SEP] are in too."""
+    """Return how many tokens of text a row of this length holds, between [CLS] and [SEP]."""
     return length - 2
 
 
@@ -120,7 +120,7 @@ class MaskedTask(Task):
             assert isinstance(config.data, LabelledData)
             assert self.tokenizer.pad_id is not None
             texts, too_long = self.dataset.splits["train"], config.data.too_long
-            for split in self.dataset.splits.values():  # what would fail later fails now
+            for split in self.dataset.splits.values():  # so that a text that is too long is reported now
                 fitted_lengths(split, length, too_long)
             return LabelledBatches(texts, batch_size, length, config.seed, self.tokenizer.pad_id, too_long)
         assert isinstance(config.data, TextData)
@@ -131,7 +131,7 @@ class MaskedTask(Task):
         check_rows_divide(self.config.train.batch_size, n_parts)
 
     def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
-        """Tokens with some hidden [B T], where they are real, the hidden ones, and the weight of each."""
+        """Return masked tokens [B T], where they are real, the targets [B T], and the weight of each target."""
         whole = self._whole_batch(step)
         n_targets = int((whole.targets != IGNORED).sum())
         rows = slice(part, None, n_parts)
@@ -167,7 +167,7 @@ class MaskedTask(Task):
         if "val" not in self.dataset.splits:
             return
         batches = masked_in_order(self.config, self.dataset)
-        if not any((batch.targets != IGNORED).any() for batch in batches):  # as a rule the first has one
+        if not any((batch.targets != IGNORED).any() for batch in batches):  # usually ends at the first batch
             raise DataError(
                 "data.val_fraction: the held-out split has no token to mask, for all of its tokens are special ones "
                 "such as [UNK]; hold out other texts, hold out nothing (data.val_fraction=0), or take another tokenizer"
@@ -224,7 +224,7 @@ class MaskedTask(Task):
     # --- reports --------------------------------------------------------------------------------------------
 
     def sample(self, model: Encoder) -> str:
-        """The start of a held-out text, with the model's predictions of the tokens that are masked in it."""
+        """Return the start of a held-out text, with the model's predictions of its masked tokens."""
         split = "val" if "val" in self.dataset.splits else "train"
         batch = next(masked_in_order(self.config, self.dataset, split))
         device = model.embed.weight.device

@@ -43,7 +43,7 @@ from clearformer.training.tasks.task import (
 )
 
 SAMPLE_TOKENS = 400  # at the end of a run
-PROMPT, STRIDE, FIRST_TOKENS = "The ", 16, 40  # of the commands to try next
+PROMPT, STRIDE, FIRST_TOKENS = "The ", 16, 40  # for the commands to try next
 NOT_LOSSLESS = "- (the tokens do not hold all of the text)"
 
 
@@ -58,7 +58,7 @@ class NextTokenTask(Task):
         super().__init__(config, dataset)
         assert isinstance(config.data, TextData)
         if config.train.sample_every:
-            self.tokenizer.encode(config.train.sample_prompt)  # what would fail later fails now
+            self.tokenizer.encode(config.train.sample_prompt)  # fail now, not at the first sample
         self.batches = Batches(
             dataset.splits["train"],
             config.data.order,
@@ -76,7 +76,7 @@ class NextTokenTask(Task):
         check_rows_divide(self.config.train.batch_size, n_parts)
 
     def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
-        """Inputs and targets, each [B T]."""
+        """Return inputs and targets, each [B T]."""
         return to_tensors(
             *self.batches.batch(step, rows_of_part(self.config.train.batch_size, part, n_parts))
         )
@@ -122,7 +122,7 @@ class NextTokenTask(Task):
         if alpha:
             each = weight[0] if weight else 1 / targets.numel()
             return each * summed_r_drop(model(*twice(inputs)), targets, alpha, smoothing)
-        if weight:  # of each target, where not all of the batch's count (`tasks/rows.py`)
+        if weight:  # of each target, where rows are left out of the batch (`tasks/rows.py`)
             return weight[0] * summed_loss(model(inputs), targets, smoothing)
         return next_token_loss(model(inputs), targets, smoothing)
 
@@ -192,7 +192,7 @@ class NextTokenTask(Task):
         return sample.text.strip("\n")
 
     def opening(self) -> str:
-        """The beginning of a sample: a new line, or the training text's first token where it has no lines."""
+        """Return the prompt of a sample: a new line, or the first training token if the vocabulary has no new line."""
         if self.tokenizer.id_of("\n") is not None:
             return "\n"
         return self.tokenizer.decode(self.dataset.splits["train"].read(0, 1))
@@ -216,7 +216,7 @@ class NextTokenTask(Task):
         )
 
     def prompt_to_try(self) -> str:
-        """A prompt in English, or where the vocabulary cannot spell that, the training text's first word."""
+        """Return an English prompt, or the training text's first word if the vocabulary cannot spell it."""
         try:
             self.tokenizer.encode(PROMPT)
         except TokenizerError:
@@ -227,7 +227,7 @@ class NextTokenTask(Task):
 
 
 def text_figures(result: Evaluation, description: str) -> tuple[Figure, ...]:
-    """The figures of a text that was read as described."""
+    """Return the figures of an evaluated text; `description` says how much of it was read."""
     size = "" if result.n_chars is None else f" ({result.n_chars:,} characters, {result.n_bytes:,} bytes)"
     return (
         *token_figures(result.loss, result.perplexity),
@@ -241,12 +241,12 @@ def text_figures(result: Evaluation, description: str) -> tuple[Figure, ...]:
 
 
 def bits(value: float | None) -> str:
-    """Bits per character or byte, or why there are none."""
+    """Return bits per character or byte in words, or the reason why there are none."""
     return NOT_LOSSLESS if value is None else f"{value:.4f}"
 
 
 def unknown_tokens(result: Evaluation) -> str:
-    """How many of the tokens stand for what the vocabulary lacks."""
+    """Return the number of unknown tokens in words; empty if there are none."""
     if not result.n_unknown:
         return ""
     share = result.n_unknown / result.n_tokens

@@ -1,13 +1,13 @@
-"""R-Drop: every text goes through the model twice, with other dropout, and both predictions are drawn together.
+"""R-Drop: every row goes through the model twice with different dropout, and the two predictions are drawn together.
 
-With P and Q the probabilities that the two passes give the next token (Wu et al. 2021, equations 2 to 4, halved, so
-that the loss is of the size that it has without):
+With P and Q the two passes' probabilities of the next token (Wu et al. 2021, equations 2 to 4, halved so that the loss
+is as large as without R-Drop):
 
     loss = mean of both cross-entropies + alpha / 2 * (KL(P || Q) + KL(Q || P)) / 2
 
-What is halved changes the size of the gradient and not the part of alpha in it.
+Halving changes the size of the gradient, but not the weight of alpha in it.
 
-Shapes: N targets, V vocabulary, D d_model; the two passes of a batch stand one after the other in its rows.
+Shapes: N targets, V vocabulary, D d_model. The first half of the rows is one pass, the second half the other.
 """
 
 from typing import Any
@@ -25,20 +25,20 @@ PASSES = 2
 
 
 def twice(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """A batch whose rows come twice: the second half repeats the first."""
+    """Return a batch with its rows repeated: the second half equals the first."""
     return tuple(torch.cat([tensor, tensor]) for tensor in tensors)
 
 
 def summed_r_drop(
     logits: Float[Tensor, "*B V"], targets: Int[Tensor, "*N"], alpha: float, label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
-    """The loss of both passes, summed over the targets that count.
+    """Return the loss of both passes, summed over the targets that count.
 
     Args:
-        logits: Of rows that come twice.
-        targets: Of the rows once.
-        alpha: What the divergence counts.
-        label_smoothing: Of the cross-entropies; the divergence is that of the model's own probabilities.
+        logits: The logits of both passes.
+        targets: The targets of one pass.
+        alpha: The weight of the divergence.
+        label_smoothing: Applied to the cross-entropies; the divergence takes the model's own probabilities.
     """
     scores, flat = logits.flatten(0, -2).float(), targets.flatten()
     cross_entropy = F.cross_entropy(
@@ -49,7 +49,7 @@ def summed_r_drop(
         reduction="sum",
     )
     one, other = scores.log_softmax(-1).chunk(PASSES)  # [N V]
-    divergence = ((one.exp() - other.exp()) * (one - other)).sum(-1) / 2  # of both directions, their mean [N]
+    divergence = ((one.exp() - other.exp()) * (one - other)).sum(-1) / 2  # the mean of both directions [N]
     return cross_entropy / PASSES + alpha / 2 * (divergence * (flat != IGNORED)).sum()
 
 
@@ -60,7 +60,7 @@ def summed_r_drop_of_hidden(
     alpha: float,
     label_smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
-    """`summed_r_drop` from hidden vectors: only those whose targets count are unembedded."""
+    """Return `summed_r_drop` from hidden vectors, unembedding only those whose targets count."""
     counts = (targets != IGNORED).flatten()
     both = hidden.flatten(0, -2).unflatten(0, (PASSES, -1))[:, counts]  # [2 N D]
     return summed_r_drop_of_counted(model, both, targets.flatten()[counts], alpha, label_smoothing)
@@ -74,7 +74,7 @@ def summed_r_drop_of_counted(
     label_smoothing: float = 0.0,
     at_once: bool = False,
 ) -> Float[Tensor, ""]:
-    """`summed_r_drop_of_hidden` where all targets count; in chunks where that is faster, unless all `at_once`."""
+    """Return `summed_r_drop_of_hidden` where all targets count; in chunks if that is faster, unless `at_once`."""
     if at_once or not in_chunks_is_faster(model, hidden):
         return summed_r_drop(model.unembed(hidden), targets, alpha, label_smoothing)
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
@@ -86,7 +86,7 @@ def summed_r_drop_of_counted(
 class ChunkedRDrop(torch.autograd.Function):
     """`summed_r_drop` of logits h W^T, some targets at a time, so that the [2 N V] logits never exist.
 
-    As in `ChunkedLoss` a chunk of logits stays in the processor's cache while the loss and its gradient are made of it.
+    As in `ChunkedLoss`, a chunk of logits stays in the processor's cache while its loss and gradient are computed.
     With r = log P - log Q the gradient of (KL(P || Q) + KL(Q || P)) / 2 by the logits of P is
     (P (r - sum P r) + P - Q) / 2, and by those of Q it is -(Q (r - sum Q r) + P - Q) / 2.
     """
@@ -95,10 +95,10 @@ class ChunkedRDrop(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: Any, h: Tensor, weight: Tensor, targets: Tensor, alpha: float, smoothing: float
     ) -> Tensor:
-        dtype = torch.promote_types(h.dtype, torch.float32)  # of the softmax, and of all that is summed
+        dtype = torch.promote_types(h.dtype, torch.float32)  # of the softmax and of all sums
         d_h, d_weight = torch.empty_like(h), torch.zeros_like(weight, dtype=dtype)
         total = torch.zeros((), dtype=torch.float64, device=h.device)
-        # Beside the logits stand what is made of them: half as many at once are quickest.
+        # Intermediate results need room as well as the logits, so half as many logits at once are fastest.
         rows, each = max(1, CHUNK_LOGITS // (2 * PASSES * len(weight))), smoothing / len(weight)
         for h_c, d_h_c, target in zip(h.split(rows, 1), d_h.split(rows, 1), targets.split(rows), strict=True):
             logprobs = (h_c @ weight.T).log_softmax(-1, dtype=dtype)  # [2 C V]

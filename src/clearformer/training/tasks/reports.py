@@ -1,4 +1,4 @@
-"""Values that a report shows of a trained model: plain data, which the command line renders."""
+"""The parts of a report about a trained model: plain data, which the command line renders."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -7,7 +7,7 @@ from clearformer.evaluation.classes.metrics import ClassificationReport
 
 
 class AccuracyResult(Protocol):
-    """An evaluation with the share of tokens that were the model's first choice."""
+    """An evaluation that counts how many tokens were the model's first choice."""
 
     @property
     def loss(self) -> float: ...
@@ -18,7 +18,7 @@ class AccuracyResult(Protocol):
 
 
 class Figure(NamedTuple):
-    """A figure with its name, in words; a line without a name goes on with the figure above it."""
+    """A named figure, in words; one without a name continues the figure above it."""
 
     name: str
     value: str
@@ -38,9 +38,9 @@ class TrainingReport:
     """The result of a training run.
 
     Attributes:
-        figures: Of the held-out data; none where nothing is held out.
-        sample: Something by the model.
-        next_commands: Commands that go on from the run, without the program's name.
+        figures: The figures of the held-out data; empty if nothing is held out.
+        sample: A sample of the model's output.
+        next_commands: Commands to try with the run, without the program's name.
     """
 
     figures: tuple[Section, ...]
@@ -53,9 +53,9 @@ class EvaluationReport:
     """The result of an evaluation.
 
     Attributes:
-        sections: For people.
-        values: All of it, for JSON.
-        classes: A classifier's scores with its confusion matrix; None of other tasks.
+        sections: The report for people.
+        values: All values, for JSON.
+        classes: A classifier's scores with its confusion matrix; None for other tasks.
     """
 
     sections: tuple[Section, ...]
@@ -64,25 +64,25 @@ class EvaluationReport:
 
 
 def one_vocabulary(vocab_size: int) -> str:
-    """A sentence about what the loss may be compared with."""
+    """Return a sentence that says which losses may be compared."""
     return f"Perplexity and loss per token compare only within one vocabulary (here {vocab_size} tokens)"
 
 
 def vocabulary_note(vocab_size: int) -> Section:
-    """The same, in a line beside the figures of a run's end."""
+    """Return the same as a line for the figures at the end of a run."""
     return Section(text=f"(perplexities compare only within one vocabulary, here of {vocab_size:,} tokens)")
 
 
 def accuracy_figures(
     result: AccuracyResult, which: str, predicted: str, description: str
 ) -> tuple[Figure, ...]:
-    """The figures of tokens of which it is counted how many are the model's first choice.
+    """Return the figures of an evaluation with an accuracy.
 
     Args:
         result: The evaluation.
-        which: The tokens, in words.
+        which: The tokens that it predicts, in words.
         predicted: How many they are, in words.
-        description: How much of the data was read.
+        description: How much of the data was read, in words.
     """
     return (
         *token_figures(result.loss, result.perplexity),
@@ -93,5 +93,5 @@ def accuracy_figures(
 
 
 def token_figures(loss: float, perplexity: float) -> tuple[Figure, Figure]:
-    """The figures of every model of tokens."""
+    """Return the two figures that every model of tokens has."""
     return Figure("loss", f"{loss:.4f} nats per token"), Figure("perplexity", f"{perplexity:.3f}")

@@ -1,7 +1,7 @@
-"""Batches by their rows: one row alone, and a batch without some.
+"""Single rows of a batch, and batches without some of their rows.
 
-A row's part of a batch's loss is the sum over its targets, each with the weight that it has there: one over the number
-of the batch's targets that count. So the parts of all rows sum to the loss of the batch.
+A row's part of the batch's loss is the sum of its targets' losses over the number of targets in the whole batch that
+count. So the parts of all rows sum to the loss of the batch.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ Batch = tuple[Tensor, ...]
 
 
 def rows_of_batch(task: Task, step: int, rows: Sequence[int] | None = None) -> Batch:
-    """Some rows of a step's whole batch, or all of them; their loss is their part of the batch's."""
+    """Return some rows of a step's whole batch, or all of them; their loss is their part of the batch's."""
     tensors = row_tensors(task, step)
     n_targets = _n_targets(task, tensors)
     wanted = slice(None) if rows is None else list(rows)
@@ -24,7 +24,7 @@ def rows_of_batch(task: Task, step: int, rows: Sequence[int] | None = None) -> B
 
 
 def row_tensors(task: Task, step: int) -> Batch:
-    """The tensors of a step's whole batch that have a row for each example."""
+    """Return the tensors of a step's whole batch that have a row for each example."""
     return tuple(tensor for tensor in task.batch(step, 0, 1) if tensor.dim())
 
 
@@ -34,14 +34,14 @@ def _n_targets(task: Task, tensors: Batch) -> int:
 
 
 class WithoutRows:
-    """A task's batches without some rows of some steps: their targets are ignored, the mean is over those that remain.
+    """A task's batches without some rows at some steps: their targets are ignored, the mean is over the others.
 
-    Those rows are read all the same, so that every other row is computed as it was, its dropout included. A batch of
-    which all rows are left out has a loss of 0. Batches of which nothing is left out are the task's own.
+    The rows still go through the model, so that all other rows are computed as before, with the same dropout. A batch
+    without any row left has a loss of 0. Batches from which nothing is left out are the task's own.
 
     Args:
-        task: Whose batches they are.
-        rows: By step, the rows of its whole batch.
+        task: The task.
+        rows: By step, the rows of the whole batch to leave out.
     """
 
     def __init__(self, task: Task, rows: Mapping[int, Collection[int]]) -> None:

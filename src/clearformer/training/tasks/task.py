@@ -1,4 +1,4 @@
-"""The seam between the loop, which only steps, and what a run learns."""
+"""The interface between the training loop and what a run learns: its data, loss, evaluation and reports."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from clearformer.training.objectives import ObjectiveSpec
 from clearformer.training.tasks.reports import EvaluationReport, Section
 
 Progress = Callable[[str, int, int | None], None]
-"""Receives what is being prepared, how much is done, and how much there is in all where known."""
+"""Called with what is being prepared, how much is done, and the total where it is known."""
 
 
 USUAL_BEAMS = 5
@@ -36,7 +36,7 @@ class EvaluationResult(Protocol):
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model and the tokeniser of its data: what generates, translates and classifies."""
+    """A model and its tokeniser: all that generating, translating and classifying need."""
 
     model: Any
     tokenizer: Tokenizer
@@ -49,10 +49,10 @@ class EvaluationData:
     Attributes:
         config: The run's configuration, with these data in it.
         prepared: The data in the run's tokens.
-        split: The name of the split that is read.
-        name: What a message calls the data.
+        split: The name of the split to evaluate on.
+        name: The name of the data in messages.
         description: How much of them is read, in words.
-        training_data: Reads what the run was trained on.
+        training_data: Reads the data that the run was trained on.
     """
 
     config: RunConfig
@@ -68,11 +68,11 @@ class EvaluationOptions:
     """How a trained model is evaluated.
 
     Attributes:
-        context: Tokens of a text read at once.
-        stride: Tokens from one reading to the next.
-        beams: Of the beam search that translates; see `n_beams`.
+        context: Tokens in each window of a text.
+        stride: Tokens from the start of one window to the next.
+        beams: Beams of the search that translates; see `n_beams`.
         dtype: The type of the matrix products.
-        unseen: Whether labelled texts that stand in training too are left out.
+        unseen: Whether to leave out labelled texts that are in the training split too.
     """
 
     dtype: torch.dtype
@@ -83,22 +83,22 @@ class EvaluationOptions:
 
     @property
     def n_beams(self) -> int:
-        """How many beams: those given, or the usual number."""
+        """The number of beams: as given, or the usual one."""
         return USUAL_BEAMS if self.beams is None else self.beams
 
     @property
     def given(self) -> list[str]:
-        """The options that were given, of those that are for some objectives alone."""
+        """The given options among those that only some objectives have."""
         given = [name for name in ("context", "stride", "beams") if getattr(self, name) is not None]
         return [*given, "unseen"] if self.unseen else given
 
 
 @dataclass(frozen=True)
 class FullBatch:
-    """A part of a batch in which all texts are as long as the model reads, for measuring memory.
+    """A part of a batch whose rows all have the model's maximum length, for measuring memory.
 
     Attributes:
-        tensors: As `Task.full_batch` makes them; their values do not count.
+        tensors: As `Task.full_batch` makes them; their values do not matter.
         train: The settings of the run.
         on_gpu: Whether the memory is a GPU's.
     """
@@ -109,19 +109,19 @@ class FullBatch:
 
 
 class Task(ABC):
-    """The data of a run, its loss, its evaluation and what a report shows of it; one class for each objective.
+    """The data, loss, evaluation and reports of a run; one class for each objective.
 
     A row is a window of a text, a pair, or a labelled text.
 
-    A batch is a pure function of its step. It is read in parts, several of one process (`train.grad_accum_steps`), or
-    one or more in each of several; the *mean* of the parts' losses is the loss of the batch.
+    A batch is a pure function of its step. It is read in parts: `train.grad_accum_steps` of them in each process. The
+    *mean* of the parts' losses is the loss of the batch.
     """
 
     objective_type: ClassVar[type[ObjectiveSpec]]
     """The settings of this task in a configuration."""
 
     shapes_vary: ClassVar[bool] = False
-    """Whether batches have different lengths, so that a compiled step must take any."""
+    """Whether rows differ in length from batch to batch, so that a compiled step must accept any length."""
 
     def __init__(self, config: RunConfig, dataset: Any) -> None:
         self.config, self.dataset = config, dataset
@@ -132,57 +132,57 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def prepare(cls, config: RunConfig, tokenizer: Tokenizer | None, progress: Progress) -> Any:
-        """Prepare the data; a tokeniser that is given is used, otherwise one is made."""
+        """Prepare the data, with the given tokeniser or with one made for them."""
 
     @classmethod
     def fit(cls, config: RunConfig, dataset: Any) -> RunConfig:
-        """The configuration with what only the data know: the vocabulary's size, the labels and their number.
+        """Return the configuration with the settings that depend on the data: vocabulary size, labels, classes.
 
         Raises:
-            ConfigError: the model was given another number.
+            ConfigError: the configuration sets another size.
         """
         size = dataset.tokenizer.vocab_size
         return config.replace(model=with_size(config.model, "vocab_size", size, "the tokenizer's {} tokens"))
 
     @property
     def data_sha256(self) -> str:
-        """The SHA-256 of the data that the run is trained on: a run is resumed on no other."""
+        """The SHA-256 of the training data; a run can only be resumed on the same data."""
         return self.dataset.manifest["source"]["sha256"]
 
     @abstractmethod
     def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
-        """One of the `n_parts` parts of a step's batch, as tensors on the CPU."""
+        """Return one of the `n_parts` parts of a step's batch, as tensors on the CPU."""
 
     @abstractmethod
     def n_tokens(self, step: int) -> int:
-        """The tokens of a step's batch, all parts together, as the run counts them."""
+        """Return the number of tokens in a step's batch, over all parts, as the run counts them."""
 
     @property
     @abstractmethod
     def rows_per_step(self) -> float:
-        """The rows of a step's batch, all parts together; their mean where batches differ."""
+        """The number of rows in a step's batch, over all parts; the mean where batches differ."""
 
     @property
     def n_held_out(self) -> int:
-        """The rows of the held-out split; 0 where there is none."""
+        """The number of rows in the held-out split; 0 where there is none."""
         return len(self.dataset.splits.get("val", ()))
 
     def check_divides(self, n_parts: int) -> None:
-        """Raise ConfigError where a batch cannot be divided into so many parts; most can."""
+        """Raise ConfigError if a batch cannot be divided into so many parts; by default any can."""
         return
 
-    # --- examples: what a row is made of ----------------------------------------------------------------------
+    # --- examples: where the rows of a batch come from --------------------------------------------------------
 
     targets_at: ClassVar[int | None] = None
-    """Which tensor of a batch holds the targets, [B] or [B T], `IGNORED` where none counts; None: it is not told."""
+    """The place in a batch of the targets' tensor, [B] or [B T], with `IGNORED` where none counts; None if unknown."""
 
     def example_ids(self, step: int) -> Int64[np.ndarray, " B"]:
-        """Which example of the training split each row of a step's whole batch is.
+        """Return the training example in each row of a step's whole batch.
 
-        Of a running text the window's first token, else the number of the pair or text.
+        The id of a window is the position of its first token, that of a pair or a text its number.
 
         Raises:
-            UserError: the task does not tell.
+            UserError: the task does not implement this.
         """
         raise UserError(
             f"train.objective.kind={self.config.train.objective.kind}: this objective's task does not tell which "
@@ -190,7 +190,7 @@ class Task(ABC):
         )
 
     def find_examples(self, examples: Sequence[int]) -> list[Example]:
-        """The text of some examples, and where it stands in the source's files.
+        """Return the text of some examples, and its place in the source's files.
 
         Raises:
             DataError: the source has changed.
@@ -199,14 +199,14 @@ class Task(ABC):
 
     @classmethod
     def rows_of_part(cls, n_rows: int, part: int, n_parts: int) -> slice:
-        """The rows of a whole batch that are in one of its parts."""
+        """Return the rows of a whole batch that are in one of its parts."""
         return slice(part, n_rows, n_parts)
 
     def check_measurable(self) -> None:
-        """Raise DataError where there is a held-out split that no model can be measured on.
+        """Raise DataError if there is a held-out split that no model can be evaluated on.
 
-        Whatever an evaluation could find wrong with the data is found here, or when the task is opened: no run must
-        end by it after hours.
+        Errors that an evaluation could meet in the data are found here or when the task is made, and not hours into a
+        run.
         """
         return
 
@@ -214,40 +214,40 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, model: Any, *batch: Tensor) -> Float[Tensor, ""]:
-        """The loss of one part, in nats."""
+        """Return the loss of one part, in nats."""
 
     @classmethod
     def full_batch(cls, n_texts: int, seq_len: int) -> tuple[Tensor, ...]:
-        """The tensors of a `FullBatch` of so many texts of so many tokens: the tokens, and where they are real."""
+        """Return the tensors of a `FullBatch` [n_texts seq_len]: the tokens, and where they are real."""
         tokens = torch.zeros(n_texts, seq_len, dtype=torch.long)
         return tokens, torch.ones(n_texts, seq_len, dtype=torch.bool)
 
     @classmethod
     @abstractmethod
     def full_loss(cls, model: Any, batch: FullBatch) -> Tensor:
-        """The loss of such a part, which takes the memory of `loss`.
+        """Return the loss of a `FullBatch`, computed with as much memory as `loss` takes.
 
-        The tensors are given no memory: how many targets count may be asked, and which do may not.
+        The tensors hold no values: the code may ask how many targets count, but not which.
         """
 
     # --- evaluation -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def evaluate(self, model: Any, dtype: torch.dtype, n_rows: int | None = None) -> EvaluationResult | None:
-        """Evaluate a model on the whole held-out split, or on so many of its rows.
+        """Evaluate a model on the whole held-out split, or on `n_rows` of its rows.
 
-        None where there is no such split, or nothing in those rows to measure it by. The rows are evenly spaced over
-        the split, the same ones every time. No random stream of training is drawn from.
+        Return None if there is no such split, or nothing to predict in those rows. The rows are evenly spaced and the
+        same every time. Training's random numbers are not touched.
         """
 
     def evaluate_whole_and_part(
         self, model: Any, dtype: torch.dtype, n_rows: int
     ) -> tuple[EvaluationResult | None, EvaluationResult | None]:
-        """Evaluate a model on the whole held-out split and on so many of its rows, as `evaluate` does each."""
+        """Evaluate a model on the whole held-out split, and also on `n_rows` of its rows; see `evaluate`."""
         return self.evaluate(model, dtype), self.evaluate(model, dtype, n_rows)
 
     def metrics(self, result: Any) -> Mapping[str, float]:
-        """Values of an evaluation that a line of metrics.jsonl has besides its loss."""
+        """Return the values of an evaluation that metrics.jsonl records in addition to the loss."""
         return {}
 
     @classmethod
@@ -258,42 +258,42 @@ class Task(ABC):
         """Evaluate a trained model on a whole split of its own data or of others.
 
         Raises:
-            DataError: the data cannot be used by this model, or hold nothing to measure it by.
+            DataError: the data cannot be used by this model, or hold nothing to predict.
             UserError: an option is out of range.
         """
 
     # --- reports --------------------------------------------------------------------------------------------
 
     def sample(self, model: Any) -> str:
-        """Something by the model so far, for people; the same for the same state."""
+        """Return a sample of the model's output during training, as text; the same for the same weights."""
         return ""
 
     def final_sample(self, model: Any) -> str:
-        """Something by the trained model; more than on the way."""
+        """Return a sample of the trained model's output, longer than during training."""
         return self.sample(model)
 
     @abstractmethod
     def figures(self, result: Any) -> tuple[Section, ...]:
-        """The figures of the evaluation that ends a run."""
+        """Return the figures of the evaluation that ends a run."""
 
     def prepare_report(self) -> None:  # noqa: B027  (for most there is nothing to do)
-        """Compute what `figures` tells and does not follow from the weights, so that the run's end need not wait."""
+        """Compute what `figures` needs but does not depend on the weights, so that the run's end need not wait."""
 
     @abstractmethod
     def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
-        """Commands that go on from a run, without the program's name.
+        """Return commands to try with the trained run, without the program's name.
 
         Args:
-            run: The run's name, as one types it in a shell.
-            preset: The preset by which it began; None where that is not known.
+            run: The run's name, as typed in a shell.
+            preset: The preset that the run began with; None where that is not known.
         """
 
 
 def with_size(model: ModelConfig, key: str, size: int, whose: str) -> ModelConfig:
-    """A model's configuration with a size that the data decide.
+    """Return a model's configuration with a size that the data decide.
 
     Raises:
-        ConfigError: it was given another one.
+        ConfigError: the configuration sets another size.
     """
     current = getattr(model, key)
     if current is not None and current != size:
@@ -304,13 +304,13 @@ def with_size(model: ModelConfig, key: str, size: int, whose: str) -> ModelConfi
 
 
 def rows_of_part(batch_size: int, part: int, n_parts: int) -> slice:
-    """The rows of one part of a batch that divides evenly."""
+    """Return the rows of one part of a batch that divides evenly."""
     size = batch_size // n_parts
     return slice(part * size, (part + 1) * size)
 
 
 def check_rows_divide(batch_size: int, n_parts: int) -> None:
-    """Raise ConfigError where a batch's rows cannot be divided into so many parts."""
+    """Raise ConfigError if a batch's rows cannot be divided evenly into so many parts."""
     if batch_size % n_parts:
         raise ConfigError(
             f"train.batch_size: {batch_size} rows do not divide into {n_parts} parts (processes times "
@@ -319,11 +319,11 @@ def check_rows_divide(batch_size: int, n_parts: int) -> None:
 
 
 def shortened(text: str, most: int = 100) -> str:
-    """A text on one line, its end left out where it is long."""
+    """Return a text on one line, cut where it is longer than `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 3].rstrip()}..."
 
 
 def to_tensors(*arrays: Any) -> tuple[Tensor, ...]:
-    """NumPy arrays as tensors that share their memory."""
+    """Return NumPy arrays as tensors that share their memory."""
     return tuple(torch.from_numpy(array) for array in arrays)

@@ -73,7 +73,7 @@ class TranslationTask(Task):
         )
 
     def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
-        """Source [B S] and where it is real, target so far [B T], target [B T], and the weight of its tokens."""
+        """Return source [B S], where it is real, decoder input [B T], targets [B T], and the weight of each target."""
         b = self.batches.batch(step, part, n_parts)
         tensors = to_tensors(b.source, b.source_padding, b.tokens, b.targets)
         return *tensors, torch.tensor(n_parts / b.n_target_tokens)
@@ -99,7 +99,7 @@ class TranslationTask(Task):
         if alpha:
             hidden = model.hidden(*twice(source, tokens, source_padding))
             return weight * summed_r_drop_of_hidden(model, hidden, targets, alpha, smoothing)
-        # Padding on the right of a target is read by nothing that counts: causal order is mask enough.
+        # Targets are padded on the right, where causal attention keeps all positions that count from reading it.
         hidden = model.hidden(source, tokens, source_padding)
         return weight * summed_loss_of_hidden(model, hidden, targets, smoothing)
 
@@ -153,14 +153,14 @@ class TranslationTask(Task):
     # --- reports --------------------------------------------------------------------------------------------
 
     def sample(self, model: EncoderDecoder) -> str:
-        """The first held-out source, its translation by the model, and the reference."""
+        """Return the first held-out source, its translation by the model, and the reference."""
         return self.examples(model, 1, beams=1)
 
     def final_sample(self, model: EncoderDecoder) -> str:
         return self.examples(model, N_EXAMPLES)
 
     def examples(self, model: EncoderDecoder, n: int, **search: Any) -> str:
-        """Held-out sources, each with its translation by the model and the reference."""
+        """Return `n` held-out sources, each with its translation by the model and the reference."""
         split = self.dataset.splits.get("val", self.dataset.splits["train"])
         sources, references = split.source_texts[:n], split.target_texts[:n]
         translations = translate(TrainedModel(model, self.tokenizer), sources, **search)
