@@ -90,7 +90,7 @@ def trained_with_mask(
         losses_by_step: Rows of the step and the mean training loss of ten steps, in nats a token.
         train_loss: The mean over the last twentieth of the steps.
         val_loss: The loss at all positions of held-out windows, as in training.
-        generation_loss: The loss at the last position of held-out windows, where no future token can be read.
+        generation_loss: The loss at the last position of held-out windows, which has no later token to read.
         copied: The share of all predictions in held-out windows whose likeliest token is the right one.
         sample: A continuation of a held-out prompt, at temperature 0.8.
     """

@@ -25,9 +25,7 @@ from clearformer.study.report.words import named, number
 COLUMNS = {"step": 0, "tokens": 1, "seconds": 2}
 TRAINING, HELD_OUT = 3, 4
 X_NAMES = {"step": "training step", "tokens": "tokens read", "seconds": "seconds of training"}
-START = (
-    0.02  # fraction of a curve ignored in choosing the vertical range: the first loss may be 100 times the last
-)
+START = 0.02  # of a curve, ignored in choosing the vertical range: a first loss may be 100 times the last
 
 
 @dataclass(frozen=True)
