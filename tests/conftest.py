@@ -1,4 +1,4 @@
-"""Shared by all tests: shapes checked at run time, one thread, and where the data lies."""
+"""Setup of all tests: shapes checked at run time, one thread, the folder of test data."""
 
 import gc
 import importlib.util
@@ -23,36 +23,36 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 # Every jaxtyping annotation of the model is checked against the tensors that the tests pass.
 shape_checks.install("clearformer.model")
 shape_checks.install("clearformer.hooks")
-from clearformer.cost import rates  # noqa: E402  (what it imports is checked as well)
+from clearformer.cost import rates  # noqa: E402  (imported after the hooks, so that its imports are checked, too)
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
-torch.set_num_threads(1)  # tests run side by side, one to a core
+torch.set_num_threads(1)  # tests run in parallel, one per core
 if hasattr(signal, "SIGHUP"):
     signal.signal(
         signal.SIGHUP, signal.SIG_DFL
-    )  # whoever runs the tests may ignore it (nohup), and so would training
+    )  # it may be ignored here (nohup), and training would inherit that
 
 
 def fsync_at_once(file: Any) -> None:
-    """Stand in for os.fsync: no test sees what a power failure would lose, and a disk takes milliseconds each time."""
+    """Replace os.fsync: no test depends on surviving a power failure, and each call would take milliseconds."""
     os.fstat(file if isinstance(file, int) else file.fileno())
 
 
 os.fsync = fsync_at_once
-rates.MEASURED_FOR = 0.05  # no test asks how fast this machine is
-gc.disable()  # while tests are collected, which makes a million objects and hardly any garbage
+rates.MEASURED_FOR = 0.05  # no test depends on this machine's exact speed
+gc.disable()  # during collection, which makes a million objects and hardly any garbage
 
 
 def pytest_collection_finish() -> None:
-    """Spare what was collected, which stays to the end, every later search for garbage."""
+    """Exclude the collected tests, which stay to the end, from every later garbage collection."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[ForkServer]:
-    """Where commands run as processes of their own."""
+    """The server that runs commands as separate processes."""
     if sys.platform == "win32":
         pytest.skip("Windows does not fork")
     with fork_server() as server:
@@ -70,7 +70,7 @@ def data_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def load_benchmark() -> Callable[[str], ModuleType]:
-    """Imports a script of benchmarks/ by its name, without running it."""
+    """A function that imports a script of benchmarks/ by its name, without running it."""
 
     def load(name: str) -> ModuleType:
         spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
@@ -85,5 +85,5 @@ def load_benchmark() -> Callable[[str], ModuleType]:
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    """Every test draws the same random numbers, in whatever order it runs."""
+    """Seed every test, so that it draws the same random numbers in whatever order tests run."""
     seed(0)

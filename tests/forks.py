@@ -1,7 +1,7 @@
-"""Processes of their own without the seconds in which Python imports torch: forks of one that has imported it.
+"""Run commands in processes forked from one that has imported torch, because a new Python takes seconds to import it.
 
-A fork has its own streams, folder, environment and signals, runs `python -m clearformer ...` or a script to its end,
-and ends with its status. A few tests start Python anew, to see that this makes no difference.
+A fork has its own streams, folder, environment and signals. It runs `python -m clearformer ...` or a script to its end,
+and exits with its status. A few tests start a new Python, to check that this makes no difference.
 """
 
 import json
@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-PATIENCE_SECONDS = 600  # for one process, on a machine that does other things too
+PATIENCE_SECONDS = 600  # for one process, on a busy machine
 LARGEST_REQUEST = 100_000  # bytes
 
 
 class Fork:
-    """A process under way, with the part of `subprocess.Popen` that tests use."""
+    """A running process, with the part of the `subprocess.Popen` interface that tests use."""
 
     def __init__(self, server: "ForkServer", pid: int) -> None:
         self.pid = pid
@@ -33,7 +33,7 @@ class Fork:
         self._server = server
 
     def poll(self) -> int | None:
-        """The exit status once it has ended; of one that a signal ended, the signal's number below 0."""
+        """Return the exit status, or None while it runs; if a signal ended it, minus the signal's number."""
         if self.returncode is None:
             self.returncode = self._server.ask({"status": self.pid})
         return self.returncode
@@ -55,15 +55,15 @@ class Fork:
 
 
 class ForkServer:
-    """A process that has imported what commands need, and forks for each."""
+    """A process that has imported everything that commands need, and forks for each command."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
-            stdin=subprocess.PIPE,  # which ends when this process does
-            cwd=Path(__file__).parents[1],  # a test's own folder would go
+            stdin=subprocess.PIPE,  # it closes when this process ends, which ends the server
+            cwd=Path(__file__).parents[1],  # a test's own folder would be deleted
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         theirs.close()
@@ -79,15 +79,15 @@ class ForkServer:
         ignoring: tuple[int, ...] = (),
         own_terminal: bool = False,
     ) -> Fork:
-        """Begin `python -m clearformer ARGUMENTS`, or a script with these arguments.
+        """Start `python -m clearformer ARGUMENTS`, or a script with these arguments.
 
         Args:
-            arguments: What is typed behind the program's name.
-            script: Python's text, as for `python -c`.
-            stdin, stdout, stderr: Open files; standard error goes where standard output goes if it has none.
-            env: Its environment; this process's where none is given.
-            ignoring: Signals that it ignores, as under nohup.
-            own_terminal: Whether standard input is the terminal that controls it.
+            arguments: The command-line arguments.
+            script: Python source, as for `python -c`.
+            stdin, stdout, stderr: Open files; by default, standard error goes where standard output goes.
+            env: The environment; by default this process's.
+            ignoring: Signals to ignore, as under nohup.
+            own_terminal: Whether standard input becomes its controlling terminal.
         """
         request = {
             "arguments": arguments,
@@ -104,7 +104,7 @@ class ForkServer:
             return Fork(self, self.ask(request, numbers))
 
     def run(self, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-        """Run one to its end, with what it wrote to its streams."""
+        """Run a command to its end; returns its status and output."""
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             fork = self.start(*arguments, stdout=out, stderr=err, **options)
             try:
@@ -140,7 +140,7 @@ def fork_server() -> Iterator[ForkServer]:
 
 
 def serve(requests: socket.socket) -> None:
-    """Fork for each request, and say how a fork has ended."""
+    """Answer requests: fork a process, or report the status of one."""
     while sys.stdin not in select.select([requests, sys.stdin], [], [])[0]:
         message, files, _, _ = socket.recv_fds(requests, LARGEST_REQUEST, 3)
         request, answer = json.loads(message), None
@@ -158,7 +158,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def live(request: dict[str, Any], files: list[int]) -> None:
-    """Run what is asked for as Python does, and end."""
+    """Run the requested command or script as Python would, and exit."""
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -198,7 +198,7 @@ def work(request: dict[str, Any]) -> None:
 
 
 def status_of(work: Callable[[], None]) -> int:
-    """The status with which Python ends after this."""
+    """Run `work`; returns the status with which Python would exit."""
     try:
         work()
         sys.stdout.flush()
@@ -230,5 +230,5 @@ if __name__ == "__main__":
     import clearformer.study.workers.launch
     import clearformer.training.reporting.console  # noqa: F401
 
-    gc.freeze()  # what is imported stays: no fork searches it for garbage
+    gc.freeze()  # imported objects stay, and no fork needs to collect them
     serve(socket.socket(fileno=int(sys.argv[1])))

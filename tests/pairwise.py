@@ -1,4 +1,4 @@
-"""Switches crossed pairwise: every pair of values of every two switches in few rows, in place of the full product."""
+"""Cross switches pairwise: cover every pair of values of every two switches in few rows, not in the full product."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -9,21 +9,21 @@ import pytest
 
 Row = dict[str, Any]
 Allowed = Callable[[Row], bool]
-Place = tuple[str, int]  # a switch, and which of its values
+Place = tuple[str, int]  # a switch and the index of one of its values
 
 
 def pairwise(
     switches: Mapping[str, Iterable[Any]], allowed: Allowed = lambda row: True, together: int = 2
 ) -> list[Row]:
-    """Rows of one value for each switch, the same in every run.
+    """Return rows with one value for each switch, the same rows in every run.
 
-    Each row begins with a pair that no row has yet. Each other switch takes the value that brings the most new pairs,
-    and of several such the one that was taken least.
+    Each row starts with a pair that no row has yet. Each other switch takes the value that adds the most new pairs, and
+    among equals the one used least.
 
     Args:
         switches: The values of each switch; they need not be hashable.
-        allowed: Whether the values of a row go together. Pairs that no allowed row has are left out.
-        together: Of how many switches all values occur together: 2, or 1 where each value is to occur once.
+        allowed: Whether the values of a row may be combined. Pairs that occur in no allowed row are left out.
+        together: The number of switches whose values are all combined: 2, or 1 if each value need only occur once.
     """
     values = {name: list(of_switch) for name, of_switch in switches.items()}
     places = [[(name, i) for i in range(len(values[name]))] for name in values]
@@ -61,7 +61,7 @@ def pairwise(
 
 
 def crossed(allowed: Allowed = lambda row: True, **switches: Iterable[Any]) -> pytest.MarkDecorator:
-    """A test's parameters, crossed pairwise; in its id, a mapping's values go by their keys."""
+    """Parametrise a test with switches crossed pairwise; in test ids, the values of a mapping go by their keys."""
     named = {name: named_values(values) for name, values in switches.items()}
     rows = pairwise(named, lambda row: allowed({name: value for name, (_, value) in row.items()}))
     return pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def crossed(allowed: Allowed = lambda row: True, **switches: Iterable[Any]) -> p
 
 
 def named_values(values: Iterable[Any]) -> list[tuple[str, Any]]:
-    """A switch's values, each with its name."""
+    """Return a switch's values, each with its name."""
     if isinstance(values, Mapping):
         return [(str(name), value) for name, value in values.items()]
     return [(str(value), value) for value in values]

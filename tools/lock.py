@@ -1,8 +1,8 @@
-"""Write the lock files: the installed versions of all that pyproject.toml names, with the hashes of their files.
+"""Write the lock files: the installed versions of all packages that pyproject.toml needs, with hashes of their files.
 
-Run in an environment where the wanted versions are installed; `uv` asks the index for the hashes. torch has a file of
-its own, without hashes: its build for processors alone (2.13.0+cpu), which pip takes where it is at hand, carries the
-same version and other bytes, and pip refuses what is not in the list.
+Run it in an environment with the wanted versions; `uv` gets the hashes from the index. torch has its own file, without
+hashes: its CPU build (2.13.0+cpu), which pip prefers where it is available, has the same version but other bytes, and
+pip refuses files whose hash is not listed.
 """
 
 import shutil
@@ -17,13 +17,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-BUILD = ["hatchling>=1.27", "editables"]  # what an editable installation without isolation needs
+BUILD = ["hatchling>=1.27", "editables"]  # needed by an editable installation without build isolation
 TORCH = "torch"
 MADE_BY = "# Made by `make lock`."
 
 
 def closure(requirements: Iterable[str]) -> dict[str, str]:
-    """Every package that the requirements need, themselves included, with its installed version."""
+    """Return all packages that the requirements need, including themselves, with their installed versions."""
     versions: dict[str, str] = {}
     waiting = [Requirement(text) for text in requirements]
     while waiting:
@@ -36,15 +36,15 @@ def closure(requirements: Iterable[str]) -> dict[str, str]:
 
 
 def applies(requirement: Requirement) -> bool:
-    """Whether a package's requirement holds here, without any of its extras, and is no CUDA package."""
+    """Whether a package's requirement applies on this machine, without any extras."""
     return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
 
 
 def with_hashes(versions: dict[str, str]) -> str:
-    """The versions as pip's requirements, each with the hashes of all of its files.
+    """Return the versions as requirements of pip, each with the hashes of all of its files.
 
     Raises:
-        SystemExit: uv is not there, or the index does not have a version.
+        SystemExit: uv is not installed, or the index does not have a version.
     """
     uv = shutil.which("uv")
     if uv is None:
@@ -62,7 +62,7 @@ def with_hashes(versions: dict[str, str]) -> str:
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
-    [installed] = map(Requirement, extras["all"])  # clearformer[...]: the others are for who asks for them
+    [installed] = map(Requirement, extras["all"])  # clearformer[...]; other extras are not locked
     optional = [need for name in sorted(installed.extras) for need in extras[name]]
     wanted = [*project["project"]["dependencies"], *optional, *BUILD]
     core = closure(wanted)

@@ -1,19 +1,18 @@
-"""Mutation check: the share of small mistakes in the package that its tests find.
+"""Mutation check: measure the share of small mistakes in the package that its tests find.
 
     python tools/mutation.py reach FOLDER TESTS...                   which test reaches which line (needs coverage >= 7)
     python tools/mutation.py sample FOLDER FILES... --n 300 --seed 1 try a sample of the mutants of these files
-    python tools/mutation.py again FOLDER [--equivalent FILE]        try those that survived once more, with more tests
+    python tools/mutation.py again FOLDER [--equivalent FILE]        try the survivors again, with more tests
     python tools/mutation.py report FOLDER [--equivalent FILE]       the shares and the survivors, as JSON
 
 FILES are files or folders of the package (`model`, `runs/folders.py`). A mutant is one changed operator, constant,
-condition or returned value. It is tried in a copy of the package, in a forked process, against tests that reach its
-statement, the quickest first, until one fails: then it is `killed`; `timeout` counts as killed, too. It has `survived`
-where all pass, and is `unreached`, which counts as survived, where no test comes by.
+condition or returned value. It is tried in a copy of the package, in a forked process, against the tests that reach its
+statement, the quickest first. If one fails, it is `killed` (`timeout` counts as killed, too); if all pass, it has
+`survived`; if no test reaches it, it is `unreached`, which counts as survived.
 
-FOLDER keeps what is known: `reach.json`, `drawn.json`, and `tried.jsonl`, to which each result is appended at once, so
-that a broken-off run goes on where it stood. `reach` may be called again with tests that are new or have changed.
-`--equivalent` names a JSON object of mutants that change no behaviour, each with the reason, found by hand: they are
-counted apart.
+FOLDER stores the results: `reach.json`, `drawn.json`, and `tried.jsonl`, to which each result is appended at once, so
+that an interrupted run can be resumed. `reach` may be called again with new or changed tests. `--equivalent` names a
+JSON object of mutants that change no behaviour, found by hand, each with the reason; they are counted separately.
 """
 
 import argparse
@@ -41,7 +40,7 @@ import hypothesis.configuration
 import pytest
 import torch
 
-# Imported before a child is made, which need not do it again.
+# Imported before a child is forked, so that it need not import them again.
 IMPORTED = (
     "anyio",
     "beartype.claw",
@@ -85,19 +84,19 @@ UNTOUCHED = (
 MAX_BYTES = 12 << 30  # of memory, for the tests of a mutant
 PYTEST = [
     *("-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
-    *("-p", "no:unraisableexception"),  # files that are compiled while shapes are checked are closed late
+    *("-p", "no:unraisableexception"),  # files compiled while shapes are checked are closed late
 ]
-ADDED_SECONDS = 60  # to start, before a mutant's tests are said to hang
+ADDED_SECONDS = 60  # for the start, added to the time after which a mutant's tests count as hanging
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that is run for one mutant.
+    """The most tests that are run on one mutant.
 
     Attributes:
-        tests: How many tests.
-        cases: Of each parametrised one.
-        seconds: How long they take.
+        tests: The number of tests.
+        cases: The number of cases of each parametrised test.
+        seconds: Their total duration.
     """
 
     tests: int
@@ -112,7 +111,7 @@ QUICK, THOROUGH = Budget(30, 3, 15), Budget(200, 30, 60)
 
 
 def mutated(node: ast.AST) -> ast.AST | None:
-    """The node with a mistake, or None where none is made."""
+    """Return the node with a mistake, or None if no mistake is defined for it."""
     match node:
         case ast.Compare(left, [operator, *more], right) if type(operator) in REPLACEMENT:
             return ast.Compare(left, [REPLACEMENT[type(operator)](), *more], right)
@@ -138,12 +137,12 @@ class Mutant:
     """One mistake in a file.
 
     Attributes:
-        file: In the package.
-        number: Of those that can be made there.
-        line, column: Where it is made.
+        file: The file, in the package.
+        number: Its index among the mutants of the file.
+        line, column: Its place.
         change: The code before and after.
-        first, last: The lines of which a test must reach one to see it.
-        at_import: Whether it is run when the file is imported, so that tests of other lines may see it, too.
+        first, last: The lines of its statement; tests that reach one of them can find it.
+        at_import: Whether its code runs when the file is imported, so that tests of other lines may find it, too.
     """
 
     file: str
@@ -160,17 +159,17 @@ class Mutant:
         return f"{self.file}:{self.line}:{self.column}: {self.change}"
 
     def is_own(self, test: str) -> bool:
-        """Whether a test is of this file's own unit tests."""
+        """Whether a test belongs to this file's own unit tests."""
         return test.startswith(f"tests/unit/{Path(self.file).parent / f'test_{Path(self.file).name}'}::")
 
 
 class Mutator(ast.NodeTransformer):
-    """Lists the mutants of a file, and makes the one of a number."""
+    """Lists the mutants of a file, and makes the one with a given number."""
 
     def __init__(self, file: str, number: int | None = None) -> None:
         self.file, self.number = file, number
         self.mutants: list[Mutant] = []
-        self.around: list[ast.AST] = []  # the statements, from the file to the innermost
+        self.around: list[ast.AST] = []  # the enclosing statements, from the file to the innermost
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, UNTOUCHED):
@@ -206,14 +205,14 @@ DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def is_in_a_body(around: Sequence[ast.AST]) -> bool:
-    """Whether the innermost statement is run when a function is called, and not at import."""
+    """Whether the innermost statement runs when a function is called, and not at import."""
     return any(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in around[:-1])
 
 
 def lines_to_reach(around: Sequence[ast.AST]) -> tuple[int, int]:
-    """First and last line of the innermost statement, without its body; of what runs at import, all of the definition.
+    """Return the lines of the innermost statement, without its body; for code run at import, of the whole definition.
 
-    A file's constants are reached by whoever comes by any line of the file.
+    A file's constants count as reached by every test that reaches any line of the file.
     """
     here: Any = around[-1]
     if is_in_a_body(around) and not isinstance(here, DEFINITIONS):
@@ -226,7 +225,7 @@ def lines_to_reach(around: Sequence[ast.AST]) -> tuple[int, int]:
 
 
 def mutants_of(path: Path, file: str) -> list[Mutant]:
-    """All that can be made in a file."""
+    """Return all mutants of a file."""
     mutator = Mutator(file)
     mutator.visit(ast.parse(path.read_text(encoding="utf-8")))
     return mutator.mutants
@@ -236,7 +235,7 @@ def mutants_of(path: Path, file: str) -> list[Mutant]:
 
 
 class Reached:
-    """Where tests come by, as a plugin of pytest; tests that fail or are skipped are left out."""
+    """Records which lines tests reach, as a plugin of pytest; tests that fail or are skipped are left out."""
 
     def __init__(self, coverage: Any) -> None:
         self.coverage, self.seconds, self.not_passed = coverage, {}, set()
@@ -256,7 +255,7 @@ class Reached:
             self.not_passed.add(report.nodeid)
 
     def by_file(self, package: Path) -> dict[str, dict[int, list[str]]]:
-        """The tests that reach a line, by file and line."""
+        """Return the tests that reach each line, by file and line."""
         data, found = self.coverage.get_data(), {}
         for path in data.measured_files():
             lines = data.contexts_by_lineno(path)
@@ -268,7 +267,7 @@ class Reached:
 
 
 def measure_reach(source: Path, tests: list[str], answer: Path) -> int:
-    """Run tests on a package, and write which lines each of them reaches."""
+    """Run tests on a package, and write to a file which lines each of them reaches."""
     try:
         measuring = importlib.import_module("coverage")
     except ImportError:
@@ -284,7 +283,7 @@ def measure_reach(source: Path, tests: list[str], answer: Path) -> int:
 
 
 class Reach:
-    """Which tests reach which lines, as a folder's `reach.json` says."""
+    """The lines that tests reach, as stored in a folder's `reach.json`."""
 
     def __init__(self, file: Path) -> None:
         known = json.loads(file.read_text()) if file.exists() else {"seconds": {}, "lines": {}}
@@ -292,7 +291,7 @@ class Reach:
         self.lines: dict[str, dict[str, list[str]]] = known["lines"]
 
     def update(self, measured: dict[str, Any]) -> None:
-        """Take over what was measured of some tests."""
+        """Replace the stored lines of some tests by newly measured ones."""
         new = set(measured["seconds"])
         self.seconds |= measured["seconds"]
         for file in {*self.lines, *measured["lines"]}:
@@ -302,12 +301,12 @@ class Reach:
         self.file.write_text(json.dumps({"seconds": self.seconds, "lines": self.lines}))
 
     def reaching(self, file: str, first: int, last: int) -> set[str]:
-        """The tests that reach one of some lines."""
+        """Return the tests that reach any line from `first` to `last`."""
         lines = self.lines.get(file, {})
         return {test for line, tests in lines.items() if first <= int(line) <= last for test in tests}
 
     def tests_for(self, mutant: Mutant, budget: "Budget") -> list[str]:
-        """Tests that reach a mutant: those of its own unit test first, the quickest first, few cases of each test."""
+        """Choose tests that reach a mutant: its own unit tests first, then the quickest, with few cases of each."""
         here = self.reaching(mutant.file, mutant.first, mutant.last)
         reaching = here | self.reaching(mutant.file, 0, sys.maxsize) if mutant.at_import else here
         cases = defaultdict(list)
@@ -329,7 +328,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a mutant: killed (by which test), timeout, survived or unreached."""
+    """The outcome of a mutant: killed (and by which test), timeout, survived or unreached."""
 
     name: str
     number: int
@@ -340,7 +339,7 @@ class Result:
 
 
 class FirstFailure:
-    """Writes the name of the test, or the file of tests, that fails, as a plugin of pytest."""
+    """Writes the name of the failing test, or test file, as a plugin of pytest."""
 
     def __init__(self, answer: Path) -> None:
         self.answer = answer
@@ -354,7 +353,7 @@ class FirstFailure:
 
 @contextmanager
 def scratch_copy(source: Path) -> Iterator[Path]:
-    """A copy of the package in a folder that goes again, with its compiled files."""
+    """Copy the package, with its compiled files, to a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as scratch:
         shutil.copytree(source / "clearformer", Path(scratch) / "clearformer")
         yield Path(scratch)
@@ -362,7 +361,7 @@ def scratch_copy(source: Path) -> Iterator[Path]:
 
 @contextmanager
 def compiled_copy(source: Path, tests: list[str]) -> Iterator[Path]:
-    """A copy of the package, compiled as some tests import it: copies of that copy need not be compiled again."""
+    """Copy the package and compile what some tests import, so that further copies need not be compiled again."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     with scratch_copy(source) as scratch:
@@ -382,7 +381,7 @@ def try_mutant(source: Path, mutant: Mutant, tests: list[str], most_seconds: flo
         options = [*PYTEST, "-x", f"--basetemp={scratch / 'tmp'}"]
         own = [test for test in tests if mutant.is_own(test)]
         status: int | None = 0
-        for some in (own, tests[len(own) :]):  # whose files are imported only where the own find nothing
+        for some in (own, tests[len(own) :]):  # other test files are imported only if the own tests pass
             if some and status == 0:
                 work = partial(pytest.main, [*options, *some], plugins=[FirstFailure(answer)])
                 status = in_child(scratch, work, most_seconds)
@@ -392,7 +391,7 @@ def try_mutant(source: Path, mutant: Mutant, tests: list[str], most_seconds: flo
 
 
 def in_child(source: Path, work: Callable[[], int], most_seconds: float) -> int | None:
-    """The status of work on a package, by a process that has torch already; None where it took too long."""
+    """Run work on a package in a forked process; returns its status, or None if it took too long."""
     child = os.fork()
     if child == 0:
         os.setpgrp()
@@ -408,7 +407,7 @@ def in_child(source: Path, work: Callable[[], int], most_seconds: float) -> int 
         )
         hypothesis.settings.load_profile(
             "mutation"
-        )  # the same examples each time; a failure is not made smaller
+        )  # the same examples each time, and no shrinking of failures
         status = 1
         try:
             status = int(work())
@@ -442,7 +441,7 @@ def reach(options: argparse.Namespace) -> None:
 
 
 def files_of(root: Path, given: Sequence[str]) -> list[str]:
-    """Files of the package, of files and folders there."""
+    """Return the Python files of the given files and folders of the package."""
     package = root / "src" / "clearformer"
     paths = [
         path
@@ -470,7 +469,7 @@ def again(options: argparse.Namespace) -> None:
 
 
 def try_all(options: argparse.Namespace, mutants: Sequence[Mutant], budget: Budget) -> None:
-    """Try mutants, and append each result to the folder's."""
+    """Try mutants, and append each result to `tried.jsonl`."""
     known = Reach(options.folder / "reach.json")
     chosen = [known.tests_for(mutant, budget) for mutant in mutants]
     test_files = sorted({test.partition("::")[0] for tests in chosen for test in tests})
@@ -488,14 +487,14 @@ def drawn_mutants(folder: Path) -> list[Mutant]:
 
 
 def results(folder: Path) -> dict[str, Result]:
-    """The last result of each mutant, by its name."""
+    """Return the last result of each mutant, by its name."""
     file = folder / "tried.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
     return {each["name"]: Result(**each) for each in map(json.loads, lines)}
 
 
 def equivalent_mutants(options: argparse.Namespace) -> dict[str, str]:
-    """Mutants that change no behaviour, and why."""
+    """Return the mutants that change no behaviour, with the reasons."""
     return json.loads(options.equivalent.read_text()) if options.equivalent else {}
 
 

@@ -18,7 +18,7 @@ class EndedError(UserError):
 
 
 class LongComputations:
-    """Runs long computations one at a time.
+    """Lets long computations run one at a time.
 
     A newer computation with the same name cancels the older one, whose answer is no longer wanted.
     """

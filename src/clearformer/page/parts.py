@@ -46,9 +46,7 @@ async def parts_of(compute: Callable[[Tell], bytes], thread: Executor) -> AsyncG
             loop.call_soon_threadsafe(told.put_nowait, None)
 
     computed = loop.run_in_executor(thread, run)
-    computed.add_done_callback(
-        lambda done: done.cancelled() or done.exception()
-    )  # retrieved even if nobody waits
+    computed.add_done_callback(lambda done: done.cancelled() or done.exception())  # also if nobody waits
     try:
         while (part := await told.get()) is not None:
             yield part

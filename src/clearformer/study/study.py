@@ -38,7 +38,7 @@ class Measure:
 
     @property
     def key(self) -> str:
-        """The name, with a hash of the source for a function of the user's own: once edited, it is measured anew."""
+        """The name, with a hash of the source of a user's function, so that it is measured again once edited."""
         return call_name(self.function, self.arguments, identity(self.function))
 
 

@@ -16,9 +16,7 @@ IMPORT = re.compile(
     r'"(?P<path>[^"]+)";?',
     re.MULTILINE,
 )
-LATER = re.compile(
-    r'\bimport\("(?P<path>[^"]+)"\)(?=\.then\b)'
-)  # without `.then` it names a type, in a comment
+LATER = re.compile(r'\bimport\("(?P<path>[^"]+)"\)(?=\.then\b)')  # without `.then`, a type in a comment
 EXPORTED = re.compile(r"^export (?P<kind>async function|function|class|const) (?P<name>[\w$]+)", re.MULTILINE)
 NAMES = re.compile(r"(?:^|(?<=[;}]))export\s*\{(?P<names>[\w$,\s]+)\};?", re.MULTILINE)
 DEFAULT = re.compile(r"(?:^|(?<=[;}]))export default\s+", re.MULTILINE)

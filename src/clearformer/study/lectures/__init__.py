@@ -1,26 +1,26 @@
-"""The studies of the lectures, by their names."""
+"""The studies of the lectures, and those that users register."""
 
 from clearformer.errors import UserError, did_you_mean
 from clearformer.study.lectures import architecture, embedding, information, inside, translation
 from clearformer.study.study import Study
 
 MODULES = (embedding, information, inside, architecture, translation)
-"""Files of this folder, in the order in which studies are listed; each has a tuple `STUDIES`."""
+"""The modules of this package in the order in which studies are listed; each has a tuple `STUDIES`."""
 
 _OWN: dict[str, Study] = {}
 
 
 def studies() -> dict[str, Study]:
-    """All studies by their names: those of the lectures, then those of one's own."""
+    """Return all studies by name: those of the lectures, then the registered ones."""
     found = {study.name: study for module in MODULES for study in module.STUDIES}
     return found | _OWN
 
 
 def register_study(study: Study) -> Study:
-    """Add a study of one's own to those that the command line knows; returns it.
+    """Make a study known to the command line; returns it.
 
     Raises:
-        UserError: there is another one of that name.
+        UserError: there is another study with that name.
     """
     if studies().get(study.name, study) != study:
         raise UserError(f"there is a study {study.name!r} already; choose another name")
@@ -29,10 +29,10 @@ def register_study(study: Study) -> Study:
 
 
 def find_study(name: str) -> Study:
-    """The study of a name.
+    """Return the study with a name.
 
     Raises:
-        UserError: there is none (with the nearest).
+        UserError: there is none; the message suggests the nearest name.
     """
     known = studies()
     if name not in known:

@@ -1,7 +1,7 @@
-"""Studies of lectures 000, 002 and 004 that train small models side by side: one part of the model differs.
+"""Studies of lectures 000, 002 and 004 that compare small models which differ in one part.
 
-Every side is trained at each of the same learning rates, with every seed; its best rate stands for it (see `tuned`).
-One seed gives all sides of a study the same batches in the same order.
+Every side is trained at each of the same learning rates, with every seed; its best rate represents it (see `tuned`).
+The same seed gives all sides of a study the same batches in the same order.
 """
 
 from collections.abc import Mapping
@@ -37,12 +37,12 @@ BEST_RATE = "the rate with the lowest mean held-out loss over all seeds stands f
 
 
 def sides_of(sides: Mapping[str, Mapping[str, Any]], rates: tuple[float, ...] = RATES) -> tuple[Arm, ...]:
-    """All arms of several sides, each at every rate."""
+    """Return the arms of several sides, each at every learning rate."""
     return tuple(arm for side, settings in sides.items() for arm in tuned(side, settings, rates, PRESET))
 
 
 def fairness(rates: tuple[float, ...], also: str = "") -> str:
-    """The fairness of a study in a sentence: data, rates, parameters."""
+    """Return the sentence on a study's fairness: data, learning rates, parameters."""
     return f"{ALIKE}{', '.join(f'{rate:g}' for rate in rates)}; {BEST_RATE}{' ' + also if also else ''}"
 
 
@@ -65,7 +65,7 @@ NARROW: Mapping[str, Any] = {
 
 
 def norm_sides() -> dict[str, dict[str, Any]]:
-    """Placements, each at every depth, with and without warm-up."""
+    """Return the settings of each placement at every depth, with and without warm-up."""
     return {
         f"{placement}, {depth} layers, {name}": {
             "model.placement": placement,
@@ -79,7 +79,7 @@ def norm_sides() -> dict[str, dict[str, Any]]:
 
 
 def norm_gradients() -> tuple[Arm, ...]:
-    """New models of every placement and depth, of which the gradients are measured."""
+    """Return probes of the gradients of new models, for every placement and depth."""
     return tuple(
         Probe(
             f"{placement}, {depth} layers, at the start",
@@ -272,7 +272,7 @@ WIDE: Mapping[str, Any] = {
     "model.position": "rope",
     "model.attention.n_heads": 8,
 }
-"""The models whose speed is measured, with random weights: large enough that keys and values take time to read."""
+"""The models of the speed measurement, with random weights; large enough that reading keys and values takes time."""
 WIDE_HEADS = {
     "MHA": {"model.attention.n_kv_heads": 8, "model.ffn.d_ff": 1024},
     "GQA": {"model.attention.n_kv_heads": 2, "model.ffn.d_ff": 1216},
@@ -337,12 +337,12 @@ LENGTHS = {
     ("unigram", 1024): 50,
     ("unigram", 4096): 36,
 }
-"""How many tokens of each kind and size hold 128 bytes of Tiny Shakespeare's training text."""
+"""By kind and vocabulary size, the number of tokens in 128 bytes of Tiny Shakespeare's training text."""
 NAMES = {"char": "character", "byte": "byte", "bpe": "BPE", "wordpiece": "WordPiece", "unigram": "Unigram"}
 
 
 def tokenizer_sides() -> dict[str, dict[str, Any]]:
-    """Tokenisers, each with a length that holds as much text as the others'."""
+    """Return the settings of each tokeniser, with a sequence length that covers the same amount of text."""
     found = {}
     for (kind, size), length in LENGTHS.items():
         settings: dict[str, Any] = {"kind": kind}

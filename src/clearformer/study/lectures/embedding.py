@@ -1,7 +1,7 @@
 """The studies of lecture 000, from one embedding to a Transformer: d = 256, 10,000 steps of 64 x 128 characters.
 
-Section 4's models are one attention without residual connection and feed-forward network, their matrices from
-N(0, 1/d) as its section 4.4 has them; section 5's are its code's, with torch's own first weights (preset `lecture`).
+The models of section 4 are one attention without residual connection or feed-forward network, with matrices drawn from
+N(0, 1/d) as in section 4.4. Those of section 5 follow its code, with torch's own initialisation (preset `lecture`).
 """
 
 from clearformer.study.measures.held_out import per_character
@@ -26,12 +26,12 @@ DEPTHS = (1, 2, 4, 8)
 
 
 def one_layer(label: str, attention: dict[str, object]) -> Training:
-    """Section 4's model with an attention of its own."""
+    """Return section 4's model with a given attention."""
     return Training(label, settings={**ONE_LAYER, "model.attention": attention})
 
 
 def of_depth(n_layers: int, label: str = "", seeds: int | None = 1, **settings: object) -> Training:
-    """Section 5's model of a depth; one seed, where a run takes more than a quarter of an hour on two cores."""
+    """Return section 5's model of a depth; by default one seed: a run takes over a quarter of an hour on two cores."""
     name = label or f"{n_layers} layer{'s' * (n_layers > 1)}"
     changes = {key.replace("__", "."): value for key, value in settings.items()}
     return Training(name, settings={"model.n_layers": n_layers, **changes}, seeds=seeds)

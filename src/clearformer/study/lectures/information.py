@@ -1,4 +1,4 @@
-"""The studies of lecture 002, and of the counts of 000: information, and the scale of what is computed."""
+"""The studies of lecture 002, and of the counts in 000: information, and the scale of scores and activations."""
 
 from clearformer.study.measures.attention import drawn_scores, self_term
 from clearformer.study.measures.information import (
@@ -15,7 +15,7 @@ from clearformer.study.measures.stream import stream_variance
 from clearformer.study.report.figures import Bars, Curves, Lines, Trend
 from clearformer.study.study import Claim, Measure, Probe, Published, Study, Training
 
-FOUR_DIGITS = 0.00005  # what rounding to four digits may take away
+FOUR_DIGITS = 0.00005  # the rounding error of four decimals
 WORKED, EXAMPLE, TEXT = "worked values", "example line", "training text"
 SMALL, WIDE, BPE = "lecture, d = 256", "lecture, d = 768", "lecture, GPT-2's vocabulary"
 GPT, GPT3 = "12 layers, d = 768", "GPT-3"
@@ -51,7 +51,7 @@ PUBLISHED = {
     ),
     TEXT: (("tokens", 304_000, 500, "000, 7", "90% of the text are 301,966 of GPT-2's tokens."),),
 }
-"""The lectures' numbers by arm: the value's name, the number, its tolerance, its section, and why it is wrong."""
+"""The lectures' numbers by arm: the value's name, the number, its tolerance, its section, and if wrong, why."""
 
 HEAD_SIZES = (16, 32, 64, 128, 256)
 SCALES = ("scaled", "unscaled")

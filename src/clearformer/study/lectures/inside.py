@@ -1,4 +1,4 @@
-"""The studies of lectures 002 to 004 that look inside a model: its stream, its order, its costs, its texts."""
+"""The studies of lectures 002 to 004 of a model's inside: residual stream, order, costs, generated text."""
 
 from clearformer.study.measures.attention import attention_costs
 from clearformer.study.measures.losses import LOSSES
@@ -20,14 +20,14 @@ MODEL = Training(
         "model.d_model": 96,
     },
 )
-"""The model that several studies look into, trained once."""
+"""The model of several studies, trained once for all of them."""
 
 WORDS = Training(
     "small decoder, BPE",
     preset=MODEL.preset,
     settings={**MODEL.settings, "tokenizer.kind": "bpe", "tokenizer.vocab_size": 1000},
 )
-"""The same with subwords, of which a word has few."""
+"""The same model with BPE tokens, so that a word has few tokens."""
 
 BANK = Measure(
     senses,

@@ -20,7 +20,7 @@ SMALL: Mapping[str, Any] = {
     "train.dtype": "float32",
     "train.compile": False,
 }
-"""The preset `translate` with two layers on each side, of width 96, with all of its checkpoints kept."""
+"""The preset `translate` with two layers of width 96 on each side, keeping all checkpoints."""
 
 DATES = Training(
     "dates",
@@ -31,7 +31,7 @@ DATES = Training(
         "train.max_steps": 1200,
     },
 )
-"""Dates, times, numbers and amounts, French to English; every digit is a token."""
+"""Dates, times, numbers and amounts, from French to English; every digit is a token."""
 
 CAPTIONS = Training(
     "captions",
@@ -42,7 +42,7 @@ CAPTIONS = Training(
         "train.max_steps": 1500,
     },
 )
-"""Captions of photographs, English to German (Multi30k)."""
+"""Captions of photographs, from English to German (Multi30k)."""
 
 STUDIES = (
     Study(

@@ -1,9 +1,9 @@
-"""Cross-attention as an alignment of dates, against the true one.
+"""Cross-attention as an alignment of dates, compared with the true alignment.
 
-A day in two languages has one true alignment: year with year, month with month, day with day, weekday with weekday, and
-of a year or a day that both write in digits, digit with digit. The generator writes a day in one form in English, which
-says its year, month and day; where a French form says the same three in an order that is known, the stretches of both
-are found by them. Pairs with other parts (a time, a day in words) are left out.
+A date in two languages has one true alignment: year with year, month with month, day with day, weekday with weekday,
+and within years and days in digits, digit with digit. The generator writes English dates in one form, with year, month
+and day. If the French date has the same three parts in a known order, the spans of both can be found. Pairs with other
+parts (a time, a day in words) are left out.
 
 Shapes: T positions of the output, S of the source, H heads.
 """
@@ -31,10 +31,10 @@ from clearformer.study.study import Measure, Values
 from clearformer.text import Tokenizer
 
 Span = tuple[int, int]
-"""The first byte of a stretch of text, and the one behind its last."""
+"""The first byte of a span of text, and the one after its last."""
 
 Parts = dict[str, Span]
-"""Where a text says the `year`, `month`, `day` and `weekday`; `year 1` is the last digit of the year, and so on."""
+"""The spans of `year`, `month`, `day` and `weekday` in a text; `year 1` is the last digit of the year, and so on."""
 
 NUMERIC = re.compile(r"(?P<day>\d{1,2})(?P<sign>[-/. ])(?P<month>\d{1,2})(?P=sign)(?P<year>\d+)$")
 ISO = re.compile(r"(?P<year>\d{4})-(?P<month>\d{2})-(?P<day>\d{2})$")
@@ -44,7 +44,7 @@ ENGLISH = re.compile(r"(?P<month>[A-Z][a-z]+) (?P<day>\d{1,2}), (?P<year>\d+)$")
 
 @dataclass(frozen=True)
 class Date:
-    """A day, as the built-in pairs state it."""
+    """A date of the built-in pairs."""
 
     year: int
     month: int
@@ -53,7 +53,7 @@ class Date:
 
 @dataclass(frozen=True)
 class DatePair:
-    """A date in two languages and where each says what."""
+    """A date in two languages, with the spans of its parts in each."""
 
     source: str
     target: str
@@ -62,7 +62,7 @@ class DatePair:
 
 
 def date_pair(source: str, target: str) -> DatePair | None:
-    """A French date and the English one, with the parts of both; None where one cannot be told to be a date."""
+    """Find the parts of a French and an English date; None if either is not recognised."""
     found = ENGLISH.search(target)
     if found is None or found["month"] not in ENGLISH_MONTHS:
         return None
@@ -77,7 +77,7 @@ def date_pair(source: str, target: str) -> DatePair | None:
 
 
 def french_parts(text: str, date: Date) -> Parts | None:
-    """The parts of a French date in figures, or with its month's name, if they say the date."""
+    """Find the parts of a French date in digits or with the month's name; None if it is not the given date."""
     for pattern in (ISO, NUMERIC, NAMED):
         found = pattern.search(text)
         if found is not None and says(found, date):
@@ -86,7 +86,7 @@ def french_parts(text: str, date: Date) -> Parts | None:
 
 
 def says(found: re.Match[str], date: Date) -> bool:
-    """Whether a match states a date; a year of two digits in figures lies between 1950 and 2049."""
+    """Whether a match is a given date; in a date all in digits, two digits of the year are enough."""
     year, month = int(found["year"]), found["month"]
     in_short = len(found["year"]) == 2 and year == date.year % 100 and "sign" in found.groupdict()
     same_year = year == date.year or in_short
@@ -95,19 +95,19 @@ def says(found: re.Match[str], date: Date) -> bool:
 
 
 def is_month(word: str, number: int) -> bool:
-    """Whether a word names a month in French, in full or in short, with or without accents and capitals."""
+    """Whether a word is the French name of a month, in full or short, with or without accents and capitals."""
     names = (FRENCH_MONTHS[number - 1], *FRENCH_SHORT_MONTHS[number - 1])
     return plain(word) in {plain(name).rstrip(".") for name in names}
 
 
 def plain(word: str) -> str:
-    """A word without accents and capitals."""
+    """Return a word without accents and capitals."""
     apart = unicodedata.normalize("NFD", word.lower())
     return "".join(each for each in apart if not unicodedata.combining(each))
 
 
 def parts_of(text: str, found: re.Match[str]) -> Parts:
-    """The parts of a match, and the digits of its year and its day, the last one first."""
+    """Return the spans of a match's parts, and of the digits of its year and day, counted from the last."""
     parts = {name: byte_span(text, *found.span(name)) for name in ("year", "month", "day")}
     for name in ("year", "day"):
         start, stop = parts[name]
@@ -116,7 +116,7 @@ def parts_of(text: str, found: re.Match[str]) -> Parts:
 
 
 def weekday_part(text: str, names: tuple[str, ...]) -> Parts:
-    """Where a text names a weekday, in full or by its first three letters."""
+    """Find the span of a weekday in a text, written in full or by its first three letters."""
     for name in names:
         if (found := re.search(rf"\b{name[:3]}\w*", text, re.IGNORECASE)) is not None:
             return {"weekday": byte_span(text, *found.span())}
@@ -124,7 +124,7 @@ def weekday_part(text: str, names: tuple[str, ...]) -> Parts:
 
 
 def byte_span(text: str, start: int, stop: int) -> Span:
-    """A stretch of characters as one of bytes in UTF-8."""
+    """Convert a span of characters to one of UTF-8 bytes."""
     first = len(text[:start].encode())
     return first, first + len(text[start:stop].encode())
 
@@ -133,7 +133,7 @@ def byte_span(text: str, start: int, stop: int) -> Span:
 
 
 def token_spans(tokenizer: Tokenizer, tokens: list[int]) -> list[Span]:
-    """The bytes that each token stands for; a special token stands for none."""
+    """Return the span of bytes of each token; that of a special token is empty."""
     spans, place = [], 0
     for token in tokens:
         size = len(tokenizer.token_bytes(token))
@@ -143,18 +143,18 @@ def token_spans(tokenizer: Tokenizer, tokens: list[int]) -> list[Span]:
 
 
 def overlap(one: Span, other: Span) -> bool:
-    """Whether two stretches share a byte."""
+    """Whether two spans share a byte."""
     return max(one[0], other[0]) < min(one[1], other[1])
 
 
 def truth(pair: DatePair, written: list[Span], read_: list[Span], digits: bool) -> Bool[np.ndarray, "T S"]:
-    """Which tokens of the source each token of the output was made from; rows without a true one are empty.
+    """Return which source tokens each output token is aligned with; rows without an alignment are all False.
 
     Args:
         pair: The date.
-        written: The stretches of the output's tokens.
-        read_: Those of the source's.
-        digits: Whether digits of year and day are aligned one by one, and nothing else is.
+        written: The spans of the output's tokens.
+        read_: The spans of the source's tokens.
+        digits: Whether to align single digits of year and day, instead of whole parts.
     """
     true = np.zeros((len(written), len(read_)), dtype=bool)
     for name in pair.target_parts.keys() & pair.source_parts.keys():
@@ -167,11 +167,11 @@ def truth(pair: DatePair, written: list[Span], read_: list[Span], digits: bool) 
 
 @dataclass(frozen=True)
 class Aligned:
-    """A date, the weights of all heads by which it was read, and its true alignment.
+    """The cross-attention weights of all heads on a date, and its true alignment.
 
     Attributes:
-        weights: Of every head of every layer, [heads T S].
-        parts: Which tokens of the source a token of the output was made from, by parts of the date.
+        weights: The weights of every head of every layer, [LH T S].
+        parts: Which source tokens each output token is aligned with, by parts of the date.
         digits: The same for single digits.
     """
 
@@ -181,7 +181,7 @@ class Aligned:
 
 
 def aligned(run: Run, pair: DatePair) -> Aligned:
-    """The cross-attention of a run that is given both texts, and the truth of it."""
+    """Return a run's cross-attention on a pair, given both texts, and the true alignment."""
     inputs = read(run, pair.source, pair.target)
     assert inputs.source is not None
     read_ = token_spans(run.tokenizer, inputs.source[0].tolist())
@@ -191,14 +191,14 @@ def aligned(run: Run, pair: DatePair) -> Aligned:
 
 
 def cross_attention(inputs: Inputs) -> Float[np.ndarray, "LH T S"]:
-    """The weights of all heads, layer after layer."""
+    """Return the cross-attention weights of all heads, layer by layer."""
     with quiet(inputs.model):
         found = kept(inputs, lambda name: name.endswith("cross_attn.hook_pattern"))
         return np.concatenate([found[name][0].float().cpu().numpy() for name in found])
 
 
 def hits(weights: Float[np.ndarray, "LH T S"], true: Bool[np.ndarray, "T S"]) -> Float[np.ndarray, "LH R"]:
-    """For each head and each row that has a truth, whether the token that is read most is a true one."""
+    """Return 1 where a head's largest weight is on a true token, for each row that has a true alignment."""
     rows = true.any(1)
     most = weights[:, rows].argmax(-1)  # [LH R]
     return true[rows][np.arange(rows.sum()), most].astype(float)
@@ -208,20 +208,20 @@ def hits(weights: Float[np.ndarray, "LH T S"], true: Bool[np.ndarray, "T S"]) ->
 
 
 def date_alignment(run: Run, dates: int = 300) -> Values:
-    """How often cross-attention reads most where the written token was made from, on held-out dates.
+    """Measure how often the largest cross-attention weight is on an aligned source token, on held-out dates.
 
-    The best head is found on every second date, and measured on the others; so is the mean of all heads. Outputs are
-    the true ones, so that an error of translation is none of alignment.
+    The best head is selected on every second date and measured on the others, as is the mean of all heads. The model
+    is given the true outputs, so that translation errors do not count as errors of alignment.
 
     Returns:
-        n_dates: On how many dates it is measured.
-        aligned_by_best_head: The share of tokens of weekday, day, month and year that it reads in their own part.
+        n_dates: The number of measured dates.
+        aligned_by_best_head: The share of tokens of weekday, day, month and year whose own part the best head reads.
         aligned_by_mean: The same for the mean of all heads of all layers.
-        aligned_by_chance: The same for a token of the source taken at random.
-        digits_by_best_head: The share of digits of day and year whose own digit it reads, of all digits of the source.
-        digits_by_chance: The same at random.
-        best_head: Its layer and its number in it, counted from 0.
-        aligned_by_head: The share for every head, layer by layer.
+        aligned_by_chance: The same for a source token chosen at random.
+        digits_by_best_head: The share of digits of day and year whose own digit the best head reads.
+        digits_by_chance: The same for a source token chosen at random.
+        best_head: The layer and head, counted from 0.
+        aligned_by_head: The share for every head, layer by layer, on the dates used for selection.
     """
     found = [aligned(run, pair) for pair in held_out_dates(run, dates)]
     choose, measured = found[::2], found[1::2]
@@ -243,20 +243,20 @@ def date_alignment(run: Run, dates: int = 300) -> Values:
 
 
 def held_out_dates(run: Run, n: int) -> list[DatePair]:
-    """The first held-out pairs that are dates with a known alignment."""
+    """Return the first n held-out pairs that are dates with a known alignment."""
     split = pair_split(run)
     pairs = map(date_pair, split.source_texts, split.target_texts)
     return [pair for pair in pairs if pair is not None][:n]
 
 
 def share(measured: list[Aligned], of: Callable[[Aligned], Float[np.ndarray, "*any"]]) -> float | None:
-    """The mean over all rows of all dates; None where there is none."""
+    """Return the mean over all rows of all dates; None if there are none."""
     values = np.concatenate([of(each).ravel() for each in measured]) if measured else np.empty(0)
     return float(values.mean()) if len(values) else None
 
 
 def chance(true: Bool[np.ndarray, "T S"]) -> Float[np.ndarray, " R"]:
-    """The share of the source that is true, for each row that has a truth."""
+    """Return the share of source tokens that are true, for each row that has a true alignment."""
     return true[true.any(1)].mean(1)
 
 

@@ -1,4 +1,4 @@
-"""Measures of attention itself: the scale of its scores, and what its forms cost as texts grow.
+"""Measures of attention itself: the scale of its scores, and the cost of its forms by sequence length.
 
 Shapes: N queries, T keys, d their size.
 """
@@ -21,20 +21,20 @@ from clearformer.model.linear_attention import causal_linear_attention, positive
 from clearformer.model.masks import Mask
 from clearformer.study.study import Values
 
-N_QUERIES, N_KEYS = 1024, 128  # of the scores that are drawn
-SATURATED = 0.99  # of a query's weight on one key
-SHORTEST_FITTED = 1024  # positions; below, what does not depend on their number takes a good part of the time
+N_QUERIES, N_KEYS = 1024, 128  # drawn at random
+SATURATED = 0.99  # the weight on one key from which a query counts as saturated
+SHORTEST_FITTED = 1024  # positions; at shorter lengths, constant costs take a good part of the time
 
 
 def drawn_scores(seed: int, d_k: int, scaled: bool) -> Values:
-    """Scores q . k of q, k from N(0, 1)^d_k, over sqrt(d_k) where scaled (002, 5; 000, 4.3).
+    """Draw scores q . k with q, k from N(0, 1)^d_k, divided by sqrt(d_k) if scaled (002, 5; 000, 4.3).
 
     Returns:
-        score_std: Their standard deviation.
-        entropy: The mean entropy of the softmax over 128 keys, in nats; ln 128 = 4.85 where all weigh alike.
+        score_std: The standard deviation of the scores.
+        entropy: The mean entropy of the softmax over 128 keys, in nats; ln 128 = 4.85 for equal weights.
         gradient: The mean Frobenius norm of the softmax's Jacobian diag(p) - p p^T, over queries.
         gradient_median: Its median over queries.
-        saturated: The share of queries that give one key 99% of their weight.
+        saturated: The share of queries with more than 99% of their weight on one key.
     """
     numbers = generator_of(seed, f"scores {d_k}")
     q, k = torch.randn(N_QUERIES, d_k, generator=numbers), torch.randn(N_KEYS, d_k, generator=numbers)
@@ -52,19 +52,19 @@ def drawn_scores(seed: int, d_k: int, scaled: bool) -> Values:
 
 
 def self_term(seed: int, d_model: int, n_tokens: int, vocab_size: int | None = None) -> Values:
-    """Scores e_i . e_t / sqrt(d) of embeddings from N(0, 1)^d, and the weight at the last position t (000, 4.3).
+    """Draw scores e_i . e_t / sqrt(d) of embeddings from N(0, 1)^d, for the query at the last position t (000, 4.3).
 
     Args:
-        seed: Of the draws, 256 texts.
+        seed: The seed of the 256 sequences drawn.
         d_model: d.
-        n_tokens: Of a text.
-        vocab_size: Of the vocabulary, tokens of which are drawn uniformly; None: all tokens of a text differ.
+        n_tokens: The length of a sequence.
+        vocab_size: The vocabulary that tokens are drawn from uniformly; None: all tokens of a sequence differ.
 
     Returns:
         self_score: The mean score of t with itself, about sqrt(d).
         cross_std: The standard deviation of scores between different tokens.
-        own_weight: The mean weight of position t.
-        token_weight: The mean weight of all positions that hold the same token as t.
+        own_weight: The mean weight of t on itself.
+        token_weight: The mean weight of t on all positions with the same token.
     """
     numbers = generator_of(seed, f"self-term {d_model}")
     n_texts = 256
@@ -91,7 +91,7 @@ Form = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def forms(d_head: int, window: int) -> dict[str, Form]:
-    """The forms of attention that are compared, by their names."""
+    """Return the forms of attention to compare, by name."""
     scale = d_head**-0.5
     formula = MultiHeadModule(MultiHead(d_head=d_head), d_head, 0.0, scale, None).formula
 
@@ -111,12 +111,12 @@ def forms(d_head: int, window: int) -> dict[str, Form]:
 
 
 def mask_of(q: Tensor) -> Mask:
-    """The causal mask of a text's queries."""
+    """Return the causal mask for queries [B H T Dh]."""
     return Mask.of(torch.zeros(1, q.shape[2], dtype=torch.long), causal=True)
 
 
 def forward_and_backward(form: Form, shape: Sequence[int]) -> None:
-    """Compute attention of drawn q, k, v, and the gradients of its sum."""
+    """Compute attention of random q, k, v, and the gradients of its sum."""
     q, k, v = (torch.randn(*shape, requires_grad=True) for _ in range(3))
     form(q, k, v).sum().backward()
 
@@ -124,15 +124,15 @@ def forward_and_backward(form: Form, shape: Sequence[int]) -> None:
 def attention_costs(
     seed: int, lengths: Sequence[int], n_heads: int, d_head: int, window: int, rounds: int
 ) -> Values:
-    """Time and memory of causal attention and its gradients against T, in four forms (004, 4.7), on one core.
+    """Measure time and memory of causal attention and its gradients by T, in four forms (004, 4.7), on one core.
 
-    Time is the median of rounds in which the forms take turns, in seconds of the processor; memory the peak of tensors
-    that are alive at once, in bytes.
+    Time is the median over rounds in which the forms alternate, in seconds of processor time. Memory is the peak of
+    live tensors.
 
     Returns:
         seconds, megabytes: By form, rows of T and the cost.
-        time_exponent_FORM, memory_exponent_FORM: b of log(cost) = a + b log(T), fitted from 1,024 positions on.
-        seconds_FORM, megabytes_FORM: At the largest T.
+        time_exponent_FORM, memory_exponent_FORM: b of log(cost) = a + b log(T), fitted over T of 1,024 and more.
+        seconds_FORM, megabytes_FORM: The cost at the largest T.
     """
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -172,21 +172,21 @@ def _costs(
 
 
 def seconds_of(form: Form, shape: Sequence[int]) -> float:
-    """Seconds of the processor that one forward and backward pass takes."""
+    """Return the processor time of one forward and backward pass, in seconds."""
     start = process_time()
     forward_and_backward(form, shape)
     return process_time() - start
 
 
 def peak_bytes(form: Form, shape: Sequence[int]) -> int:
-    """The most bytes of tensors that are alive at once in one forward and backward pass."""
+    """Return the peak bytes of live tensors in one forward and backward pass."""
     with tensors_without_memory(), LiveBytes() as live:
         forward_and_backward(form, shape)
     return live.peak
 
 
 def exponent(lengths: Sequence[int], costs: Sequence[float]) -> float:
-    """b of the least-squares line log(cost) = a + b log(T), over lengths of `SHORTEST_FITTED` and more, or all."""
+    """Fit log(cost) = a + b log(T) by least squares, over lengths from `SHORTEST_FITTED`, or all; returns b."""
     pairs = list(zip(lengths, costs, strict=True))
     fitted = [pair for pair in pairs if pair[0] >= SHORTEST_FITTED] or pairs
     logs = np.array([[math.log(length), math.log(cost)] for length, cost in fitted])

@@ -1,4 +1,4 @@
-"""Measures of information: the lectures' worked values, their counts, and sources whose entropy is known."""
+"""Measures of information: worked values and counts of the lectures, and sources with known entropy."""
 
 import math
 
@@ -22,7 +22,7 @@ EXAMPLE = "First Citizen:\nBefore we proceed any further, hear me speak.\n"  # o
 
 
 def worked_values(seed: int) -> Values:
-    """The worked values of 002, 2: H(P) = -sum p log p, H(P, Q) = -sum p log q, D(P || Q) = sum p log(p / q), in bits.
+    """Compute the values of 002, 2: H(P) = -sum p log p, H(P, Q) = -sum p log q, D(P || Q) = sum p log(p / q), in bits.
 
     `identity_error` is the largest of |H(P, Q) - H(P) - D(P || Q)| and |2^H in bits - e^H in nats|.
     """
@@ -47,13 +47,13 @@ def worked_values(seed: int) -> Values:
 
 
 def uniform_baseline(seed: int, vocab_size: int) -> Values:
-    """The loss of a model that has learned nothing, H(P, uniform) = ln V in nats, and its perplexity (000, 3.3)."""
+    """Return the loss of a model that learned nothing, H(P, uniform) = ln V in nats, and its perplexity (000, 3.3)."""
     uniform = [1 / vocab_size] * vocab_size
     return {"loss": entropy(uniform, "nats"), "perplexity": perplexity(uniform, uniform)}
 
 
 def parameters_of_the_lecture(seed: int, d_model: int, vocab_size: int) -> Values:
-    """Parameters of the lecture's four layers (000, 5.4): in its matrices, 2Vd + 11Ld², and in all, with the biases."""
+    """Count the parameters of the lecture's model (000, 5.4): in its matrices, 2Vd + 11Ld², and in all, with biases."""
     model = preset("lecture").model.replace(d_model=d_model, vocab_size=vocab_size)
     return {
         "matrices": sum(analytic_matrices(model).values()),
@@ -63,9 +63,9 @@ def parameters_of_the_lecture(seed: int, d_model: int, vocab_size: int) -> Value
 
 
 def parameters_of_gpt(seed: int, n_layers: int, d_model: int, vocab_size: int) -> Values:
-    """Parameters in the matrices of an untied GPT (002, 13): 12Nd² in its blocks, 12Nd² + 2Vd in all.
+    """Count the parameters in the matrices of an untied GPT (002, 13): 12Nd² in its blocks, 12Nd² + 2Vd in total.
 
-    `network_share` is the feed-forward networks' part of those in the blocks.
+    `network_share` is the feed-forward networks' share of the parameters in the blocks.
     """
     model = ModelConfig(
         n_layers=n_layers,
@@ -81,13 +81,13 @@ def parameters_of_gpt(seed: int, n_layers: int, d_model: int, vocab_size: int) -
 
 
 def example_of_the_lecture(seed: int) -> Values:
-    """Characters and GPT-2 tokens of the example of 000, 7, and how many of the one are in one of the other."""
+    """Count the characters and GPT-2 tokens of the example of 000, 7; `compression` is characters per token."""
     n_tokens = len(GPT2TokenizerSpec().train().encode(EXAMPLE))
     return {"characters": len(EXAMPLE), "tokens": n_tokens, "compression": len(EXAMPLE) / n_tokens}
 
 
 def training_tokens(seed: int) -> Values:
-    """GPT-2 tokens of the training text of 000, 7: the first 90% of Tiny Shakespeare."""
+    """Count the GPT-2 tokens of the training text of 000, 7: the first 90% of Tiny Shakespeare."""
     return {"tokens": len(prepare(TextData(name="shakespeare"), GPT2TokenizerSpec()).splits["train"])}
 
 
@@ -99,13 +99,13 @@ def entropy_rate(order: int) -> float:
 
 
 def against_the_source(run: Run) -> Values:
-    """How far a model of a Markov source comes (002, 2.2: cross-entropy = entropy + KL divergence), in nats a symbol.
+    """Compare a model with its Markov source (002, 2.2: cross-entropy = entropy + KL divergence), in nats a symbol.
 
     Returns:
-        entropy_rate: Of the source, which no model's expected loss is below.
-        source_loss: The mean of -log p of the held-out text by the source's own probabilities, which differs from the
-            entropy rate by chance.
-        excess: The model's held-out loss less that: the mean KL divergence of the source from the model, measured.
+        entropy_rate: The source's entropy rate, a lower bound of any model's expected loss.
+        source_loss: The mean of -log p of the held-out text under the source's own probabilities, which differs from
+            the entropy rate by chance.
+        excess: The model's held-out loss minus `source_loss`: an estimate of the mean KL divergence.
     """
     name = run.config.data.label
     order = int(name.removeprefix(MARKOV))

@@ -1,4 +1,4 @@
-"""The loss of a decoder by position, in texts longer than those that it was trained on."""
+"""The loss of a decoder by position, in sequences longer than those that it was trained on."""
 
 import numpy as np
 import torch
@@ -18,15 +18,15 @@ WINDOWS_AT_ONCE = 8
 
 
 def loss_by_position(run: Run, times: int = 4, n_windows: int = 64) -> Values:
-    """The held-out loss at positions up to `times` the training length, all in one reading of each window.
+    """Measure the held-out loss at positions up to `times` the training length, in one pass over each window.
 
     Every run reads the same windows, evenly spaced over the held-out split. A model with learned positions has none
-    beyond its length, and reads only that much.
+    beyond its training length, and reads only up to there.
 
     Returns:
-        loss_at_1x, loss_at_2x, ...: The mean loss, in nats a token, of the positions of the first training length, of
-            the second, and so on; None where the model has no such positions.
-        loss_by_position: Rows of the first position of a bucket and the mean loss in it, four buckets a length.
+        loss_at_1x, loss_at_2x, ...: The mean loss over the positions of the first training length, of the second, and
+            so on, in nats a token; None if the model has no such positions.
+        loss_by_position: Rows of the first position of a bucket and its mean loss, four buckets per training length.
     """
     length = run.config.model.max_seq_len
     tokens = long_windows(run, times * length, n_windows)
@@ -42,7 +42,7 @@ def loss_by_position(run: Run, times: int = 4, n_windows: int = 64) -> Values:
 
 
 def long_windows(run: Run, length: int, n_windows: int) -> np.ndarray:
-    """Windows of `length` + 1 tokens of the held-out split, evenly spaced, [N length+1]."""
+    """Return windows of `length` + 1 tokens, evenly spaced over the held-out split, [N length+1]."""
     split = text_split(run)
     last = len(split) - length - 1
     starts = np.linspace(0, last, min(n_windows, last + 1)).astype(int)
@@ -50,7 +50,7 @@ def long_windows(run: Run, length: int, n_windows: int) -> np.ndarray:
 
 
 def extended(run: Run, max_seq_len: int) -> Decoder:
-    """The run's model with room for longer texts: the same weights, and the constants of its positions for more."""
+    """Rebuild the run's model for longer sequences: the same weights, with longer tables of fixed positions."""
     config = run.model.config.replace(max_seq_len=max_seq_len)
     model = build_undrawn(config)
     model.load_state_dict(weights_of(run.model))
@@ -59,7 +59,7 @@ def extended(run: Run, max_seq_len: int) -> Decoder:
 
 @torch.inference_mode()
 def losses_at(model: Decoder, windows: np.ndarray) -> Float[np.ndarray, " T"]:
-    """The mean loss at each position, in nats."""
+    """Return the mean loss at each position, in nats."""
     total = torch.zeros(windows.shape[1] - 1, dtype=torch.float64)
     for rows in torch.from_numpy(windows.astype(np.int64)).split(WINDOWS_AT_ONCE):
         logits = model(rows[:, :-1]).transpose(1, 2)  # [B V T]

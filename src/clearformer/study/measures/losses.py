@@ -1,4 +1,4 @@
-"""Losses of a run: in training, on held-out data, and on the way."""
+"""Losses of a run: the training and held-out loss at the end, and their curves."""
 
 import math
 import statistics
@@ -8,17 +8,17 @@ from clearformer.run import Run
 from clearformer.study.study import Measure, Values
 from clearformer.training.store.folder import read_metrics
 
-LAST = 0.05  # of a run's steps, over which the training loss is averaged
+LAST = 0.05  # the fraction of a run's steps over which the training loss is averaged
 MOST_POINTS = 200  # of a curve
 
 
 def losses(run: Run) -> Values:
-    """The losses that a run has come to, as its metrics.jsonl has them.
+    """Return a run's losses from its metrics.jsonl.
 
     Returns:
-        train_loss: In nats a token, the mean over the last twentieth of its steps; `train_perplexity` is e to that.
-        val_loss: Of the whole held-out split, in nats a token; `perplexity` is e to that.
-        parameters: Of the model.
+        train_loss: The mean over the last twentieth of the steps, in nats a token; `train_perplexity` is e to that.
+        val_loss: The loss of the whole held-out split, in nats a token; `perplexity` is e to that.
+        parameters: The number of parameters of the model.
         curve: Rows of step, tokens, seconds, training loss, held-out loss (None where it was not evaluated).
     """
     lines = read_metrics(run.folder.metrics_file)
@@ -34,13 +34,13 @@ def losses(run: Run) -> Values:
 
 
 def last_training_loss(lines: list[dict[str, Any]], step: int) -> float:
-    """The mean training loss over the last twentieth of so many steps."""
+    """Return the mean training loss over the last twentieth of `step` steps."""
     last = [line["loss"] for line in lines if line["step"] > (1 - LAST) * step]
     return statistics.fmean(last or [lines[-1]["loss"]])
 
 
 def curve(lines: list[dict[str, Any]]) -> list[list[float | None]]:
-    """Step, tokens, seconds, mean training loss since the point before, held-out loss; at most `MOST_POINTS` rows."""
+    """Return up to `MOST_POINTS` rows: step, tokens, seconds, mean training loss since the last row, held-out loss."""
     every = math.ceil(len(lines) / MOST_POINTS)
     rows = []
     for start in range(0, len(lines), every):

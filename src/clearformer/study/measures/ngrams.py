@@ -1,4 +1,4 @@
-"""Learned next-token distributions beside those counted in the training text (lecture 000, section 4.1)."""
+"""Next-token distributions as learned and as counted in the training text (lecture 000, section 4.1)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,12 +16,12 @@ TOP = 10
 
 
 def next_distributions(run: Run, contexts: Sequence[str]) -> Values:
-    """p(next | context) as counted in the training text and as the model has it, for some short contexts.
+    """Compare p(next | context) as counted in the training text and as learned by the model, for some short contexts.
 
     Returns:
-        counted, learned: For each context the ten likeliest by the counts: rows of token and probability.
-        largest_error: The largest difference of the two over all contexts and tokens.
-        total_variation: The mean over contexts of half the sum of the differences.
+        counted, learned: For each context, rows of token and probability, for the ten likeliest tokens by count.
+        largest_error: The largest absolute difference over all contexts and tokens.
+        total_variation: The mean over contexts of half the sum of the absolute differences.
     """
     tokens = training_tokens(run)
     counted, learned, errors = {}, {}, []
@@ -41,13 +41,13 @@ def next_distributions(run: Run, contexts: Sequence[str]) -> Values:
 
 
 def contexts_that_end_alike(run: Run, one: str, other: str) -> Values:
-    """How far p(next | one) and p(next | other) are apart, in the training text and in the model.
+    """Measure the difference of p(next | one) and p(next | other), in the training text and in the model.
 
-    Two distributions differ by their total variation: half the sum of the differences. A bigram model has one
-    prediction for two contexts that end alike (lecture 000, figure 4.2).
+    The difference is the total variation: half the sum of the absolute differences. A bigram model predicts the same
+    for two contexts that end in the same token (lecture 000, figure 4.2).
 
     Returns:
-        data_difference, model_difference: The total variation of each.
+        data_difference, model_difference: The total variation in the text and in the model.
     """
     tokens, ids = training_tokens(run), [np.array(run.tokenizer.encode(text)) for text in (one, other)]
     data = [counted_next(tokens, each, run.tokenizer.vocab_size) for each in ids]
@@ -59,7 +59,7 @@ def contexts_that_end_alike(run: Run, one: str, other: str) -> Values:
 
 
 def training_tokens(run: Run) -> Int[np.ndarray, " N"]:
-    """The tokens that a run was trained on."""
+    """Return the tokens that a run was trained on."""
     text = text_split(run, "train")
     return text.read(0, len(text))
 
@@ -67,7 +67,7 @@ def training_tokens(run: Run) -> Int[np.ndarray, " N"]:
 def counted_next(
     tokens: Int[np.ndarray, " N"], context: Int[np.ndarray, " T"], vocab_size: int
 ) -> Float[np.ndarray, " V"]:
-    """The distribution of what follows a context in a text."""
+    """Return the distribution of the token after a context, as counted in a sequence of tokens."""
     n_places = len(tokens) - len(context)
     fits = np.ones(n_places, bool)
     for i, token in enumerate(context):
@@ -78,7 +78,7 @@ def counted_next(
 
 @torch.no_grad()
 def learned_next(run: Run, context: Int[np.ndarray, " T"]) -> Float[np.ndarray, " V"]:
-    """The distribution that a model has for what follows a context."""
+    """Return a model's distribution of the token after a context."""
     device = next(run.model.parameters()).device
     with quiet(run.model):
         logits = run.model(torch.tensor(context, device=device)[None])[0, -1]
@@ -86,10 +86,10 @@ def learned_next(run: Run, context: Int[np.ndarray, " T"]) -> Float[np.ndarray, 
 
 
 def total_variation(one: Float[np.ndarray, " V"], other: Float[np.ndarray, " V"]) -> float:
-    """Half the sum of the differences of two distributions: 0 where they are alike, 1 where they share nothing."""
+    """Return half the sum of the absolute differences of two distributions: 0 if equal, 1 if disjoint."""
     return float(np.abs(one - other).sum() / 2)
 
 
 def labelled(run: Run, ids: Int[np.ndarray, " K"], p: Float[np.ndarray, " V"]) -> list[list[Any]]:
-    """Rows of token and probability."""
+    """Return rows of token and probability."""
     return [[run.tokenizer.token_label(int(token)), float(p[token])] for token in ids]

@@ -1,6 +1,6 @@
-"""Measures of order: what a model without positions cannot tell, what a missing mask does, and a shift of positions.
+"""Measures of order: models without positions, a missing causal mask, and the linear map of a shift of positions.
 
-Shapes: B batch, T positions, S places, D d_model.
+Shapes: B batch, T positions, S positions of a table, D d_model.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,23 +23,23 @@ from clearformer.training.optim.optimizers import AdamW
 from clearformer.training.tasks.losses import next_token_loss
 
 DOG, MAN = [0, 1, 2], [2, 1, 0]  # "dog bites man" and "man bites dog", a token a word
-N_GENERATED = 256  # held-out beginnings whose next token is predicted
+N_GENERATED = 256  # held-out windows
 SAMPLE_TOKENS = 120
 
 
 def pooled_distance(
     seed: int, position: str, causal: bool = False, n_layers: int = 2, d_model: int = 64
 ) -> Values:
-    """How far the pooled outputs of "dog bites man" and "man bites dog" are apart (004, 4.10).
+    """Measure the distance of the pooled outputs of "dog bites man" and "man bites dog" (004, 4.10).
 
-    The mean of an untrained model's final vectors; in float64, so that what should be equal is equal.
+    A pooled output is the mean of an untrained model's final vectors, in float64, so that equal results come out equal.
 
     Args:
-        seed: Of the weights.
-        position: A kind of positions.
-        causal: Whether each word reads only those before it.
-        n_layers: Of the model.
-        d_model: Of the model.
+        seed: The seed of the weights.
+        position: The kind of positions.
+        causal: Whether the model has a causal mask.
+        n_layers: The number of layers.
+        d_model: The width of the model.
 
     Returns:
         distance: |a - b| / |a| of the two pooled outputs a and b.
@@ -72,27 +72,27 @@ def trained_with_mask(
     batch_size: int,
     lr: float,
 ) -> Values:
-    """Loss and samples of a language model whose causal mask is there, or was forgotten (004, 4.10).
+    """Train a language model with or without its causal mask; measure its losses and a sample (004, 4.10).
 
-    An encoder's stack without a mask, trained to predict the next token, is a decoder whose mask was forgotten: each
-    position reads the token that it is to predict. Both sides begin with the same weights and read the same batches.
+    An encoder without a mask, trained to predict the next token, is a decoder whose mask was forgotten: each position
+    can read the token that it has to predict. Both sides start from the same weights and read the same batches.
 
     Args:
-        seed: Of the weights, the batches and the sample.
-        masked: Whether the mask is there.
-        data: The text's section of settings.
-        steps: Of training.
-        model: Settings of the model.
-        batch_size: Texts in a step.
+        seed: The seed of the weights, the batches and the sample.
+        masked: Whether the model has a causal mask.
+        data: The settings of the text.
+        steps: The number of training steps.
+        model: The settings of the model.
+        batch_size: The number of sequences in a step.
         lr: AdamW's learning rate.
 
     Returns:
         losses_by_step: Rows of the step and the mean training loss of ten steps, in nats a token.
         train_loss: The mean over the last twentieth of the steps.
-        val_loss: Of held-out windows read as in training.
-        generation_loss: Of the token behind held-out windows, as it is predicted where there is no future to read.
-        copied: The share of training-like predictions whose likeliest token is the right one.
-        sample: Text that the model writes after a held-out beginning, at temperature 0.8.
+        val_loss: The loss at all positions of held-out windows, as in training.
+        generation_loss: The loss at the last position of held-out windows, which has no later token to read.
+        copied: The share of all predictions in held-out windows whose likeliest token is the right one.
+        sample: A continuation of a held-out prompt, at temperature 0.8.
     """
     prepared = prepare(TextData(**data), CharTokenizerSpec())
     tokenizer, length = prepared.tokenizer, int(model["max_seq_len"])
@@ -115,7 +115,7 @@ def trained_with_mask(
 
 
 def train(net: nn.Module, batches: Batches, steps: int, lr: float) -> list[float]:
-    """Train a model on next tokens, whatever its mask; the loss of every step."""
+    """Train a model on next tokens, whatever its mask; returns the loss of every step."""
     [optimizer] = AdamW().build(net, lr)
     losses = []
     net.train()
@@ -130,7 +130,7 @@ def train(net: nn.Module, batches: Batches, steps: int, lr: float) -> list[float
 
 
 def written(net: nn.Module, tokenizer: Tokenizer, prompt: list[int], length: int, seed: int) -> str:
-    """A continuation of a prompt, read anew for every token: without a mask there is nothing to cache."""
+    """Generate a continuation without a cache: without a causal mask, new tokens change all earlier positions."""
     tokens, sampling, stream = list(prompt), Sampling(temperature=0.8), random_stream(seed, 0)
     for _ in range(SAMPLE_TOKENS):
         logits = net(torch.tensor([tokens[-length:]]))[:, -1]
@@ -142,20 +142,20 @@ def written(net: nn.Module, tokenizer: Tokenizer, prompt: list[int], length: int
 
 
 def shift_map(seed: int, kind: str, d_model: int, n_positions: int, shift: int) -> Values:
-    """The linear map M with PE(p + k) = M PE(p) for all p, found by least squares (002, 4.3; 004, 4.2).
+    """Fit the linear map M with PE(p + k) = M PE(p) for all p by least squares (002, 4.3; 004, 4.2).
 
-    Of sinusoidal positions it is known besides: each pair of dimensions (sin, cos) of frequency w turns by k w.
+    For sinusoidal positions the map is known: it rotates each pair of dimensions (sin, cos) of frequency w by k w.
 
     Args:
-        seed: Of random vectors.
-        kind: `sinusoidal`, or `random`: vectors from N(0, 1), as learned positions begin, which have no such map.
+        seed: The seed of random vectors.
+        kind: `sinusoidal`, or `random`: vectors from N(0, 1), like untrained learned positions, which have no such map.
         d_model: D.
-        n_positions: How many p there are; more than D, or any vectors would have a map.
+        n_positions: The number of p; must be more than D, because fewer vectors always have a map.
         shift: k.
 
     Returns:
         residual: The largest |PE(p + k) - M PE(p)| in any dimension.
-        rotation_residual: That of the known rotation; of sinusoidal positions alone.
+        rotation_residual: The same for the known rotation; for sinusoidal positions only.
     """
     n = n_positions + shift
     if kind == "random":
@@ -171,7 +171,7 @@ def shift_map(seed: int, kind: str, d_model: int, n_positions: int, shift: int) 
 
 
 def turned(encodings: Tensor, shift: int) -> Tensor:
-    """Sinusoidal encodings [S D] of positions, turned into those `shift` further on."""
+    """Rotate the sinusoidal encodings [S D] of positions to those of positions `shift` later."""
     d_model = encodings.shape[1]
     angles = shift / 10_000 ** (torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     sines, cosines = encodings[:, 0::2], encodings[:, 1::2]

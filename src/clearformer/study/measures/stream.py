@@ -107,7 +107,7 @@ def without_layer(layer: int) -> list[Edit]:
 
 
 def deleted_layers(run: Run, n_windows: int = 64) -> Values:
-    """Measure the held-out loss without each layer, one at a time (002, 12), in nats a token, over spaced windows.
+    """Measure the held-out loss without each layer in turn (002, 12), in nats a token, on evenly spaced windows.
 
     Returns:
         loss_whole: The loss of the whole model.

@@ -1,4 +1,4 @@
-"""BLEU of a translating run: on the way through its training, and by the length of what it translates."""
+"""BLEU of a translation run: during training, and by the length of the source sentence."""
 
 import math
 import statistics
@@ -12,24 +12,24 @@ from clearformer.study.measures.held_out import pair_split
 from clearformer.study.study import Measure, Values
 from clearformer.training.store.folder import read_metrics
 
-ON_THE_WAY = 200  # held-out sentences that every checkpoint translates
+ON_THE_WAY = 200  # held-out sentences that each checkpoint translates
 N_BUCKETS = 4
 GRID_SECONDS = 5
 
 
 def bleu(run: Run, sentences: int = 600) -> Values:
-    """BLEU of greedy translations of held-out sentences, evenly spaced over them.
+    """Measure BLEU of greedy translations of evenly spaced held-out sentences.
 
     Args:
-        run: A translating run.
-        sentences: How many at the end of training; on the way fewer.
+        run: A translation run.
+        sentences: The number of sentences for the trained model; checkpoints translate fewer.
 
     Returns:
         bleu, exact_match: Of the trained model.
-        bleu_by_step: Rows of step and BLEU of the same fewer sentences, for each checkpoint that is kept.
-        bleu_by_second: Rows of seconds of training and BLEU, on a grid, as a line between the checkpoints has it.
-        bleu_by_length: Rows of the mean words of the source and BLEU, for quarters of the sentences by their length.
-        bleu_of_shortest, bleu_of_longest: Of the first and the last quarter.
+        bleu_by_step: Rows of step and BLEU, for each step whose weights are kept, on the same (fewer) sentences.
+        bleu_by_second: Rows of seconds of training and BLEU, interpolated linearly to a grid.
+        bleu_by_length: Rows of the mean words of the source and BLEU, for quarters of the sentences by length.
+        bleu_of_shortest, bleu_of_longest: BLEU of the first and the last quarter.
     """
     sources, references = held_out(run, sentences)
     scores = translated(run, sources, references)
@@ -49,14 +49,14 @@ def bleu(run: Run, sentences: int = 600) -> Values:
 
 
 def on_a_grid(seconds: Sequence[float], scores: Sequence[float]) -> list[list[float]]:
-    """Scores at every so many seconds, from the first checkpoint's on, so that runs of other speeds have the same x."""
+    """Interpolate scores at multiples of `GRID_SECONDS`, so that runs of different speed have the same x values."""
     first, last = math.ceil(seconds[0] / GRID_SECONDS), math.floor(seconds[-1] / GRID_SECONDS)
     places = [GRID_SECONDS * n for n in range(first, last + 1)]
     return [[float(at), float(np.interp(at, seconds, scores))] for at in places]
 
 
 def held_out(run: Run, n: int) -> tuple[list[str], list[str]]:
-    """Held-out sources and their references, evenly spaced; all, where there are no more."""
+    """Return n evenly spaced held-out sources and their references, or all if there are fewer."""
     split = pair_split(run)
     sources, references = split.source_texts, split.target_texts
     chosen = np.linspace(0, len(sources) - 1, min(n, len(sources))).astype(int)
@@ -64,12 +64,12 @@ def held_out(run: Run, n: int) -> tuple[list[str], list[str]]:
 
 
 def translated(run: Run, sources: Sequence[str], references: Sequence[str]) -> TranslationScores:
-    """Scores of a run's greedy translations."""
+    """Score a run's greedy translations."""
     return evaluate_translation(run, sources, references, beams=1, dtype=run.dtype).scores
 
 
 def bleu_on_the_way(run: Run, n: int) -> list[list[float]]:
-    """Step, seconds of training and BLEU, for each step whose weights are kept."""
+    """Return rows of step, seconds of training and BLEU, for each step whose weights are kept."""
     sources, references = held_out(run, n)
     seconds = {line["step"]: line["seconds"] for line in read_metrics(run.folder.metrics_file)}
     device = run.model.embed.weight.device
@@ -81,7 +81,7 @@ def bleu_on_the_way(run: Run, n: int) -> list[list[float]]:
 
 
 def bleu_by_length(scores: TranslationScores, lengths: Sequence[int]) -> list[list[float]]:
-    """The mean length of the sources and BLEU, for quarters of the sentences by their length."""
+    """Return rows of the sources' mean length and BLEU, for quarters of the sentences by length."""
     rows = []
     for part in np.array_split(np.argsort(lengths, kind="stable"), min(N_BUCKETS, len(lengths))):
         of_part = [scores.hypotheses[i] for i in part], [scores.references[i] for i in part]

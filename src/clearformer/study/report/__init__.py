@@ -1,4 +1,4 @@
-"""The report of a study: figures, tables and verdicts, as one HTML file and as Markdown with figures beside it."""
+"""The report of a study: figures, tables and verdicts, as one HTML file, or as Markdown with figures as files."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ def write_study(outcome: Outcome, folder: Path) -> Path:
 
     Raises:
         MissingPackageError: matplotlib is not installed.
-        DiskError: they cannot be written.
+        DiskError: the files cannot be written.
     """
     own = folder / outcome.study.name
     page = html_page(outcome.study.question, section(outcome, level=1))
@@ -35,9 +35,9 @@ def write_study(outcome: Outcome, folder: Path) -> Path:
 def write_report(outcomes: Sequence[Outcome], folder: Path, waiting: Sequence[Outcome] = ()) -> Path:
     """Write one report over several studies; returns its path.
 
-    FOLDER/report.html is the whole of it in one file, FOLDER/README.md the summary as Markdown, and
-    FOLDER/NAME/README.md, figure-N.svg and result.json each study. Studies that wait to be run are counted and listed
-    in the summary.
+    FOLDER/report.html is the whole report in one file; FOLDER/README.md is the summary as Markdown; FOLDER/NAME/ has
+    README.md, figure-N.svg and result.json of each study. The summary also counts and lists studies in `waiting`,
+    which have not been run.
 
     Raises:
         MissingPackageError: matplotlib is not installed.
@@ -56,13 +56,13 @@ def write_report(outcomes: Sequence[Outcome], folder: Path, waiting: Sequence[Ou
 
 
 def raised(nodes: Iterable[Node]) -> Iterator[Node]:
-    """The same, each heading one level higher: of a section that is a page of its own."""
+    """Raise each heading of a section by one level, for a page of its own."""
     for node in nodes:
         yield replace(node, level=node.level - 1) if isinstance(node, Heading) else node
 
 
 def write_pictures(pictures: Sequence[Picture], folder: Path) -> None:
-    """Write a study's figures, and take away those of an earlier report that it no longer has."""
+    """Write a study's figures, and delete those of an earlier report that it no longer has."""
     for picture in pictures:
         write_text(folder / picture.file, picture.svg)
     with disk_errors(folder):
@@ -76,7 +76,7 @@ def write_result(outcome: Outcome, folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file, all of it or nothing, and the folders to it."""
+    """Write a file atomically; creates its folders."""
     with disk_errors(path):
         make_folders(path.parent)
         write_file(path, text.encode())

@@ -1,4 +1,4 @@
-"""The content of a report: the summary of several studies, the failures first, and each study's section."""
+"""The content of a report: the summary of several studies, failures first, and each study's section."""
 
 import re
 from collections import Counter
@@ -58,7 +58,7 @@ PLACE = re.compile(r"(?<![\w.~])(?:~|[A-Za-z]:)?(?:[/\\][\w.+~-]+){2,}")
 
 
 def summary(outcomes: Sequence[Outcome], waiting: Sequence[Outcome] = ()) -> Iterator[Node]:
-    """The sentences and tables on top of a report of several studies, of which some wait and have no section."""
+    """Yield the summary at the top of a report of several studies; those in `waiting` have no section."""
     everything = (*outcomes, *waiting)
     published = [(outcome, each) for outcome in everything for each in outcome.published()]
     claims = [(outcome, each) for outcome in everything for each in outcome.claims()]
@@ -73,7 +73,7 @@ def summary(outcomes: Sequence[Outcome], waiting: Sequence[Outcome] = ()) -> Ite
 
 
 def published_sentence(found: Sequence[PublishedVerdict]) -> str:
-    """How many published numbers have which verdict, the failures first."""
+    """Return a sentence with the number of published numbers by verdict, failures first."""
     if not found:
         return "No published number is compared."
     counts = Counter(each.verdict for each in found)
@@ -89,7 +89,7 @@ def published_sentence(found: Sequence[PublishedVerdict]) -> str:
 
 
 def claims_sentence(found: Sequence[ClaimVerdict]) -> str:
-    """How many claims hold, the others first."""
+    """Return a sentence with the number of claims by verdict; those that do not hold come first."""
     counts = Counter(each.verdict.split(":")[0] for each in found)
     words = {
         REFUTED: ("is refuted", "are refuted"),
@@ -102,7 +102,7 @@ def claims_sentence(found: Sequence[ClaimVerdict]) -> str:
 
 
 def runs_sentence(outcomes: Sequence[Outcome]) -> str:
-    """How many runs are done, and of which studies some are missing."""
+    """Return sentences on how many runs are done, and which studies are partial."""
     done, wanted = sum(each.n_done for each in outcomes), sum(each.n_trials for each in outcomes)
     studies = counted(len(outcomes), "study", "studies")
     told = f"{done:,} of {counted(wanted, 'run')} {'is' if done == 1 else 'are'} done, in {studies}."
@@ -119,7 +119,7 @@ def runs_sentence(outcomes: Sequence[Outcome]) -> str:
 
 
 def shortened_sentence(outcomes: Sequence[Outcome]) -> str:
-    """Which studies were made with shortened trainings; empty where none was."""
+    """Return a sentence on the studies with shortened trainings; empty if there are none."""
     shortened = [f"{each.study.name} ({each.scale:g} of its steps)" for each in outcomes if each.scale < 1]
     if not shortened:
         return ""
@@ -127,19 +127,19 @@ def shortened_sentence(outcomes: Sequence[Outcome]) -> str:
 
 
 def number_of(n: int, one: str, many: str) -> str:
-    """`1 is reproduced`, `2 are reproduced`."""
+    """Return a count with its verb: `1 is reproduced`, `2 are reproduced`."""
     return f"{n:,} {one if n == 1 else many}"
 
 
 def listed(texts: Sequence[str]) -> str:
-    """`a, b and c`."""
+    """Join texts as `a, b and c`."""
     return " and ".join(part for part in (", ".join(texts[:-1]), texts[-1]) if part)
 
 
 def failed_tables(
     published: Sequence[tuple[Outcome, PublishedVerdict]], claims: Sequence[tuple[Outcome, ClaimVerdict]]
 ) -> Iterator[Node]:
-    """Tables of what was not reproduced, of slips, and of claims that do not hold."""
+    """Yield tables of the numbers not reproduced, of slips, and of claims that do not hold."""
     for verdict, caption in (
         (NOT_REPRODUCED, "Not reproduced"),
         (SLIP, "Slips of the lectures: both numbers"),
@@ -161,7 +161,7 @@ def failed_tables(
 
 
 def studies_table(outcomes: Sequence[Outcome], waiting: Sequence[Outcome] = ()) -> Table:
-    """All studies, with how much of each is done and reproduced; those that have a section with a link to it."""
+    """Return a table of all studies, with the runs done and the numbers reproduced; names link to sections."""
     names: tuple[Cell, ...] = (
         *(Link(outcome.study.name) for outcome in outcomes),
         *(outcome.study.name for outcome in waiting),
@@ -184,13 +184,13 @@ def studies_table(outcomes: Sequence[Outcome], waiting: Sequence[Outcome] = ()) 
 
 
 def reproduced_text(found: Sequence[PublishedVerdict]) -> str:
-    """`2 of 3`; a dash where nothing was published."""
+    """Return `2 of 3`; a dash if nothing was published."""
     n_reproduced = sum(each.verdict == REPRODUCED for each in found)
     return f"{n_reproduced} of {len(found)}" if found else mean_text(None)
 
 
 def section(outcome: Outcome, level: int = 2) -> Iterator[Node]:
-    """All that is said of one study."""
+    """Yield the section of one study."""
     study = outcome.study
     yield Heading(study.question, level, study.name)
     where = f"lecture {study.lecture}" if study.lecture else "a study of one's own"
@@ -209,7 +209,7 @@ def section(outcome: Outcome, level: int = 2) -> Iterator[Node]:
 
 
 def state(outcome: Outcome) -> Iterator[Node]:
-    """Warnings that a reader must see first: shortened trainings, and runs that are missing."""
+    """Yield the warnings that a reader must see first: shortened trainings and missing runs."""
     if outcome.scale < 1:
         yield Paragraph(
             f"Its trainings were shortened to {outcome.scale:g} of their steps. No published number is judged, "
@@ -225,7 +225,7 @@ def state(outcome: Outcome) -> Iterator[Node]:
 
 
 def missing_lines(outcome: Outcome) -> Iterator[str]:
-    """The runs that are missing, arm by arm, and why, where they were tried."""
+    """Yield the missing runs arm by arm, with the reason for those that failed."""
     for arm in outcome.study.arms:
         waiting = []
         for seed in outcome.study.seeds_of(arm, outcome.seeds):
@@ -239,12 +239,12 @@ def missing_lines(outcome: Outcome) -> Iterator[str]:
 
 
 def without_places(text: str) -> str:
-    """A message with the paths of a machine shortened to their last names."""
+    """Shorten the paths in a message to their last part, to hide places on a machine."""
     return PLACE.sub(lambda found: re.split(r"[/\\]", found[0])[-1], text)
 
 
 def figures(outcome: Outcome) -> Iterator[Node]:
-    """The figures of which something was measured; texts as text."""
+    """Yield the figures that have something to show; samples as text."""
     shown = [figure for figure in outcome.study.figures if is_there(figure, outcome)]
     for i, figure in enumerate(shown, 1):
         if isinstance(figure, Texts):
@@ -259,7 +259,7 @@ def figures(outcome: Outcome) -> Iterator[Node]:
 
 
 def tables(outcome: Outcome) -> Iterator[Node]:
-    """Published and measured, the claims, and the values of all arms."""
+    """Yield the tables: published and measured numbers, claims, tuned rates, and the values of all arms."""
     if published := outcome.published():
         rows = tuple(published_row(each) for each in published)
         yield Table("Published and measured", PUBLISHED_HEADS, rows, n_left=2)
@@ -285,7 +285,7 @@ def tables(outcome: Outcome) -> Iterator[Node]:
 
 
 def diverged_lines(outcome: Outcome) -> list[str]:
-    """The trainings that diverged, and when."""
+    """Return the trainings that diverged, and at which step."""
     return [
         f"{label}, seed {seed}: at step {number(step)}"
         for label in outcome.labels
@@ -294,13 +294,13 @@ def diverged_lines(outcome: Outcome) -> list[str]:
 
 
 def tuning_row(each: Tuning) -> tuple[Cell, ...]:
-    """A row of the table of tuned sides."""
+    """Return a row of the table of tuned sides."""
     edge = "yes: a wider grid might hold a better one" if each.is_at_the_edge else "no"
     return (each.side, each.best, number(each.mean), str(each.n), str(len(each.arms)), edge)
 
 
 def published_row(each: PublishedVerdict) -> tuple[Cell, ...]:
-    """A row of the table of published numbers."""
+    """Return a row of the table of published numbers."""
     return (
         each.arm,
         name_of(each.value),
@@ -314,14 +314,14 @@ def published_row(each: PublishedVerdict) -> tuple[Cell, ...]:
 
 
 def section_text(section: str) -> str:
-    """Where a number stands: ` (§ 5.4)`."""
+    """Return a number's section as ` (§ 5.4)`."""
     if not section:
         return ""
     return f" (§ {section})" if section[0].isdigit() else f" ({section})"
 
 
 def claim_row(each: ClaimVerdict) -> tuple[Cell, ...]:
-    """A row of the table of claims."""
+    """Return a row of the table of claims."""
     lower, higher = each.lower, each.higher
     if each.against:
         higher = f"{name_of(each.against)} of {higher}"
@@ -336,13 +336,13 @@ def claim_row(each: ClaimVerdict) -> tuple[Cell, ...]:
 
 
 def arm_row(outcome: Outcome, label: str, names: Sequence[str]) -> tuple[Cell, ...]:
-    """A row of the table of all arms."""
+    """Return a row of the table of all arms."""
     values = (estimate_text(outcome.estimate(label, name)) for name in names)
     return (label, *values, str(len(outcome.records[label])))
 
 
 def how(outcome: Outcome, level: int) -> Iterator[Node]:
-    """How to do it again, and where and when it was done."""
+    """Yield how to repeat the study, and where and when it was run."""
     yield Heading("To do it again", level)
     yield Command(command(outcome))
     records = [record for by_seed in outcome.records.values() for record in by_seed.values()]
@@ -361,7 +361,7 @@ def how(outcome: Outcome, level: int) -> Iterator[Node]:
 
 
 def command(outcome: Outcome) -> str:
-    """The command that runs a study as it was run."""
+    """Return the command that runs a study as it was run."""
     seeds = outcome.seeds or outcome.study.seeds
     scale = f" --scale {outcome.scale:g}" if outcome.scale < 1 else ""
     imported = "".join(f" --import {name}" for name in own_files(outcome.study))
@@ -369,7 +369,7 @@ def command(outcome: Outcome) -> str:
 
 
 def own_files(study: Study) -> list[str]:
-    """The names of the files of one's own that a study's measures and probes stand in."""
+    """Return the names of the user's files that define a study's measures and probes."""
     functions = [measure.function for measure in study.measures]
     functions += [arm.function for arm in study.arms if isinstance(arm, Probe)]
     own = [each for each in functions if each.__module__.partition(".")[0] != __name__.partition(".")[0]]
@@ -378,7 +378,7 @@ def own_files(study: Study) -> list[str]:
 
 
 def machine_text(about: Mapping[str, Any]) -> str:
-    """A machine in a few words: its GPUs, its processor."""
+    """Describe a machine in a few words: its GPUs, its processor."""
     gpus = ", ".join(map(str, about.get("gpus") or ()))
     processor = str(about.get("processor") or "").strip()
     cpus, threads = about.get("cpus"), about.get("threads")
@@ -387,18 +387,18 @@ def machine_text(about: Mapping[str, Any]) -> str:
 
 
 def versions_text(about: Mapping[str, Any]) -> str:
-    """The versions of packages in a line."""
+    """Return the versions of packages on one line."""
     versions: Mapping[str, Any] = about.get("versions") or {}
     return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
 def unique(texts: Iterable[str]) -> list[str]:
-    """Texts without repetitions, in their order."""
+    """Remove repeated and empty texts, keeping the order."""
     return [text for text in dict.fromkeys(texts) if text]
 
 
 def time_text(seconds: float) -> str:
-    """Some seconds in a fitting unit."""
+    """Format a duration in a fitting unit."""
     if seconds < 1:
         return "less than a second"
     for size, unit in ((3600, "hours"), (60, "minutes")):

@@ -1,4 +1,4 @@
-"""A report as one HTML file: no script, nothing fetched, light and dark, from 400 pixels on."""
+"""A report as one HTML file: no script, no requests, light and dark, for screens from 400 pixels wide."""
 
 from collections.abc import Iterable
 from functools import singledispatch
@@ -27,7 +27,7 @@ MARKS = {"good": "✓", "bad": "✗", "slip": "≠", "open": "·"}
 
 
 def html_page(title: str, nodes: Iterable[Node]) -> str:
-    """The whole file."""
+    """Return the whole HTML file."""
     body = "\n".join(html_of(node) for node in nodes)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -41,7 +41,7 @@ def html_page(title: str, nodes: Iterable[Node]) -> str:
 
 @singledispatch
 def html_of(node: Node) -> str:
-    """A part of the report."""
+    """Return a part of the report as HTML."""
     raise TypeError(type(node).__name__)
 
 
@@ -113,7 +113,7 @@ def _(cell: Judged) -> str:
 
 
 def kind_of(verdict: str) -> str:
-    """Which mark and colour a verdict has."""
+    """Return the kind of a verdict, which determines its mark and colour."""
     return KINDS.get(verdict, "open")
 
 
@@ -141,6 +141,6 @@ def _(node: Command) -> str:
 
 
 def _scrolling(name: str, content: str, kind: str = "") -> str:
-    """A box of its own that scrolls sideways on a narrow screen, also by the keyboard."""
+    """Wrap content in a box that scrolls sideways on a narrow screen, also by keyboard."""
     kinds = " ".join(part for part in ("wide", kind) if part)
     return f'<div class="{kinds}" role="region" aria-label="{escape(name)}" tabindex="0">{content}</div>'

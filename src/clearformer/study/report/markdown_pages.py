@@ -1,4 +1,4 @@
-"""A report as Markdown, with its figures as files beside it."""
+"""A report as Markdown, with its figures as separate files."""
 
 import re
 from collections.abc import Iterable
@@ -20,18 +20,18 @@ from clearformer.study.report.nodes import (
 )
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$])")
-LIST_MARK = re.compile(r"^(\d*)([-+=.)])(?=\s|$)")  # what would begin a list or a heading
+LIST_MARK = re.compile(r"^(\d*)([-+=.)])(?=\s|$)")  # would start a list or a heading
 PAGE = "README.md"
 
 
 def markdown_page(nodes: Iterable[Node]) -> str:
-    """The whole file."""
+    """Return the whole Markdown file."""
     return "\n\n".join(markdown_of(node) for node in nodes) + "\n"
 
 
 @singledispatch
 def markdown_of(node: Node) -> str:
-    """A part of the report."""
+    """Return a part of the report as Markdown."""
     raise TypeError(type(node).__name__)
 
 
@@ -101,13 +101,13 @@ def _(node: Command) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text that Markdown shows letter by letter, in one line."""
+    """Escape a text so that Markdown shows it literally, on one line."""
     line = SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("&", "&amp;")
     return LIST_MARK.sub(r"\1\\\2", line)
 
 
 def fenced(text: str, language: str = "text") -> str:
-    """A text as a block of code, whatever marks it has itself."""
+    """Return a text as a fenced block of code, with a fence longer than any in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

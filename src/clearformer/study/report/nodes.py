@@ -1,4 +1,4 @@
-"""The parts of which a report is made; `html_page` and `markdown_pages` write the same parts."""
+"""The parts of a report, which `html_page` and `markdown_pages` both can write."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,9 +9,9 @@ class Heading:
     """A heading.
 
     Attributes:
-        text: Its words.
+        text: The text.
         level: 1, 2 or 3.
-        anchor: By which it is found, of a study its name.
+        anchor: The id that links refer to; for a study, its name.
     """
 
     text: str
@@ -21,12 +21,12 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph, with a word before it where it has one.
+    """A paragraph, optionally with a bold lead.
 
     Attributes:
-        text: Its words.
-        lead: What it is about, such as `Refuted if`.
-        kind: A warning stands out; small print does not.
+        text: The text.
+        lead: A few words on its topic, such as `What it means`.
+        kind: `warning` stands out; `small` is small print.
     """
 
     text: str
@@ -43,7 +43,7 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Link:
-    """A study's name in a table, which leads to it."""
+    """A study's name in a table, as a link to its section."""
 
     name: str
 
@@ -64,10 +64,10 @@ class Table:
     """A table.
 
     Attributes:
-        caption: What it shows.
-        heads: Of the columns.
-        rows: Of cells.
-        n_left: How many columns are words; the others are numbers, but for verdicts.
+        caption: The caption.
+        heads: The heads of the columns.
+        rows: The rows of cells.
+        n_left: The number of leading columns with text; the others are numbers, except for verdicts.
     """
 
     caption: str
@@ -81,10 +81,10 @@ class Picture:
     """A figure.
 
     Attributes:
-        title: Its title.
+        title: The title.
         note: How to read it.
-        summary: What it shows, in words.
-        svg: Itself.
+        summary: A description in words.
+        svg: The figure itself.
         file: The name of its file.
     """
 
@@ -97,7 +97,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Samples:
-    """Texts beside each other, each with its label."""
+    """Texts side by side, each with its label."""
 
     title: str
     note: str

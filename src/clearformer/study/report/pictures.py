@@ -1,4 +1,4 @@
-"""Figures as SVG: text as text, the same bytes from the same values, nothing fetched, a title and a description."""
+"""Figures as SVG: with real text, a title and a description, no requests, and the same bytes for the same values."""
 
 import io
 import re
@@ -18,7 +18,7 @@ VARIABLES = {
     **{colour: f"series-{i}" for i, colour in enumerate(COLOURS)},
     **{colour: f"label-{i}" for i, colour in enumerate(LABEL_COLOURS)},
 }
-"""Of every colour of the style, the name of its CSS variable."""
+"""The CSS variable of every colour of the style."""
 PIXELS_PER_POINT = 96 / 72
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -30,12 +30,12 @@ SETTINGS: dict[Any, Any] = {
 
 
 def svg_of(figure: Figure, outcome: Outcome, name: str) -> str:
-    """A figure as the text of an SVG.
+    """Return a figure as the text of an SVG.
 
     Args:
-        figure: What is drawn.
-        outcome: Of what.
-        name: A word of its own in the page where it will stand: the ids begin with it.
+        figure: The figure.
+        outcome: The outcome to draw.
+        name: A word unique in the page that will contain it, used as the prefix of ids.
 
     Raises:
         MissingPackageError: matplotlib is not installed.
@@ -45,7 +45,7 @@ def svg_of(figure: Figure, outcome: Outcome, name: str) -> str:
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure as Canvas
     with rc_context({**SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
-        # A character that the font lacks is measured as a box; the browser has one that has it.
+        # A character that the font lacks is measured as a box; browsers have other fonts that include it.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         canvas = Canvas(figsize=figure.inches(outcome), dpi=72)
         FigureCanvasSVG(canvas)
@@ -56,19 +56,19 @@ def svg_of(figure: Figure, outcome: Outcome, name: str) -> str:
 
 
 def is_there(figure: Figure, outcome: Outcome) -> bool:
-    """Whether something of what a figure shows was measured; a figure of one's own need not say it."""
+    """Whether a figure has anything to show; for figures without `is_there`, whether anything was measured."""
     says = getattr(figure, "is_there", None)
     return bool(outcome.labels) if says is None else says(outcome)
 
 
 def description(figure: Figure, outcome: Outcome) -> str:
-    """A figure in words: how to read it and what it shows; empty of one that does not say it."""
+    """Return a figure in words: its note and its summary, if it has them."""
     parts = (getattr(figure, method)(outcome) for method in ("note", "summary") if hasattr(figure, method))
     return " ".join(part for part in parts if part)
 
 
 def tidy(svg: str, name: str, title: str, told: str) -> str:
-    """Matplotlib's SVG made small, accessible, and free of what it does not need."""
+    """Make matplotlib's SVG small and accessible, and remove what is not needed."""
     _, _, body = svg.partition("<svg ")
     opening, _, body = body.partition(">")
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
@@ -94,7 +94,7 @@ def _in_hundredths(found: re.Match[str]) -> str:
 
 
 def with_own_ids(body: str, name: str) -> str:
-    """Ids that nothing refers to left out, and the others beginning with a name."""
+    """Remove ids that nothing refers to, and prefix the others with a name."""
     used = sorted(set(re.findall(r'(?:url\(|href=")#([\w-]+)', body)))
     body = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", body)
     for i, each in enumerate(used):
@@ -103,13 +103,13 @@ def with_own_ids(body: str, name: str) -> str:
 
 
 def with_variables(body: str) -> str:
-    """An SVG with the style's colours as CSS variables, so that a page can turn them dark."""
+    """Replace the style's colours in an SVG by CSS variables, so that a page can have a dark mode."""
     for colour, name in VARIABLES.items():
         body = re.sub(rf"(?<=: ){colour}\b", f"var(--{name}, {colour})", body)
     return body
 
 
 def with_fonts(body: str) -> str:
-    """The fonts of whoever looks in place of the one that was measured."""
+    """Replace the font used for layout by fonts of the reader's system."""
     body = body.replace(f"'{FONT}', sans-serif", FONTS).replace(f"'{FONT}'", FONTS)
     return re.sub(r"('DejaVu Sans Mono'[^;\"]*|(?<=px )monospace)", MONOSPACE, body)

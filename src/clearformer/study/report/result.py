@@ -1,4 +1,4 @@
-"""A study's result.json: all that came out, as numbers."""
+"""A study's result.json: all results as numbers."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from clearformer.study.report.content import command, without_places
 
 
 def result_of(outcome: Outcome) -> dict[str, Any]:
-    """The content of result.json."""
+    """Return the content of result.json."""
     study = outcome.study
     return {
         "name": study.name,
@@ -45,7 +45,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
 
 
 def arm_values(outcome: Outcome, label: str) -> dict[str, Any]:
-    """Every number of an arm: mean, interval, seed by seed."""
+    """Return every number of an arm: mean, interval, and the value of each seed."""
     by_name: dict[str, Any] = {}
     for name in outcome.all_numbers(label):
         estimate = outcome.estimate(label, name)
@@ -55,7 +55,7 @@ def arm_values(outcome: Outcome, label: str) -> dict[str, Any]:
 
 
 def estimate_dict(estimate: Estimate | None) -> dict[str, Any] | None:
-    """A mean with its interval."""
+    """Return a mean with its interval and number of seeds."""
     if estimate is None:
         return None
     interval = None if estimate.low is None else [estimate.low, estimate.high]

@@ -1,4 +1,4 @@
-"""The look of the HTML report."""
+"""The style sheet of the HTML report."""
 
 from clearformer.study.report.figures.drawing import COLOURS, GRID, INK, LABEL_COLOURS, MUTED, PAPER
 

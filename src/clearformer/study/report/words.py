@@ -1,4 +1,4 @@
-"""Names, units and numbers as people read them."""
+"""Names, units and numbers as readable text."""
 
 import math
 
@@ -24,23 +24,23 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def name_of(value: str) -> str:
-    """The name of a measured value for people, without its unit."""
+    """Return the readable name of a measured value, without its unit."""
     return NAMES[value][0] if value in NAMES else value.replace("_", " ")
 
 
 def unit_of(value: str) -> str:
-    """The unit of a measured value; empty where it has none or its name says it."""
+    """Return the unit of a measured value; empty if it has none or the name implies it."""
     return NAMES[value][1] if value in NAMES else ""
 
 
 def named(value: str, unit: str = "") -> str:
-    """The name of a measured value with its unit: `training loss, nats a token`."""
+    """Return the name of a measured value with its unit: `training loss, nats a token`."""
     unit = unit or unit_of(value)
     return f"{name_of(value)}, {unit}" if unit else name_of(value)
 
 
 def number(value: float | None, decimals: int | None = None) -> str:
-    """A number with sensible digits: whole ones in full, others with four significant, far ones as powers of ten."""
+    """Format a number: whole ones in full, others with four significant digits, extreme ones as powers of ten."""
     if value is None or not math.isfinite(value):
         return NONE
     if decimals is not None:
@@ -54,14 +54,14 @@ def number(value: float | None, decimals: int | None = None) -> str:
 
 
 def as_written(value: float) -> str:
-    """A published number as the lecture has it."""
+    """Format a published number with the digits that the lecture gives."""
     if float(value).is_integer():
         return minus(f"{int(value):,}")
     return power_of_ten(value) if is_far(abs(value)) else minus(f"{value:,.10g}")
 
 
 def estimate_text(estimate: Estimate | None) -> str:
-    """A mean and half of its interval's width, to the digits that the interval leaves: `1.632 ± 0.014`."""
+    """Format a mean and half of its interval's width, with digits to match the interval: `1.632 ± 0.014`."""
     if estimate is None:
         return NONE
     half = estimate.half_width
@@ -77,7 +77,7 @@ def estimate_text(estimate: Estimate | None) -> str:
 
 
 def interval_text(estimate: Estimate | None) -> str:
-    """The ends of a 95% interval: `1.618 to 1.646`; a dash of a single seed."""
+    """Format the ends of a 95% interval: `1.618 to 1.646`; a dash for a single seed."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return NONE
     if estimate.low == estimate.high:
@@ -89,25 +89,25 @@ def interval_text(estimate: Estimate | None) -> str:
 
 
 def mean_text(estimate: Estimate | None) -> str:
-    """A mean to the digits that its interval leaves."""
+    """Format a mean, with digits to match its interval."""
     if estimate is not None and is_far(abs(estimate.mean)):
         return number(estimate.mean)
     return estimate_text(estimate).split(" ± ")[0].lstrip("(")
 
 
 def signed_text(estimate: Estimate | None) -> str:
-    """A mean difference, with its sign."""
+    """Format a mean difference, with its sign."""
     text = mean_text(estimate)
     return f"+{text}" if estimate is not None and estimate.mean > 0 else text
 
 
 def is_far(size: float) -> bool:
-    """Whether a number is so large or small that it is written as a power of ten."""
+    """Whether a number is large or small enough to be written as a power of ten."""
     return size != 0 and (size >= 1e9 or size < 1e-4)
 
 
 def decimals_of(size: float, significant: int) -> int:
-    """How many decimals show so many significant digits."""
+    """Return the decimals that show a number of size `size` with so many significant digits."""
     if size == 0:
         return 0
     rounded = float(f"{size:.{significant - 1}e}")  # 0.0999 has the decimals of 0.10
@@ -115,7 +115,7 @@ def decimals_of(size: float, significant: int) -> int:
 
 
 def power_of_ten(value: float) -> str:
-    """`1.2 × 10⁻⁹`."""
+    """Format a number as `1.2 × 10⁻⁹`."""
     if value == 0:
         return "0"
     mantissa, exponent = f"{value:.2e}".split("e")
@@ -124,15 +124,15 @@ def power_of_ten(value: float) -> str:
 
 
 def times_ten(exponent: int) -> str:
-    """`× 10⁻⁹`."""
+    """Format a power as `× 10⁻⁹`."""
     return f"{TIMES} 10{str(exponent).translate(SUPERSCRIPTS)}"
 
 
 def minus(text: str) -> str:
-    """A number's text with the sign that is as wide as a plus."""
+    """Replace hyphens in a number's text by minus signs, which are as wide as a plus."""
     return text.replace("-", MINUS)
 
 
 def counted(n: int, one: str, many: str = "") -> str:
-    """`1 seed`, `3 seeds`."""
+    """Return a count with its noun: `1 seed`, `3 seeds`."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"

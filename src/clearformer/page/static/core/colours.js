@@ -1,4 +1,4 @@
-// Colours of numbers: cividis for amounts, blue to orange for signs. Both can be told apart by colour-blind readers.
+// Colours of numbers: cividis for amounts, blue to orange for signed values. Colour-blind readers can read both.
 
 const CIVIDIS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
 const SIGNS = {
@@ -29,7 +29,7 @@ const TABLES = { amount: table(CIVIDIS), light: table(SIGNS.light), dark: table(
 /** @type {boolean | null} */
 let told = null;
 
-/** Say whether the surroundings are dark, where they do not follow the browser's scheme. @param {boolean} dark */
+/** Set whether the surroundings are dark, if that does not follow the browser's scheme. @param {boolean} dark */
 export function tellDark(dark) {
   told = dark;
 }
@@ -41,7 +41,7 @@ export function isDark() {
 const NOTHING = { light: [226, 228, 226], dark: [44, 50, 58] };
 
 /**
- * The colour of a number: of its place between two limits; grey of what is no number.
+ * The colour of a number by its place between two limits; grey for NaN.
  * @param {number} value
  * @param {number} low
  * @param {number} high
@@ -57,7 +57,7 @@ export function colour(value, low, high, signed) {
 }
 
 /**
- * The colours of many numbers between two limits, as `colour` has them: a function that paints one into an image's data.
+ * Like `colour`, for many numbers: returns a function that writes the colour of a number into an image's data.
  * @param {number} low
  * @param {number} high
  * @param {boolean} signed
@@ -85,7 +85,7 @@ export function painter(low, high, signed) {
   };
 }
 
-/** Black or white, whichever can be read on a colour. @param {[number, number, number]} on */
+/** Black or white, whichever is readable on a colour. @param {[number, number, number]} on */
 export function ink([r, g, b]) {
   return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#11151a" : "#ffffff";
 }

@@ -1,4 +1,4 @@
-// What views are written with: htm templates of Preact components, and the traits of the model that a view is given.
+// The basis of all views: htm templates of Preact components, and the traits of a view's model.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/hooks.js";
 import htm from "../vendor/htm.js";
 import { h, render } from "../vendor/preact.js";
@@ -7,7 +7,7 @@ export const html = htm.bind(h);
 export { render, useEffect, useLayoutEffect, useMemo, useRef, useState };
 
 /**
- * What a view is given: the part of anywidget's model that views use, and what the page adds to it (`core/model.js`).
+ * A view's model: the part of anywidget's model that views use, and the page's additions (`core/model.js`).
  * @typedef {object} Model
  * @property {(name: string) => any} get
  * @property {(name: string, value: any) => void} set
@@ -19,13 +19,13 @@ export { render, useEffect, useLayoutEffect, useMemo, useRef, useState };
  */
 
 /**
- * A trait's value, and the component drawn again whenever it changes.
+ * Return a trait's value, and render the component again whenever it changes.
  * @param {Model} model
  * @param {string} name
  */
 export function useTrait(model, name) {
   const [, again] = useState(0);
-  // Before the browser paints, so that no change falls between the first drawing and the listening.
+  // A layout effect, so that no change is missed between the first rendering and the subscription.
   useLayoutEffect(() => {
     const listener = () => again((/** @type {number} */ n) => n + 1);
     model.on(`change:${name}`, listener);
@@ -35,7 +35,7 @@ export function useTrait(model, name) {
 }
 
 /**
- * Select something: the fields that are given change, all others stay.
+ * Change the given fields of the selection; all others stay.
  * @param {Model} model
  * @param {Partial<import("./selection.js").Selection>} fields
  */
@@ -44,15 +44,15 @@ export function select(model, fields) {
   model.save_changes();
 }
 
-/** Whether a field cannot be selected anew, because nobody would answer. @param {Model} model @param {string} field */
+/** Whether a field cannot be changed, because no model is there to answer. @param {Model} model @param {string} field */
 export function isFixed(model, field) {
   return (model.get("fixed") ?? []).includes(field);
 }
 
 /**
- * A view from its component, as `render({model, el})` draws it.
- * @param {(props: {model: Model, found: any, both: any, selection: import("./selection.js").Selection}) => any} Component is given in `both` the first and the second of a difference, where `found` is one
- * @param {{hasControls?: boolean, byHand?: boolean, isReady?: (selection: any) => boolean}} [traits] a view with controls is also drawn where there is no answer (found is null), and says its notes itself; one by hand is asked for by its own controls alone, others once they are ready
+ * Make a view, with a method `render({model, el})`, from a component.
+ * @param {(props: {model: Model, found: any, both: any, selection: import("./selection.js").Selection}) => any} Component if `found` is a difference, `both` has the values of the first and the second run
+ * @param {{hasControls?: boolean, byHand?: boolean, isReady?: (selection: any) => boolean}} [traits] a view with controls is also rendered without an answer (found is null), and shows its notes itself; a view by hand is requested only by its own controls, all others once `isReady`
  */
 export function view(Component, { hasControls = false, byHand = false, isReady = () => true } = {}) {
   /** @param {{model: Model}} props */

@@ -1,4 +1,4 @@
-// A run while it trains: the lines of its metrics and the steps that it keeps, heard from one connection for all views.
+// A run while it trains: the lines of its metrics and the steps that it keeps, from one connection for all views.
 import { signal } from "../vendor/signals-core.js";
 
 /** @typedef {import("../sources/source.js").Source} Source */
@@ -11,7 +11,7 @@ const steps = new Map();
 const NONE = signal(/** @type {number[]} */ ([]));
 
 /**
- * What a run has written so far, as a signal; lines come from a cursor on, never the whole file again.
+ * The metrics that a run has written so far, as a signal; only new lines are sent, never the whole file again.
  * @param {string} run
  * @param {Source} source
  */
@@ -30,7 +30,7 @@ export function liveOf(run, source) {
 }
 
 /**
- * The steps of a run whose weights are at hand, as a signal: those that it keeps, also new ones, and those replayed here.
+ * The steps of a run whose weights are available, as a signal: those it keeps, including new ones, and those replayed here.
  * @param {any} run as the source describes it
  * @param {Source} source
  */
@@ -47,19 +47,19 @@ export function stepsOf(run, source) {
   return steps.get(run.name);
 }
 
-/** Those steps of a run by its name, of which the source's description was heard before; no others. @param {string} name */
+/** The same steps by a run's name, if `stepsOf` was called for it before; else none. @param {string} name */
 export function knownSteps(name) {
   return steps.get(name) ?? NONE;
 }
 
-/** A step was replayed, and can be looked at from now on. @param {any} run @param {number} step @param {Source} source */
+/** Add a replayed step to those that can be shown. @param {any} run @param {number} step @param {Source} source */
 export function addReplayed(run, step, source) {
   run.replayed.push(step);
   const found = stepsOf(run, source);
   found.value = merged(found.value, [step]);
 }
 
-/** Whether a checkpoint can be looked at. @param {any} run @param {number[]} known @param {string} checkpoint */
+/** Whether the weights of a checkpoint are available. @param {any} run @param {number[]} known @param {string} checkpoint */
 export function atHand(run, known, checkpoint) {
   return !/^\d+$/.test(checkpoint) || Number(checkpoint) === run.step || known.includes(Number(checkpoint));
 }

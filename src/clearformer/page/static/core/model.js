@@ -1,11 +1,11 @@
-// A view's model on the page: what anywidget's is in a notebook. Who answers it is its source.
+// A view's model on the page, like anywidget's model in a notebook. Its source answers its requests.
 import { Refused } from "../sources/source.js";
 
-/** A view's model: traits that can be listened to, and answers that replace those of earlier questions. */
+/** A view's model: observable traits, and answers of which only those to the latest request count. */
 export class PageModel {
   /**
-   * @param {string} name the view's
-   * @param {(selection: any) => void} onSelect what happens to a selection that the view saves
+   * @param {string} name the view's name
+   * @param {(selection: any) => void} onSelect called with a selection that the view saves
    * @param {import("../sources/source.js").Source} source
    */
   constructor(name, onSelect, source) {
@@ -20,7 +20,7 @@ export class PageModel {
     this.asking = null;
   }
 
-  /** The model of another view of the same selection, for what is opened beside this one. @param {string} name */
+  /** A new model of another view with the same source, to be shown inside this one. @param {string} name */
   beside(name) {
     return new PageModel(name, this.onSelect, this.source);
   }
@@ -52,7 +52,7 @@ export class PageModel {
     this.listeners.get(event)?.delete(listener);
   }
 
-  /** Look at what is selected, as far as the source has it. @param {any} chosen */
+  /** Set the selection, as far as the source can follow it. @param {any} chosen */
   look(chosen) {
     const { selection, kept } = this.source.within(this.name, chosen);
     this.set("selection", selection);
@@ -60,7 +60,7 @@ export class PageModel {
   }
 
   /**
-   * Ask for the view of a selection; an earlier question that is still open is dropped.
+   * Request the view of a selection; drops an earlier request that is still open.
    * @param {any} selection
    */
   async ask(selection) {
@@ -89,18 +89,18 @@ export class PageModel {
     this.set("error", "");
   }
 
-  /** End what is computed for this view. */
+  /** Cancel the computation for this view. */
   end() {
     this.set("ended", true);
     return this.source.end(this.name);
   }
 
-  /** Whether the source draws pictures. */
+  /** Whether the source can draw pictures. */
   get draws() {
     return this.source.picture !== null;
   }
 
-  /** The view as a table of words. @param {AbortSignal} [signal] */
+  /** The view as a table. @param {AbortSignal} [signal] */
   table(signal) {
     return this.source.table(this.name, this.get("selection"), signal);
   }
@@ -115,7 +115,7 @@ export class PageModel {
 const LOOK_EVERY = 400; // milliseconds
 
 /**
- * Hear how far a computation that takes long is, until it is no longer followed; of a quick one nothing is told.
+ * Report the progress of a long computation until the returned function is called; quick ones report nothing.
  * @param {import("../sources/source.js").Source} source
  * @param {string} name
  * @param {(words: string) => void} tell

@@ -1,4 +1,4 @@
-// The selection, which lives in the page's address: a link shows what its sender saw, and "back" goes back.
+// The selection, stored in the page's address, so that links show what their sender saw, and "back" works.
 
 /**
  * @typedef {object} Selection
@@ -43,8 +43,8 @@
  */
 
 /**
- * The selection of an address, over that which the page begins with.
- * @param {string} search as location.search has it
+ * Read the selection from an address; other fields are those of the page's first selection.
+ * @param {string} search `location.search`
  * @param {Selection} first
  * @returns {Selection}
  */
@@ -63,7 +63,7 @@ export function fromAddress(search, first) {
 }
 
 /**
- * The address of a selection: only what differs from the beginning, so that addresses stay short.
+ * The address of a selection: only the fields that differ from the first selection, so that addresses stay short.
  * @param {Selection} selection
  * @param {Selection} first
  */
@@ -78,7 +78,7 @@ export function toAddress(selection, first) {
 }
 
 /**
- * The selection cut to what a view uses, as one string: it changes when the view must be asked for again.
+ * The fields of a selection that a view uses, as one string, which changes when the view must be requested again.
  * @param {Selection} selection
  * @param {string[]} uses
  */

@@ -1,8 +1,8 @@
-// A signal's value in a component.
+// Signals in components.
 import { useEffect, useState } from "./html.js";
 
 /**
- * The value of a signal, and the component drawn again when it changes.
+ * Return the value of a signal, and render the component again whenever it changes.
  * @template T
  * @param {{value: T, subscribe: (listener: (value: T) => void) => () => void}} signal
  */

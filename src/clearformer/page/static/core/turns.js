@@ -1,12 +1,12 @@
-// Whose turn it is: one thread computes, so that one question is asked at a time: that of the view nearest the middle of
-// the window first. A question that is dropped while it waits is never asked.
+// A queue of requests: the server computes with one thread, so one request is sent at a time, first that of the view
+// nearest the middle of the window. A request that is dropped while it waits is never sent.
 
 /** @type {{view: string, signal: AbortSignal, go: () => void}[]} */
 const waiting = [];
 let isTaken = false;
 
 /**
- * What a question of a view is answered, once its turn has come.
+ * Wait for the turn of a view's request, then send it; returns the answer.
  * @template T
  * @param {string} view
  * @param {AbortSignal} signal
@@ -16,7 +16,7 @@ let isTaken = false;
 export async function inTurn(view, signal, ask) {
   await new Promise((/** @type {(value?: any) => void} */ go) => {
     waiting.push({ view, signal, go });
-    queueMicrotask(next); // when all views that were selected anew have asked
+    queueMicrotask(next); // after all views that follow a new selection have queued their requests
   });
   try {
     signal.throwIfAborted();
@@ -35,7 +35,7 @@ function next() {
   first.go();
 }
 
-/** How far a view is from the middle of the window; what is opened beside one has no place of its own, and was just asked for. @param {string} view */
+/** The distance of a view from the middle of the window; 0 for one inside another view, which a user has just requested. @param {string} view */
 function fromMiddle(view) {
   const box = document.getElementById(view)?.getBoundingClientRect();
   const middle = innerHeight / 2;

@@ -1,4 +1,4 @@
-// Values as the server sends them: JSON, and behind it arrays of raw numbers (see wire.py).
+// The format of values from the server: JSON, followed by arrays of raw numbers (see wire.py).
 
 /**
  * An array of numbers in rows.
@@ -25,13 +25,13 @@ export function decode(buffer) {
 }
 
 /**
- * Tell the values of an answer in parts as they come; the last is whole.
+ * Pass the values of an answer in parts to `tell` as they come; the last one is complete.
  * @param {ReadableStream<Uint8Array>} stream
  * @param {(value: any) => void} tell
  */
 export async function decodeParts(stream, tell) {
   const reader = stream.getReader();
-  let bytes = new Uint8Array(0); // of a part whose end has not come yet
+  let bytes = new Uint8Array(0); // of an incomplete part
   for (let { value, done } = await reader.read(); !done; { value, done } = await reader.read()) {
     bytes = joined(bytes, /** @type {Uint8Array} */ (value));
     for (let end = endOf(bytes); end <= bytes.length; end = endOf(bytes)) {
@@ -41,7 +41,7 @@ export async function decodeParts(stream, tell) {
   }
 }
 
-/** Where the first part ends. @param {Uint8Array} bytes */
+/** The end of the first part. @param {Uint8Array} bytes */
 function endOf(bytes) {
   return bytes.length < 4 ? Infinity : 4 + new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
 }
@@ -68,7 +68,7 @@ function withArrays(value, arrays) {
 }
 
 /**
- * One matrix of a stack of them.
+ * One matrix of a stack.
  * @param {NDArray} array of three dimensions
  * @param {number} index
  * @returns {NDArray}

@@ -1,6 +1,6 @@
-// Numbers and tokens as words.
+// Numbers and tokens as text.
 
-/** A token that can be seen: its spaces and line ends as signs. @param {string} token */
+/** A token with visible spaces and line ends. @param {string} token */
 export function visible(token) {
   return token.replaceAll(" ", "␣");
 }
@@ -12,7 +12,7 @@ export function number(value, digits = 4) {
   return size !== 0 && (size < 10 ** -digits || size >= 1e6) ? value.toExponential(2) : value.toFixed(digits);
 }
 
-/** With its sign. @param {number} value @param {number} [digits] */
+/** A number with its sign. @param {number} value @param {number} [digits] */
 export function signed(value, digits = 4) {
   return (value < 0 ? "−" : "+") + number(Math.abs(value), digits);
 }
@@ -22,7 +22,7 @@ export function thousands(n) {
   return n.toLocaleString("en");
 }
 
-/** As a short amount: 1.8M. @param {number} n */
+/** A number in short form: 1.8M. @param {number} n */
 export function amount(n) {
   if (n >= 1e9) return `${(n / 1e9).toFixed(1)}B`;
   if (n >= 1e6) return `${(n / 1e6).toFixed(1)}M`;

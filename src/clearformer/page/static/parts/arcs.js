@@ -1,26 +1,26 @@
-// What one query reads as curves over the text, as wide as the weights.
+// The attention of one query, drawn as curves over the text, as wide as the weights.
 import { html, useEffect, useRef } from "../core/html.js";
 import { number, visible } from "../core/words.js";
 
-const LETTER = 7.9; // pixels of a letter of the type below
+const LETTER = 7.9; // width of a letter, in pixels
 const AROUND = 6; // pixels between two tokens
 const LONGEST = 14; // letters of a token
-const WHOLE = 96; // tokens of a text that is shown whole; of a longer one those that are read, and their neighbours
-const WIDEST = 8; // pixels of a curve of weight 1
+const WHOLE = 96; // tokens; a longer text is reduced to the tokens that are read, and their neighbours
+const WIDEST = 8; // width of a curve of weight 1, in pixels
 const LINE = 24;
 const HIGHEST = 112;
-const BETWEEN = 88; // the two texts of a cross-attention
+const BETWEEN = 88; // pixels between the two texts of a cross-attention
 
-/** @typedef {{at: number, text: string, x: number}} Word a token and the middle of its place */
+/** @typedef {{at: number, text: string, x: number}} Word a token and the x of its middle */
 
 /**
  * @param {object} props
- * @param {string[]} props.tokens those that read
- * @param {string[]} props.read those that are read
+ * @param {string[]} props.tokens the queries' tokens
+ * @param {string[]} props.read the keys' tokens
  * @param {number} props.query
- * @param {number[]} props.keys the positions that it reads, most first
- * @param {ArrayLike<number>} props.weights of all positions
- * @param {boolean} props.across whether they are of another text
+ * @param {number[]} props.keys the positions to draw curves to, largest weight first
+ * @param {ArrayLike<number>} props.weights of all keys
+ * @param {boolean} props.across whether the keys are of another text
  */
 export function Arcs({ tokens, read, query, keys, weights, across }) {
   const below = placed(read, across ? keys : [query, ...keys]);
@@ -50,7 +50,7 @@ function Line({ words, y, query, keys }) {
   return words.map(({ at, text, x }) => html`<text key=${`${y} ${at}`} x=${x} y=${y} class=${at === query ? "is-query" : keys.includes(at) ? "is-key" : ""}>${text}</text>`);
 }
 
-/** Where tokens stand in a line; of a long text those near the chosen ones. @param {string[]} tokens @param {number[]} chosen @returns {{words: Word[], width: number}} */
+/** Place tokens on a line; of a long text, only those near the chosen ones. @param {string[]} tokens @param {number[]} chosen @returns {{words: Word[], width: number}} */
 function placed(tokens, chosen) {
   const near = new Set(chosen.flatMap((at) => [at - 1, at, at + 1]));
   /** @type {Word[]} */
@@ -66,7 +66,7 @@ function placed(tokens, chosen) {
   return { words, width: Math.ceil(x) };
 }
 
-/** Append a word that begins at its x; returns where the next one begins. @param {Word[]} words @param {Word} word */
+/** Append a word whose left edge is x; returns the left edge of the next. @param {Word[]} words @param {Word} word */
 function push(words, { at, text, x }) {
   const wide = LETTER * text.length + AROUND;
   words.push({ at, text, x: x + wide / 2 });
@@ -83,14 +83,14 @@ function wordAt(words, at) {
   return /** @type {Word} */ (words.find((word) => word.at === at));
 }
 
-/** Over a text, the higher the further; to itself a loop. @param {number} x0 @param {number} x1 @param {number} y */
+/** The path of a curve over one text, higher for longer distances; a loop from a token to itself. @param {number} x0 @param {number} x1 @param {number} y */
 function arc(x0, x1, y) {
   if (x0 === x1) return `M${x0 - 4} ${y}C${x0 - 16} ${y - 28} ${x0 + 16} ${y - 28} ${x0 + 4} ${y}`;
   const high = y - Math.min(HIGHEST * 1.25, 24 + 0.35 * Math.abs(x1 - x0));
   return `M${x0} ${y}C${x0} ${high} ${x1} ${high} ${x1} ${y}`;
 }
 
-/** From one text down to another. @param {number} x0 @param {number} x1 @param {number} y */
+/** The path of a curve from one text down to another. @param {number} x0 @param {number} x1 @param {number} y */
 function strand(x0, x1, y) {
   const half = y + BETWEEN / 2;
   return `M${x0} ${y}C${x0} ${half} ${x1} ${half} ${x1} ${y + BETWEEN}`;

@@ -1,4 +1,4 @@
-// Amounts with signs as bars from a common zero, largest first.
+// Signed amounts as bars from a common zero, largest first.
 import { html } from "../core/html.js";
 import { signed } from "../core/words.js";
 

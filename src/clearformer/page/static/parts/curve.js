@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../core/html.js";
 
 const HEIGHT = 180;
-const WHOLE = Array.from({ length: 27 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)); // steps from one label to the next
+const WHOLE = Array.from({ length: 27 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)); // possible distances of labels
 
 /**
  * @typedef {object} Mark
@@ -14,11 +14,11 @@ const WHOLE = Array.from({ length: 27 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math
 /**
  * @param {object} props
  * @param {string} props.title
- * @param {{name: string, label: string, colour: string, dashed?: boolean}[]} props.series a colour, or the name of a variable of the style sheet
- * @param {any[]} props.lines by step; a line that has none of the series is left out
+ * @param {{name: string, label: string, colour: string, dashed?: boolean}[]} props.series `colour` is a colour, or the name of a variable of the style sheet
+ * @param {any[]} props.lines sorted by step; lines without any of the series are left out
  * @param {Mark[]} [props.marks] steps
  * @param {{value: number, label: string}[]} [props.levels]
- * @param {boolean} [props.log] whether heights are logarithmic, and what is not above zero is left out
+ * @param {boolean} [props.log] whether the vertical axis is logarithmic; values of zero and below are then left out
  * @param {boolean} [props.points]
  * @param {(step: number) => void} [props.onPick]
  */
@@ -66,7 +66,7 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
 /** @type {any} */
 let library = null;
 
-/** The library of curves, which is loaded once the first is to be drawn: it is large, and most views have none. */
+/** The plotting library, loaded only when the first curve is drawn: it is large, and most views have no curves. */
 function useLibrary() {
   const [has, setHas] = useState(library !== null);
   useEffect(() => {
@@ -79,7 +79,7 @@ function useLibrary() {
   return has ? library : null;
 }
 
-/** The heights that are shown: of all numbers and levels, with some room. @param {number} low @param {number} high @param {{value: number}[]} levels */
+/** The range of the vertical axis: all numbers and levels, with a margin. @param {number} low @param {number} high @param {{value: number}[]} levels */
 function withLevels(low, high, levels) {
   const values = [low, high, ...levels.map((level) => level.value)].filter(Number.isFinite);
   if (!values.length) return [0, 1];
@@ -93,14 +93,14 @@ function shortly(value) {
   return String(Number(value.toPrecision(3)));
 }
 
-/** Where a logarithmic axis is divided. @param {any} _ @param {number} __ @param {number} low @param {number} high */
+/** The ticks of a logarithmic axis. @param {any} _ @param {number} __ @param {number} low @param {number} high */
 function powersOfTen(_, __, low, high) {
   const first = Math.ceil(Math.log10(low) - 1e-9);
   const last = Math.floor(Math.log10(high) + 1e-9);
   return Array.from({ length: Math.max(0, last - first + 1) }, (_each, i) => 10 ** (first + i));
 }
 
-/** Marked steps as upright lines with their names, and levels across. @param {any} chart @param {{marks: Mark[], levels: {value: number, label: string}[]}} told @param {{ink: string, quiet: string, paper: string}} hues */
+/** Draw marked steps as vertical lines with names, and levels as horizontal ones. @param {any} chart @param {{marks: Mark[], levels: {value: number, label: string}[]}} told @param {{ink: string, quiet: string, paper: string}} hues */
 function paintMarks(chart, { marks, levels }, hues) {
   const { ctx, bbox } = chart;
   const ratio = devicePixelRatio || 1;
@@ -137,7 +137,7 @@ function stroke(ctx, hue, dash, x, y, toX, toY) {
   ctx.stroke();
 }
 
-/** Words that can be read over curves. @param {CanvasRenderingContext2D} ctx @param {string} words @param {number} x @param {number} y @param {string} hue @param {string} paper @param {number} ratio */
+/** Draw text that is readable on top of curves. @param {CanvasRenderingContext2D} ctx @param {string} words @param {number} x @param {number} y @param {string} hue @param {string} paper @param {number} ratio */
 function write(ctx, words, x, y, hue, paper, ratio) {
   ctx.setLineDash([]);
   ctx.strokeStyle = paper;

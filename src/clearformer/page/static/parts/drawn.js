@@ -1,4 +1,4 @@
-// Tokens that a model wrote, one after the other, coloured by how much each surprised it.
+// Generated tokens, each coloured by its surprise.
 import { html } from "../core/html.js";
 import { number, visible } from "../core/words.js";
 
@@ -21,8 +21,8 @@ export function saying(each) {
 /**
  * @param {object} props
  * @param {DrawnToken[]} props.tokens
- * @param {number} props.most the surprise that is shown darkest
- * @param {(place: number) => void} [props.onChoose] where a token is a button
+ * @param {number} props.most the surprise of the darkest colour
+ * @param {(place: number) => void} [props.onChoose] makes each token a button
  */
 export function Drawn({ tokens, most, onChoose }) {
   const share = (/** @type {DrawnToken} */ each) => ({ "--share": Math.min(1, (each.surprise ?? most) / most) });

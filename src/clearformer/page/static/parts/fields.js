@@ -1,10 +1,10 @@
-// Controls of a view: numbers and texts that are selected.
+// Input fields for numbers and texts of the selection.
 import { html, useEffect, useState } from "../core/html.js";
 
-const PAUSE = 350; // milliseconds without a key, after which a text is read
+const PAUSE = 350; // milliseconds without a key press before a text is selected
 
 /**
- * A number between two limits; anything else is not selected. What is being typed stays while the view around it is drawn anew.
+ * A field for a number between two limits; other input is ignored. Unfinished input survives a new rendering of the view.
  * @param {{label: string, name: string, value: number | "", low: number, high: number, step?: number, hint?: string, onChange: (value: number) => void}} props
  */
 export function NumberField({ label, name, value, low, high, step = 1, hint = "", onChange }) {
@@ -19,7 +19,7 @@ export function NumberField({ label, name, value, low, high, step = 1, hint = ""
 }
 
 /**
- * A text that is selected once nobody has typed for a moment; of several lines, where `lines` says so.
+ * A field for a text, selected after a pause in typing; with `lines`, a field of several lines.
  * @param {{label: string, name: string, value: string, placeholder?: string, lines?: number, onChange: (value: string) => void}} props
  */
 export function TextField({ label, name, value, placeholder = "", lines = 1, onChange }) {

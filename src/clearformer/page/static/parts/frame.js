@@ -1,10 +1,10 @@
-// The frame around every view: its heading, what it is doing, what went wrong, and what one can take from it.
+// The frame around every view: its heading, progress, errors, and the buttons to save its contents.
 import { html, useEffect, useLayoutEffect, useRef, useState, useTrait } from "../core/html.js";
 import { Refused } from "../sources/source.js";
 import { copied, save } from "./taking.js";
 
 const PICTURES = ["svg", "png"];
-const SLOW = 300; // milliseconds, from which waiting is said
+const SLOW = 300; // milliseconds before waiting is shown
 
 /**
  * @param {object} props
@@ -13,7 +13,7 @@ const SLOW = 300; // milliseconds, from which waiting is said
  * @param {string} props.about
  * @param {import("../core/model.js").PageModel} props.model
  * @param {{hasControls?: boolean, byHand?: boolean, isReady?: (selection: any) => boolean, render: (props: {model: any, el: HTMLElement}) => () => void}} props.view
- * @param {boolean} [props.canEnlarge] not where it stands in a page that is not ours
+ * @param {boolean} [props.canEnlarge] false inside another page, such as a notebook
  */
 export function Frame({ id, title, about, model, view, canEnlarge = true }) {
   const place = /** @type {{current: HTMLElement | null}} */ (useRef(null));
@@ -28,7 +28,7 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
   const [large, setLarge] = useState(false);
   const [asTable, setAsTable] = useState(false);
   useEffect(() => (place.current ? view.render({ model, el: place.current }) : undefined), [view, model]);
-  useLayoutEffect(() => {  // at once: a key may be pressed before the next picture
+  useLayoutEffect(() => {  // not an ordinary effect: a key may be pressed before the next paint
     if (!large) return undefined;
     /** @param {KeyboardEvent} event */
     const close = (event) => event.key === "Escape" && setLarge(false);
@@ -53,7 +53,7 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
   </section>`;
 }
 
-/** Of which runs a view is, where one is set beside the other. @param {string[] | undefined} runs @param {string | undefined} versus */
+/** A label of the runs that a view compares. @param {string[] | undefined} runs @param {string | undefined} versus */
 function ofRuns(runs, versus) {
   if (!runs || !versus) return "";
   return runs.length > 1 ? `${runs[1]} − ${runs[0]}` : `${runs[0]} alone: no difference`;
@@ -87,7 +87,7 @@ export function Taking({ id, model, answer }) {
   `;
 }
 
-/** A view as a table, which is asked for whenever the view has another answer. @param {{model: import("../core/model.js").PageModel, answer: any}} props */
+/** A view as a table, requested again whenever the view has a new answer. @param {{model: import("../core/model.js").PageModel, answer: any}} props */
 function AsTable({ model, answer }) {
   const most = 500;
   const { caption } = answer;
@@ -117,7 +117,7 @@ function asCsv({ heads, rows }) {
   return [heads, ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
 }
 
-/** Whether something goes on for so long that it must be said. @param {boolean} busy */
+/** Whether something has been busy for long enough to show it. @param {boolean} busy */
 function useSlow(busy) {
   const [slow, setSlow] = useState(false);
   useEffect(() => {

@@ -1,12 +1,12 @@
-// A matrix as colours on a canvas, beside an ARIA grid of one tab stop: arrows, Home, End and the Page keys move the
-// chosen cell, Enter opens it, and a polite region says what it holds.
+// A matrix as colours on a canvas, with an ARIA grid of one tab stop: arrows, Home, End and the Page keys move the
+// chosen cell, Enter opens it, and a polite live region announces its value.
 import { colour, ink, painter } from "../core/colours.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../core/html.js";
 import { number } from "../core/words.js";
 
-const LARGEST_SIDE = 8192; // pixels of a canvas that every browser draws
-const LABEL_CELL = 13; // pixels from which a row's name can be read
-const UPRIGHT_CELL = 32; // pixels from which a column's name needs no turning
+const LARGEST_SIDE = 8192; // pixels of a canvas that every browser supports
+const LABEL_CELL = 13; // least height of a cell for a readable row name, in pixels
+const UPRIGHT_CELL = 32; // least width of a cell for an unrotated column name, in pixels
 const FONT = "11px ui-monospace, monospace";
 
 /** @typedef {import("../core/wire.js").NDArray} NDArray */
@@ -14,20 +14,20 @@ const FONT = "11px ui-monospace, monospace";
 /**
  * @param {object} props
  * @param {NDArray} props.values [rows, columns]
- * @param {string} props.name what it is, for a screen reader
- * @param {string[]} [props.rows] their names
+ * @param {string} props.name the matrix's name for screen readers
+ * @param {string[]} [props.rows] names of the rows
  * @param {string[]} [props.columns]
  * @param {[number, number]} [props.limits] of the colours
- * @param {boolean} [props.signed] whether they are centred at zero
+ * @param {boolean} [props.signed] whether the colours are centred at zero
  * @param {[number, number]} [props.chosen] the row and column of the chosen cell
  * @param {(row: number, column: number) => void} [props.onChoose]
- * @param {(row: number, column: number) => void} [props.onOpen] by Enter, or twice a click
- * @param {(row: number, column: number) => void} [props.onClick] where a click does more than choose
- * @param {number} [props.band] a row that is marked across
+ * @param {(row: number, column: number) => void} [props.onOpen] on Enter or a double click
+ * @param {(row: number, column: number) => void} [props.onClick] if a click does more than choose
+ * @param {number} [props.band] a row to highlight
  * @param {(row: number, column: number) => string} [props.say] a cell in words, without its value
- * @param {string[][]} [props.texts] what stands in the cells
- * @param {number} [props.cell] pixels of a cell's height
- * @param {number} [props.wide] pixels of a cell's width, where it is not square
+ * @param {string[][]} [props.texts] the texts in the cells
+ * @param {number} [props.cell] height of a cell in pixels
+ * @param {number} [props.wide] width of a cell in pixels, if it is not square
  */
 export function HeatMap(props) {
   const { values, name, rows = [], columns = [], signed = false, chosen = [0, 0], onChoose, onOpen, texts } = props;
@@ -128,7 +128,7 @@ function ColumnNames({ names, width, chosen }) {
 }
 
 /**
- * A matrix too small to read, as a picture alone.
+ * A matrix as a small picture, without a grid.
  * @param {{values: NDArray, size: number, limits?: [number, number], signed?: boolean}} props
  */
 export function Thumbnail({ values, size, limits = [0, 1], signed = false }) {
@@ -140,7 +140,7 @@ export function Thumbnail({ values, size, limits = [0, 1], signed = false }) {
 }
 
 /**
- * Where a key moves to; nothing for other keys.
+ * The cell that a key moves to; null for other keys.
  * @param {KeyboardEvent} event
  * @param {number} row
  * @param {number} column
@@ -200,7 +200,7 @@ function paint(canvas, { values, width, height, limits, signed, texts }) {
   }
 }
 
-/** Scroll a box, and not the page, so far that an element in it is seen. @param {HTMLElement} box @param {HTMLElement} element */
+/** Scroll a box, but not the page, until an element in it is visible. @param {HTMLElement} box @param {HTMLElement} element */
 function showWithin(box, element) {
   const outer = box.getBoundingClientRect();
   const inner = element.getBoundingClientRect();

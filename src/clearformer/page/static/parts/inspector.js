@@ -87,7 +87,7 @@ function Terms({ found, arrays, open }) {
 }
 
 /**
- * Where an operand stands in a matrix of the way: its row, and its column where it is one number.
+ * The place of an operand in a matrix of the block: its row, and its column if it is a single number.
  * @param {{name: string, index: string}} operand
  * @param {any[]} arrays
  * @returns {[number, number | null] | null}

@@ -1,4 +1,4 @@
-// The lens bar: what is looked at. All views follow it.
+// The lens bar: the controls of the selection, which all views follow.
 import { html, useEffect, useState } from "../core/html.js";
 import { addReplayed, atHand, stepsOf } from "../core/live.js";
 import { followProgress } from "../core/model.js";
@@ -6,12 +6,12 @@ import { useSignal } from "../core/signal.js";
 import { Refused } from "../sources/source.js";
 import { NumberField, TextField } from "./fields.js";
 
-const REPLAY = "replay"; // under which the server knows it
+const REPLAY = "replay"; // the server's name for the computation
 
 /**
  * @param {object} props
  * @param {any[]} props.runs
- * @param {number[]} props.steps of the chosen run that can be looked at
+ * @param {number[]} props.steps the steps of the chosen run that can be shown
  * @param {import("../sources/source.js").Source} props.source
  * @param {import("../core/selection.js").Selection} props.selection
  * @param {(fields: Partial<import("../core/selection.js").Selection>) => void} props.onSelect
@@ -36,7 +36,7 @@ export function LensBar({ runs, steps, source, selection, onSelect }) {
   </form>`;
 }
 
-/** Another run to look at; where it was the one beside, the two change places. @param {any} selection @param {string} run */
+/** The fields that select another run; if it was the second run, the two swap places. @param {any} selection @param {string} run */
 function turnedTo(selection, run) {
   if (!selection.versus) return { run };
   return selection.versus === run
@@ -44,7 +44,7 @@ function turnedTo(selection, run) {
     : { run, versus: selection.versus === selection.run ? run : selection.versus, versus_checkpoint: "" };
 }
 
-/** What is set beside the run, so that views show the difference: another run, or another step of this one. @param {{runs: any[], source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */
+/** The choice of the second run, whose difference views show: another run, or another step of this one. @param {{runs: any[], source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */
 function Beside({ runs, source, selection, onSelect }) {
   const other = runs.find((each) => each.name === selection.versus);
   const change = (/** @type {any} */ event) => onSelect({ versus: event.target.value, versus_checkpoint: "" });
@@ -54,7 +54,7 @@ function Beside({ runs, source, selection, onSelect }) {
     ${other && html`<${BesideStep} key=${other.name} run=${other} source=${source} selection=${selection} onSelect=${onSelect} />`}`;
 }
 
-/** Which step of the run beside. @param {{run: any, source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */
+/** The choice of the second run's step. @param {{run: any, source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */
 function BesideStep({ run, source, selection, onSelect }) {
   const steps = useSignal(stepsOf(run, source));
   const change = (/** @type {any} */ event) => onSelect({ versus_checkpoint: event.target.value });
@@ -63,7 +63,7 @@ function BesideStep({ run, source, selection, onSelect }) {
     ${steps.filter((/** @type {number} */ step) => step !== run.step).map((/** @type {number} */ step) => html`<option key=${step} value=${String(step)}>${step}</option>`)}</select></label>`;
 }
 
-/** The step that is looked at: any that is kept, by the slider; any other, once it is replayed. @param {{run: any, steps: number[], source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */
+/** The choice of the step: kept steps by the slider, any other after it is replayed. @param {{run: any, steps: number[], source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */
 function Checkpoints({ run, steps, source, selection, onSelect }) {
   const step = selection.checkpoint === "latest" ? run.step : Number(selection.checkpoint);
   const at = Math.max(0, steps.findLastIndex((each) => each <= step));
@@ -85,7 +85,7 @@ function Checkpoints({ run, steps, source, selection, onSelect }) {
   </div>`;
 }
 
-/** The two marks, one click apart. @param {{selection: any, step: number, look: (step: number) => void}} props */
+/** Buttons that switch to the two marked steps. @param {{selection: any, step: number, look: (step: number) => void}} props */
 function Marked({ selection, step, look }) {
   const marks = ["before", "after"].filter((name) => selection[name] >= 0);
   return marks.length > 0 && html`<div class="marked" role="group" aria-label="marked steps">
@@ -93,7 +93,7 @@ function Marked({ selection, step, look }) {
   </div>`;
 }
 
-/** A step whose weights are not kept: made again where that is asked for. @param {{run: any, step: number, source: import("../sources/source.js").Source, selection: any, look: (step: number) => void}} props */
+/** The button that replays a step whose weights are not kept. @param {{run: any, step: number, source: import("../sources/source.js").Source, selection: any, look: (step: number) => void}} props */
 function Replay({ run, step, source, selection, look }) {
   const [busy, setBusy] = useState(false);
   const [said, setSaid] = useState("");

@@ -1,16 +1,16 @@
-// Which part of a large matrix is shown, and the ways to its other parts.
+// The part of a large matrix that is shown, with buttons to its other parts.
 import { html } from "../core/html.js";
 import { thousands } from "../core/words.js";
 
 /**
  * @param {object} props
- * @param {string} props.name the matrix'
+ * @param {string} props.name the matrix's name
  * @param {{rows: number[], columns: number[], size: [number, number]}} props.array the part
- * @param {string} props.rows what they are
+ * @param {string} props.rows what the rows are
  * @param {string} props.columns
  * @param {boolean} props.busy
  * @param {string} props.error
- * @param {(row: number, column: number) => void} props.go to the part around a place
+ * @param {(row: number, column: number) => void} props.go shows the part around a place
  */
 export function PagedIn({ name, array, rows, columns, busy, error, go }) {
   const [row, column] = [middle(array.rows), middle(array.columns)];
@@ -34,7 +34,7 @@ function half(places) {
   return places.length >> 1;
 }
 
-/** The place around which these were asked for. @param {number[]} places */
+/** The place around which this part was requested. @param {number[]} places */
 function middle(places) {
   return places[half(places)];
 }

@@ -1,12 +1,12 @@
-// An amount with a sign of each token of a text, as bars above and below a line.
+// A signed amount for each token of a text, as bars above and below a line.
 import { html } from "../core/html.js";
 import { signed, visible } from "../core/words.js";
 
 /**
  * @typedef {object} Share
  * @property {string} token
- * @property {number | null} value none, where it cannot be told
- * @property {string} [words] more of it
+ * @property {number | null} value null if it is unknown
+ * @property {string} [words] further words on the token
  * @property {boolean} [chosen]
  * @property {() => void} [open]
  */

@@ -1,4 +1,4 @@
-// The text as its tokens in a row, one of them chosen; colours say an amount of each.
+// The text as a row of tokens, one of them chosen, each coloured by an amount.
 import { html, useRef } from "../core/html.js";
 import { visible } from "../core/words.js";
 
@@ -8,9 +8,9 @@ import { visible } from "../core/words.js";
  * @param {number} props.chosen
  * @param {(position: number) => void} props.onChoose
  * @param {string} props.name
- * @param {number[]} [props.shares] 0 to 1, of each token; of differences -1 to 1
+ * @param {number[]} [props.shares] the amount of each token, 0 to 1; for differences, -1 to 1
  * @param {(position: number) => string} [props.say]
- * @param {(position: number) => void} [props.onOpen] by Enter, or twice a click
+ * @param {(position: number) => void} [props.onOpen] on Enter or a double click
  */
 export function Strip({ tokens, chosen, onChoose, name, shares, say, onOpen }) {
   const list = /** @type {{current: HTMLElement | null}} */ (useRef(null));
@@ -31,7 +31,7 @@ export function Strip({ tokens, chosen, onChoose, name, shares, say, onOpen }) {
   </div>`;
 }
 
-/** A position that may count from the end, from 0. @param {number} position @param {number} n */
+/** Count from the start a position that may be negative. @param {number} position @param {number} n */
 export function fromStart(position, n) {
   const at = position < 0 ? n + position : position;
   return Math.min(n - 1, Math.max(0, at));

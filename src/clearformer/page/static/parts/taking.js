@@ -1,9 +1,9 @@
-// What one takes along: a text for the clipboard, a file.
+// Export from a view: to the clipboard, to a file.
 import { html, useState } from "../core/html.js";
 
-const READ = 2500; // milliseconds that a word stays
+const READ = 2500; // milliseconds that a message stays
 
-/** Put a text on the clipboard; says how that went. @param {string} text */
+/** Copy a text to the clipboard; returns a message on the result. @param {string} text */
 export async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -22,7 +22,7 @@ export function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-/** Lines of Python, to be copied. @param {{title: string, text: string}} props */
+/** Lines of Python with a button to copy them. @param {{title: string, text: string}} props */
 export function Snippet({ title, text }) {
   const [said, setSaid] = useState("");
   const copy = async () => {

@@ -1,4 +1,4 @@
-// The parts of a model that wrote something, as bars, the largest first; a head leads to the score that explains it.
+// The contributions of the model's parts as bars, largest first; a head's bar leads to the score that explains it.
 import { html, select, useState } from "../core/html.js";
 import { Bars } from "./bars.js";
 import { goTo } from "./going.js";
@@ -11,9 +11,9 @@ const HEAD = /^(encoder_|decoder_)?blocks\.(\d+)\.(attn|cross_attn)\.hook_z$/;
  * @param {object} props
  * @param {Part[]} props.parts
  * @param {string} props.name what they are parts of
- * @param {number} props.atFirst how many are shown before more are asked for
+ * @param {number} props.atFirst the number of parts shown at first
  * @param {(part: Part) => boolean} [props.isChosen]
- * @param {(part: Part) => void} props.open of a head
+ * @param {(part: Part) => void} props.open called with a head
  */
 export function Writers({ parts, name, atFirst, isChosen = () => false, open }) {
   const [all, setAll] = useState(false);
@@ -24,14 +24,14 @@ export function Writers({ parts, name, atFirst, isChosen = () => false, open }) 
     ${shown.length < largest.length && html`<button type="button" onClick=${() => setAll(true)}>show the ${largest.length - shown.length} others</button>`}`;
 }
 
-/** Which head a part is, as it is selected. @param {Part} part */
+/** The fields that select a head. @param {Part} part */
 export function headOf(part) {
   const [, stack, , sublayer] = /** @type {RegExpMatchArray} */ (part.name.match(HEAD));
   return { layer: /** @type {number} */ (part.layer), head: /** @type {number} */ (part.head), part: stack === "encoder_" ? "encoder" : sublayer };
 }
 
 /**
- * Look at why a head reads where it does: at the score of the key that it reads most.
+ * Show why a head reads where it does: the score of the key with the largest weight.
  * @param {any} model
  * @param {Part} part a head
  * @param {number} position of the query

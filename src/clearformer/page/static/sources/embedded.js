@@ -1,12 +1,12 @@
-// An exported page: the answers lie in the file itself, in blocks of data that no browser runs.
+// The source of an exported page: the file itself contains the answers, in data blocks that browsers do not execute.
 import { keyOf } from "../core/selection.js";
 import { signal } from "../vendor/signals-core.js";
 import { decode } from "../core/wire.js";
 import { quick, Refused } from "./source.js";
 
-const DENSE = 2; // pixels of a PNG for one of its SVG
+const DENSE = 2; // pixels of a PNG per pixel of its SVG
 
-const FOLLOWED = ["position", "layer", "head", "part", "key", "matrix", "row", "column"]; // by which views look something up in what they have
+const FOLLOWED = ["position", "layer", "head", "part", "key", "matrix", "row", "column"]; // fields by which views look something up in their own data
 
 /** @typedef {{run: any, first: any, uses: Record<string, string[]>, answers: {view: string, selection: any, is_drawn: boolean}[], lines: Record<string, any[]>, about: string, python: string}} Index */
 
@@ -17,7 +17,7 @@ export async function block(id) {
   return decode(await new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer());
 }
 
-/** A picture as pixels. @param {string} svg @returns {Promise<Blob>} */
+/** Rasterise a picture. @param {string} svg @returns {Promise<Blob>} */
 async function pngOf(svg) {
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
@@ -72,7 +72,7 @@ export class Embedded {
     return kind === "png" ? pngOf(svg) : new Blob([svg], { type: "image/svg+xml" });
   }
 
-  /** Why there is no answer. @param {string} view @param {any} selection */
+  /** The message if there is no answer. @param {string} view @param {any} selection */
   without(view, selection) {
     const numbers = this.index.answers.filter((each) => each.view === view && each.selection.matrix && each.selection.matrix === selection.matrix);
     const places = numbers.map((each) => `[${each.selection.row}, ${each.selection.column}]`).join(", ");
@@ -88,7 +88,7 @@ export class Embedded {
     return { selection: { ...selection, ...kept }, kept: `as exported: ${left.map((field) => `${field} ${first[field]}`).join(", ")}` };
   }
 
-  /** A selection with the fields that can be followed; the others are said. @param {any} selection @param {any} fields */
+  /** Apply those of the given fields that can change; reports the others in `refused`. @param {any} selection @param {any} fields */
   chosen(selection, fields) {
     const stay = Object.keys(fields).filter((field) => this.fixed.includes(field) && JSON.stringify(fields[field]) !== JSON.stringify(selection[field]));
     this.refused.value = stay.length ? `Another ${stay.join(", ")} needs the model, which an exported page has not.` : "";

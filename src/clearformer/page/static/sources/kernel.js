@@ -1,10 +1,10 @@
-// A notebook's kernel, by the protocol of anywidget: traits, and messages for what is opened beside a view.
+// A notebook's kernel as a source, by anywidget's protocol: traits for the view, messages for views inside it.
 import { decode } from "../core/wire.js";
 import { follows, quick, Refused } from "./source.js";
 
-const PAUSE = 2000; // milliseconds between two questions for a run's newest metrics
+const PAUSE = 2000; // milliseconds between two requests for a run's newest metrics
 
-/** The bytes of a trait or a message as a buffer of their own. @param {DataView | ArrayBuffer | Uint8Array} bytes @returns {ArrayBuffer} */
+/** Copy the bytes of a trait or a message to a buffer of their own. @param {DataView | ArrayBuffer | Uint8Array} bytes @returns {ArrayBuffer} */
 export function bufferOf(bytes) {
   if (bytes instanceof ArrayBuffer) return bytes;
   return /** @type {ArrayBuffer} */ (bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength));
@@ -29,7 +29,7 @@ export class Kernel {
     model.on("msg:custom", this.hear);
   }
 
-  /** Hear no more. */
+  /** Stop listening. */
   close() {
     this.model.off("msg:custom", this.hear);
   }

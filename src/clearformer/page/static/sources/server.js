@@ -3,7 +3,7 @@ import { inTurn } from "../core/turns.js";
 import { decode, decodeParts } from "../core/wire.js";
 import { follows, Refused } from "./source.js";
 
-const AGAIN = 2000; // milliseconds, after which a lost connection is made anew
+const AGAIN = 2000; // milliseconds before a lost connection is opened again
 
 export const GONE = "the server does not answer: is `clearformer look` still running?";
 
@@ -14,7 +14,7 @@ export const GONE = "the server does not answer: is `clearformer look` still run
  */
 export function serverOf(runs) {
   const views = runs.flatMap((run) => Object.entries({ ...run.views, ...run.views_of_two }));
-  const long = new Set(views.filter(([_, view]) => view.is_long).map(([name]) => name)); // which have turns of their own
+  const long = new Set(views.filter(([_, view]) => view.is_long).map(([name]) => name)); // the server runs these in a queue of their own
   const inParts = new Set(views.filter(([_, view]) => view.is_in_parts).map(([name]) => name));
   return {
     fixed: [],
@@ -41,7 +41,7 @@ async function asked(view, selection, signal) {
   return decode(await (await post(`api/view/${view}`, selection, signal)).arrayBuffer());
 }
 
-/** A view's answer, of which there is something before it is whole. @param {string} view @param {any} selection @param {AbortSignal} signal @param {(part: any) => void} tell */
+/** A view's answer in parts. @param {string} view @param {any} selection @param {AbortSignal} signal @param {(part: any) => void} tell */
 async function askedInParts(view, selection, signal, tell) {
   const { body } = await post(`api/view/${view}`, selection, signal);
   let last = /** @type {any} */ (null);
@@ -72,7 +72,7 @@ async function post(path, body, signal) {
 }
 
 /**
- * What a refused question was answered with, in one line.
+ * The one-line error message of a refused request.
  * @param {Response} response
  */
 async function complaint(response) {
@@ -85,7 +85,7 @@ async function complaint(response) {
 }
 
 /**
- * Hear of a run's metrics, from the cursor on where the connection was lost.
+ * Follow a run's metrics; after a lost connection, continue from the last cursor.
  * @param {string} run
  * @param {(news: {lines: any[], restarted: boolean, steps: number[] | null}) => void} tell
  */

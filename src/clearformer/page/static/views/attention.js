@@ -1,4 +1,4 @@
-// Every head small, one of them large: the query (row) reads the key (column).
+// Attention: every head small, one of them large; the query (row) reads the key (column).
 import { html, select, useEffect, useMemo, useTrait, view } from "../core/html.js";
 import { keyOf } from "../core/selection.js";
 import { matrixOf } from "../core/wire.js";
@@ -10,7 +10,7 @@ import { fromStart } from "../parts/strip.js";
 
 const PARTS = /(encoder_|decoder_)?blocks\.(\d+)\.(attn|cross_attn)\./;
 const MOST_ARCS = 12;
-const LEAST = 0.005; // of a weight that is told
+const LEAST = 0.005; // the least weight that is listed
 const USES = ["run", "checkpoint", "versus", "versus_checkpoint", "text", "output", "masked", "layer", "head", "part"];
 const PLACE = ["position", "key"];
 
@@ -33,7 +33,7 @@ function Attention({ model, found, both, selection }) {
 }
 
 /**
- * The weights of one head, asked for by themselves: of a long text those around the query and the key.
+ * The weights of one head, requested separately; for a long text, only those around the query and the key.
  * @param {{model: any, selection: any, overview: {found: any, name: string, values: import("../core/wire.js").NDArray}}} props
  */
 function OneHead({ model, selection, overview }) {
@@ -59,7 +59,7 @@ function OneHead({ model, selection, overview }) {
   </div>`;
 }
 
-/** All of a long text's pattern, made small: a click goes there. @param {{model: any, found: any, both: any, overview: any}} props */
+/** The whole pattern of a long text, scaled down; a click selects a place. @param {{model: any, found: any, both: any, overview: any}} props */
 function Far({ model, found, both, overview }) {
   const [rowStep, columnStep] = overview.found.steps[overview.name];
   const [n, m] = [found.tokens.length, found.read.length];
@@ -85,7 +85,7 @@ function Near({ model, found, both, selection }) {
     ${!isWhole(found) && html`<p class="note">queries ${top} to ${top + n - 1} of ${tokens.length}, keys ${left} to ${left + m - 1} of ${read.length}; ${both ? "the strongest colours are the largest change" : "the lightest colour is the largest weight"} that is shown</p>`}</div>`;
 }
 
-/** The query that is looked at: what is chosen shows at once where its weights are here, else when they have come. @param {any} found @param {any} selection */
+/** The query to show: the selected one if all weights are here, else the one that the answer is for. @param {any} found @param {any} selection */
 function queryOf(found, selection) {
   return isWhole(found) ? fromStart(selection.position, found.tokens.length) : found.position;
 }
@@ -95,13 +95,13 @@ function isWhole({ weights, tokens, read }) {
   return weights.shape[0] === tokens.length && weights.shape[1] === read.length;
 }
 
-/** What the query reads as curves. @param {{found: any, selection: any}} props */
+/** The query's weights as curves. @param {{found: any, selection: any}} props */
 function Over({ found, selection }) {
   const { row, weights, order } = mostRead(found, selection);
   return html`<${Arcs} tokens=${found.tokens} read=${found.read} query=${row} keys=${order} weights=${weights} across=${found.part === "cross_attn"} />`;
 }
 
-/** What one query reads, most first. @param {{found: any, both: any, selection: any}} props */
+/** A list of the keys that one query reads, largest weight first. @param {{found: any, both: any, selection: any}} props */
 function Read({ found, both, selection }) {
   const { tokens: rows, read: columns } = found;
   const { row, weights, order } = mostRead(found, selection);
@@ -120,7 +120,7 @@ function mostRead(found, selection) {
   return { row, weights, order };
 }
 
-/** The largest number of some arrays, to both sides of zero. @param {import("../core/wire.js").NDArray[]} arrays @returns {[number, number]} */
+/** Limits of colours, symmetric around zero, by the largest number of some arrays. @param {import("../core/wire.js").NDArray[]} arrays @returns {[number, number]} */
 function around(arrays) {
   const largest = arrays.reduce((most, { data }) => [...data].reduce((size, each) => Math.max(size, Math.abs(each)), most), 1e-9);
   return [-largest, largest];
@@ -138,7 +138,7 @@ function chosen(name) {
   return { layer: Number(layer), part: stack === "encoder_" ? "encoder" : part };
 }
 
-/** The pattern that is selected, or the first. @param {string[]} names @param {any} selection */
+/** The selected pattern, or the first. @param {string[]} names @param {any} selection */
 function nearest(names, selection) {
   return names.find((name) => chosen(name).layer === selection.layer && chosen(name).part === selection.part) ?? names.find((name) => chosen(name).layer === selection.layer) ?? names[0];
 }

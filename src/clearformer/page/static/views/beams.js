@@ -1,4 +1,4 @@
-// The tree of a beam search: a column for each step, the best text's way through it marked.
+// The tree of a beam search: one column per step, with the path of the best text highlighted.
 import { html, isFixed, select, view } from "../core/html.js";
 import { number, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
@@ -24,7 +24,7 @@ function isGrowing(found) {
   return found.found.length === 0;
 }
 
-/** The tree, with room for the steps that are still to come. @param {{model: any, found: any, drawn: number[], steps: number}} props */
+/** The tree, with room for steps to come. @param {{model: any, found: any, drawn: number[], steps: number}} props */
 function Tree({ model, found, drawn, steps }) {
   const places = placed(found.nodes);
   const wide = WIDE * (1 + Math.max(steps, ...places.map(([x]) => x)));
@@ -57,7 +57,7 @@ function Box({ x, y, words, score = "", title }) {
     <text class="score" x=${(x + 1) * WIDE - 28} y=${y * HIGH + 18}>${score}</text>`;
 }
 
-/** Column and row of each node: its step, and its place in it. @param {any[]} nodes @returns {number[][]} */
+/** The column and row of each node: its step, and its index within the step. @param {any[]} nodes @returns {number[][]} */
 function placed(nodes) {
   /** @type {Map<number, number>} */
   const rows = new Map();
@@ -74,7 +74,7 @@ function curve([fromX, fromY], [toX, toY]) {
   return `M${x0} ${y0}C${x0 + 12} ${y0} ${x1 - 12} ${y1} ${x1} ${y1}`;
 }
 
-/** The ids from the beginning to a node. @param {any[]} nodes @param {number} i */
+/** The token ids from the root to a node. @param {any[]} nodes @param {number} i */
 function pathTo(nodes, i) {
   const ids = [];
   for (let at = /** @type {number | null} */ (i); at !== null; at = nodes[at].parent) ids.unshift(nodes[at].id);

@@ -1,13 +1,13 @@
-// One block by its numbers: every matrix on the way through it, in the order of computation, and the inspector beside.
+// One block by its numbers: every matrix inside it, in the order of computation, next to the inspector.
 import { html, select, useEffect, useMemo, useState, useTrait, view } from "../core/html.js";
 import { visible } from "../core/words.js";
 import { HeatMap } from "../parts/heatmap.js";
 import { Inspector } from "../parts/inspector.js";
 import { PagedIn } from "../parts/paged.js";
 
-const HIGHEST = 160; // pixels of a matrix
+const HIGHEST = 160; // height of a matrix in pixels
 const WIDEST = 256;
-const MASKED = 1e30; // in size: what lies beyond is the mask's lowest number
+const MASKED = 1e30; // larger absolute values come from the mask
 const HUES = { q: "query", q_rot: "query", phi_q: "query", k: "key", k_rot: "key", phi_k: "key", v: "value", logits: "loss", uncapped: "loss" };
 const STAGES = { embedding: "Embeddings", attention: "Attention", "cross-attention": "Cross-attention", "feed-forward": "Feed-forward network", output: "Output" };
 const PARTS = { encoder: "encoder", attn: "decoder, itself", cross_attn: "decoder, the source" };
@@ -51,7 +51,7 @@ function Parts({ model, chosen }) {
 }
 
 /**
- * A matrix, or as much of it as a screen shows: the rest is asked for.
+ * A matrix, or a part of it that fits a screen; other parts are requested.
  * @param {{model: any, selection: any, whole: NamedArray, found: any, both: any, inspected: any, open: (name: string, row: number, column: number) => void}} props
  */
 function Matrix({ model, selection, whole, found, both, inspected, open }) {
@@ -78,13 +78,13 @@ function Matrix({ model, selection, whole, found, both, inspected, open }) {
   </figure>`;
 }
 
-/** Whether a matrix has more numbers than were sent; of logits the largest are enough. @param {NamedArray} array */
+/** Whether a matrix has more numbers than were sent; of logits, the largest count as all. @param {NamedArray} array */
 function isPart({ rows, columns, size, column_labels: labels }) {
   return rows.length < size[0] || (!labels.length && columns.length < size[1]);
 }
 
 /**
- * The part of a matrix that is shown: what came with the block, or what was asked for since.
+ * The part of a matrix to show: the one sent with the block, or one requested since.
  * @param {any} model @param {any} selection @param {NamedArray} whole @param {any} found @param {any} inspected
  * @returns {[NamedArray, {go: (row: number, column: number) => void, busy: boolean, error: string}]}
  */
@@ -92,7 +92,7 @@ function useParts(model, selection, whole, found, inspected) {
   const part = useMemo(() => model.beside("matrix"), [model]);
   const other = useTrait(part, "found");
   const [busy, error] = [useTrait(part, "busy"), useTrait(part, "error")];
-  const [asked, setAsked] = useState(/** @type {NamedArray | null} */ (null)); // since this one came
+  const [asked, setAsked] = useState(/** @type {NamedArray | null} */ (null)); // the matrix for which a part was requested
   const go = (/** @type {number} */ row, /** @type {number} */ column) => {
     setAsked(whole);
     part.ask({ ...selection, layer: found.layer, head: found.head, matrix: whole.name, row, column });
@@ -105,7 +105,7 @@ function useParts(model, selection, whole, found, inspected) {
   return [isHere ? other.array : whole, { go, busy: busy && asked === whole, error: asked === whole ? error : "" }];
 }
 
-/** Where the inspected number stands in what is shown of its matrix. @param {NamedArray} array @param {any} inspected @returns {[number, number] | null} */
+/** The place of the inspected number in the part shown of its matrix. @param {NamedArray} array @param {any} inspected @returns {[number, number] | null} */
 function inInspected(array, inspected) {
   const row = array.rows.indexOf(inspected.row < 0 ? array.rows.length + inspected.row : inspected.row);
   const column = array.columns.indexOf(inspected.column);
@@ -121,7 +121,7 @@ function sizes(array, texts) {
   return { cell, wide: array.column_axis === "dimensions" ? Math.max(wide, Math.min(8, Math.floor(WIDEST / array.columns.length))) : wide };
 }
 
-/** The mask's lowest numbers as none, so that colours are those of the others. @param {import("../core/wire.js").NDArray} values */
+/** Replace the mask's values by NaN, so that the colours are scaled to the others. @param {import("../core/wire.js").NDArray} values */
 function readable({ data, shape }) {
   return { data: data.map((value) => (Math.abs(value) > MASKED ? NaN : value)), shape };
 }

@@ -1,4 +1,4 @@
-// The classes of a text with their probabilities, and what each token contributes to the logit of one.
+// The classes of a text with their probabilities, and each token's contribution to the logit of one.
 import { html, isFixed, select, useState, view } from "../core/html.js";
 import { number, signed, visible } from "../core/words.js";
 import { Shares } from "../parts/shares.js";
@@ -17,7 +17,7 @@ function Classes({ model, found, selection }) {
   </div>`;
 }
 
-/** The classes, the likeliest first; a click makes one the target. @param {{model: any, found: any}} props */
+/** The classes, likeliest first; a click makes one the target. @param {{model: any, found: any}} props */
 function Chances({ model, found }) {
   const [all, setAll] = useState(false);
   const shown = all ? found.classes : found.classes.slice(0, AT_FIRST);

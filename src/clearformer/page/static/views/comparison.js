@@ -1,4 +1,4 @@
-// Two runs beside each other: the loss of each token, how far their weights and activations are apart, and their heads matched.
+// Two runs compared: the loss of each token, the distances of weights and activations, and the matching of heads.
 import { html, select, useEffect, useMemo, useState, useTrait, view } from "../core/html.js";
 import { keyOf } from "../core/selection.js";
 import { number, signed, visible } from "../core/words.js";
@@ -32,14 +32,14 @@ function Comparison({ model, found, selection }) {
   </div>`;
 }
 
-/** How far apart, as |b − a| / |a|. @param {{title: string, distances: Distance[]}} props */
+/** Distances as |b − a| / |a|. @param {{title: string, distances: Distance[]}} props */
 function Distances({ title, distances }) {
   const bars = distances.map((each) => ({ name: each.name.replace("hook_", ""), value: relative(each) }));
   return html`<div><h3>${title} <small>|b − a| / |a|</small></h3>
     ${bars.length ? html`<${Bars} bars=${bars} name=${title} say=${(/** @type {number} */ value) => number(value, 3)} />` : html`<p class="note">the models have none in one shape</p>`}</div>`;
 }
 
-/** Each head with the one of the other run that reads most alike. @param {{model: any, selection: any}} props */
+/** Each head with the head of the other run whose pattern is most similar. @param {{model: any, selection: any}} props */
 function Heads({ model, selection }) {
   const heads = useMemo(() => model.beside("matched"), [model]);
   const found = useTrait(heads, "found");

@@ -1,15 +1,15 @@
-// The loss of every token of a part of the run's data, its hardest and easiest passages; a click looks at a prediction.
+// The loss of every token in a part of the run's data, and its hardest and easiest passages; a click selects a prediction.
 import { html, isFixed, select, useEffect, useRef, useState, useTrait, view } from "../core/html.js";
 import { number, thousands, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
 import { HeatMap } from "../parts/heatmap.js";
 
-const PLACES = "read from"; // a note on places, which stand with each passage
+const PLACES = "read from"; // starts a note on places, omitted because each passage shows its own
 const CELL = 10;
 const MOST_WIDE = 16;
-const NAMES_WIDE = 48; // pixels of the rows' numbers
-const AROUND = 24; // tokens beside a passage
-const IN_A_LINE = 24; // texts, where each has one loss
+const NAMES_WIDE = 48; // width of the row numbers in pixels
+const AROUND = 24; // tokens of context on each side of a passage
+const IN_A_LINE = 24; // texts per line, if each has only one loss
 
 /** @param {{model: any, found: any, selection: any}} props */
 function Corpus({ model, found, selection }) {
@@ -74,7 +74,7 @@ function LossMap({ model, found }) {
   </div>`;
 }
 
-/** The row that is pointed at, around its token. @param {{found: any, at: [number, number] | null}} props */
+/** The chosen token within its row. @param {{found: any, at: [number, number] | null}} props */
 function Chosen({ found, at }) {
   if (!at) return null;
   const [row, column] = at;
@@ -98,18 +98,18 @@ function Passages({ title, passages, found, model }) {
   </ol></section>`;
 }
 
-/** A passage; of a running text among what stands around it in its row. @param {{found: any, passage: any}} props */
+/** The text of a passage; in running text, with its context in the row. @param {{found: any, passage: any}} props */
 function PassageText({ found, passage: { row, column, n, text } }) {
   if (found.unit !== "row") return html`<span class="passage-text">${visible(text).replaceAll("\n", "⏎").replaceAll("\t", " → ")}</span>`;
   return html`<span class="passage-text"><span>${said(found, row, column - AROUND, column)}</span>${said(found, row, column, column + n)}<span>${said(found, row, column + n, column + n + AROUND)}</span></span>`;
 }
 
-/** Where something stands. @param {any[]} spans */
+/** Places in files, as text. @param {any[]} spans */
 function placesOf(spans) {
   return spans.map((span) => `${span.file}, bytes ${thousands(span.start)} to ${thousands(span.stop)}`).join("; ");
 }
 
-/** The tokens of a row from one column to another, as far as there are. @param {any} found @param {number} row @param {number} from @param {number} to */
+/** The text of a row's tokens from one column to another, as far as they exist. @param {any} found @param {number} row @param {number} from @param {number} to */
 function said(found, row, from, to) {
   const width = found.losses.shape[1];
   const space = isWords(found) ? " " : "";
@@ -117,7 +117,7 @@ function said(found, row, from, to) {
   return ids.map((id) => `${space}${visible(found.labels[id])}`).join("").replaceAll(" ##", "");
 }
 
-/** How the losses are laid out: as they are, or, one of each text, so many in a line. @param {any} found */
+/** The layout of the losses: row by row, or if each text has only one, several texts per line. @param {any} found */
 function shapeOf(found) {
   const [rows, columns] = found.losses.shape;
   if (columns > 1) return { data: found.losses.data, rows, columns, names: found.rows.map((/** @type {any} */ row) => String(row.number)), inLines: false };
@@ -127,7 +127,7 @@ function shapeOf(found) {
   return { data, rows: lines, columns: IN_A_LINE, names: Array.from({ length: lines }, (_, i) => String(found.first + i * IN_A_LINE)), inLines: true };
 }
 
-/** The row and column of the data under a cell; null of none. @param {any} found @param {any} shape @param {number} r @param {number} c @returns {[number, number] | null} */
+/** The row and column of the data under a cell; null if the cell is empty. @param {any} found @param {any} shape @param {number} r @param {number} c @returns {[number, number] | null} */
 function placeIn(found, shape, r, c) {
   const [row, column] = shape.inLines ? [r * IN_A_LINE + c, 0] : [r, c];
   const width = found.losses.shape[1];
@@ -140,7 +140,7 @@ function wordsOf(found, row, column) {
   return `${found.unit} ${found.rows[row].number}, ${visible(found.labels[found.ids.data[at]])}, likeliest ${visible(found.labels[found.likeliest.data[at]])}, loss`;
 }
 
-/** All views look at the prediction of a token. @param {any} model @param {any} found @param {number} row @param {number} column */
+/** Select the prediction of a token in all views. @param {any} model @param {any} found @param {number} row @param {number} column */
 function lookAt(model, found, row, column) {
   const { text, output, position, masked_every: every } = found.rows[row];
   const width = found.losses.shape[1];
@@ -149,7 +149,7 @@ function lookAt(model, found, row, column) {
   select(model, { text, output, masked, position: position + column, target, foil: null, drawn: [] });
 }
 
-/** The positions that an encoder reads [MASK] at, together with one. @param {any} found @param {number} row @param {number} column */
+/** The positions that are masked together with a given one. @param {any} found @param {number} row @param {number} column */
 function maskedWith(found, row, column) {
   const { position, masked_every: every, special } = found.rows[row];
   const width = found.losses.shape[1];
@@ -164,7 +164,7 @@ function worstIn(found, { row, column, n }) {
   return Array.from({ length: n }, (_, i) => column + i).reduce((worst, c) => (of(c) > of(worst) ? c : worst), column);
 }
 
-/** Whether tokens are words without the space before them, as an encoder's are. @param {any} found */
+/** Whether tokens are words without a space before them, like an encoder's. @param {any} found */
 function isWords(found) {
   return found.rows.some((/** @type {any} */ row) => row.masked_every > 0);
 }

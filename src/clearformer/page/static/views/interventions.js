@@ -1,4 +1,4 @@
-// The intervention desk: heads and networks as switches, other edits as lines, and all that comes of them.
+// The intervention desk: heads and networks as switches, other edits as lines of text, and their effects.
 import { html, isFixed, select, useState, view } from "../core/html.js";
 import { number, signed, visible } from "../core/words.js";
 import { Drawn, largest, SurpriseLegend } from "../parts/drawn.js";
@@ -24,7 +24,7 @@ function Interventions({ model, found, selection }) {
   </div>`;
 }
 
-/** Where a site is, in words and for a grid. @param {string} label */
+/** The place of a site, in words and in the grid. @param {string} label */
 function placeOf(label) {
   const [, stack = "", layer, part, head] = label.match(PLACE) ?? [label, "", "0", undefined, undefined];
   const kind = part ?? (label.includes("resid") ? "residual" : "network");
@@ -56,7 +56,7 @@ function Switch({ label, words, edits, onToggle }) {
   return html`<button type="button" class="switch" aria-pressed=${isOff} aria-label=${`${label}${isOff ? ", switched off" : ""}`} title=${label} onClick=${() => onToggle(line)}>${words}${isOff ? " off" : ""}</button>`;
 }
 
-/** Any other edit, put together. @param {{found: any, donor: string, onAdd: (line: string) => void, onDonor: (text: string) => void}} props */
+/** The controls that compose any other edit. @param {{found: any, donor: string, onAdd: (line: string) => void, onDonor: (text: string) => void}} props */
 function Composer({ found, donor, onAdd, onDonor }) {
   const [verb, setVerb] = useState("patch");
   const [site, setSite] = useState("");
@@ -100,7 +100,7 @@ function Losses({ found }) {
     <p class="note">KL(untouched || with the edits) of the prediction: ${number(found.kl)} nats${found.held_out_note && `; ${found.held_out_note}`}</p></div>`;
 }
 
-/** The likeliest tokens of either side. @param {{found: any, isFixed: boolean, onTarget: (token: string) => void}} props */
+/** The likeliest tokens with and without the edits. @param {{found: any, isFixed: boolean, onTarget: (token: string) => void}} props */
 function Predictions({ found, isFixed, onTarget }) {
   const high = Math.max(...found.predicted.flatMap((/** @type {any} */ each) => [each.before, each.after]));
   const bar = (/** @type {number} */ p, /** @type {string} */ name) => html`<span class="bar-track"><i class=${name} style=${{ width: `${(100 * p) / high}%` }}></i></span>`;
@@ -113,7 +113,7 @@ function Predictions({ found, isFixed, onTarget }) {
     </ul></div>`;
 }
 
-/** What the edits do to the loss of every token of the text. @param {{found: any, onPosition: (position: number) => void}} props */
+/** The effect of the edits on the loss of every token. @param {{found: any, onPosition: (position: number) => void}} props */
 function TextLosses({ found, onPosition }) {
   const changes = [...found.loss_changes.data];
   const most = Math.max(0.1, ...changes.filter(Number.isFinite).map(Math.abs));

@@ -1,10 +1,10 @@
-// The windows of the training data that speak for a prediction, and those that speak against it; asked for by hand.
+// The windows of the training data that speak for a prediction, and those that speak against it; computed on request.
 import { html, isFixed, select, useTrait, view } from "../core/html.js";
 import { keyOf } from "../core/selection.js";
 import { signed, thousands, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
 
-const PLACES = "read from"; // a note on places, which stand with each window
+const PLACES = "read from"; // starts a note on places, omitted because each window shows its own
 const SHOWN = 8;
 const USES = /** @type {const} */ (["run", "checkpoint", "text", "output", "masked", "position", "target", "sample"]);
 
@@ -61,7 +61,7 @@ function seen(window) {
   return `seen in step ${steps.slice(0, 3).join(", ")}${steps.length > 3 ? ` and ${steps.length - 3} more` : ""}`;
 }
 
-/** All views look at a window; of a pair at both sides. @param {any} model @param {string} text */
+/** Select a window in all views; of a pair, both sides. @param {any} model @param {string} text */
 function read(model, text) {
   const [source, output] = text.split("\t");
   select(model, { text: output === undefined ? text : source, output: output ?? null, masked: [], position: -1, target: null, foil: null, drawn: [] });

@@ -1,4 +1,4 @@
-// A logit as the sum of what every part wrote, with how exactly the parts sum to it.
+// A logit as the sum of the contributions of all parts, with the error of the sum.
 import { html, view } from "../core/html.js";
 import { signed, visible } from "../core/words.js";
 import { explain, Writers } from "../parts/writers.js";

@@ -1,4 +1,4 @@
-// What each layer would predict at each position, were it the last.
+// The prediction of each layer at each position, as if it were the last.
 import { html, select, useRef, view } from "../core/html.js";
 import { number, signed, visible } from "../core/words.js";
 import { HeatMap } from "../parts/heatmap.js";
@@ -10,7 +10,7 @@ function LogitLens({ model, found, both }) {
   const layers = [...found.layers].reverse();
   const told = both ? signed : number;
   const picture = useRef(/** @type {any} */ (null));
-  // Another position or target leaves the picture as it is: then it is not painted anew.
+  // Another position or target does not change the picture, so it is not painted again.
   if (!picture.current || !isSame(picture.current.found, found)) picture.current = { found, texts: upsideDown(found.best), values: turned(found.probabilities) };
   const { texts, values } = picture.current;
   const columns = found.tokens.slice(found.first, found.first + values.shape[1]).map(visible);
@@ -35,14 +35,14 @@ function upsideDown(best) {
   return [...best].reverse().map((row) => row.map(visible));
 }
 
-/** The rows in the opposite order. @param {import("../core/wire.js").NDArray} values @returns {import("../core/wire.js").NDArray} */
+/** Reverse the order of the rows. @param {import("../core/wire.js").NDArray} values @returns {import("../core/wire.js").NDArray} */
 function turned({ data, shape: [n, width] }) {
   const upside = new Float64Array(n * width);
   for (let r = 0; r < n; r++) upside.set(data.subarray((n - 1 - r) * width, (n - r) * width), r * width);
   return { data: upside, shape: [n, width] };
 }
 
-/** Whether two answers show the same picture. @param {any} one @param {any} other */
+/** Whether two answers give the same picture. @param {any} one @param {any} other */
 function isSame(one, other) {
   const [a, b] = [one.probabilities, other.probabilities];
   return one.first === other.first && a.shape.join() === b.shape.join() && a.data.every((/** @type {number} */ value, /** @type {number} */ i) => value === b.data[i]) && one.best.join() === other.best.join();

@@ -1,4 +1,4 @@
-// What each part of the model changed the loss of the text by, between the two marked steps.
+// The change of the text's loss between the two marked steps, by part of the model.
 import { html, select, useState, useTrait, view } from "../core/html.js";
 import { number, signed } from "../core/words.js";
 import { Bars } from "../parts/bars.js";
@@ -36,7 +36,7 @@ function label(part) {
   return part.head === null ? name : `${name} head ${part.head}`;
 }
 
-/** Whether a part is a head that can be selected: an encoder-decoder's are those of its decoder. @param {{name: string, head: number | null}} part */
+/** Whether a part is a head that can be selected; in an encoder-decoder, only those of the decoder can. @param {{name: string, head: number | null}} part */
 function isHead(part) {
   return part.head !== null && !part.name.startsWith("encoder_blocks");
 }

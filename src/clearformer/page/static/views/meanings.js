@@ -1,4 +1,4 @@
-// One word's vectors across texts, in the plane that shows most of how they differ.
+// One word's vectors across texts, in the plane that holds most of their variance.
 import { html, isFixed, select, useTrait, view } from "../core/html.js";
 import { signed } from "../core/words.js";
 import { TextField } from "../parts/fields.js";
@@ -7,8 +7,8 @@ const LARGE = [880, 440];
 const SMALL = [360, 300];
 const EDGE = 40;
 const LINE = 14;
-const LETTER = 6.6; // pixels of a letter of a label
-const LABELLED = 24; // places; of more, each has its number alone
+const LETTER = 6.6; // width of a letter of a label, in pixels
+const LABELLED = 24; // places with text labels; if there are more, each has only its number
 
 /** @param {{model: any, found: any, selection: any}} props */
 function Meanings({ model, found, selection }) {
@@ -26,7 +26,7 @@ function Meanings({ model, found, selection }) {
   </div>`;
 }
 
-/** The points, both axes in one scale so that distances can be compared. @param {{found: any}} props */
+/** The points, with the same scale on both axes, so that distances can be compared. @param {{found: any}} props */
 function Plane({ found }) {
   const narrow = matchMedia("(max-width: 600px)").matches;
   const [wide, high] = narrow ? SMALL : LARGE;
@@ -45,7 +45,7 @@ function Plane({ found }) {
   </svg>`;
 }
 
-/** Points with places for their words, none over another's as far as there is room. @param {{x: number, y: number, words: string, whole: string}[]} points @param {number} wide */
+/** Place the points' labels so that they do not overlap, as far as there is room. @param {{x: number, y: number, words: string, whole: string}[]} points @param {number} wide */
 function labelled(points, wide) {
   /** @type {{left: number, right: number, base: number}[]} */
   const taken = [];
@@ -60,7 +60,7 @@ function labelled(points, wide) {
   });
 }
 
-/** Pixels for one unit, so that all values fit into so many. @param {number[]} values @param {number} room */
+/** The pixels per unit that fit all values into `room`. @param {number[]} values @param {number} room */
 function spread(values, room) {
   const wide = Math.max(...values) - Math.min(...values);
   return (room - 2 * EDGE) / (wide > 1e-9 ? wide : 1);

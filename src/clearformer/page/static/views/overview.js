@@ -1,4 +1,4 @@
-// The model card, and a map of this very architecture: each box opens the view of what happens in it.
+// The model card, and a map of the model's architecture: each box opens the view of its part.
 import { html, select, view } from "../core/html.js";
 import { amount, thousands } from "../core/words.js";
 import { goTo } from "../parts/going.js";

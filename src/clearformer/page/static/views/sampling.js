@@ -1,4 +1,4 @@
-// The sampling desk: the vocabulary sorted, where each setting cuts it, the draw, and the way from draw to draw.
+// The sampling desk: the sorted vocabulary, the cut of each setting, the drawn token, and steps from draw to draw.
 import { html, isFixed, select, useMemo, useState, useTrait, view } from "../core/html.js";
 import { number, thousands, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
@@ -30,7 +30,7 @@ function Settings({ model, selection }) {
   </fieldset>`;
 }
 
-/** The draws so far, and what can be done next. @param {{model: any, found: any, selection: any}} props */
+/** The draws so far, and the buttons for the next step. @param {{model: any, found: any, selection: any}} props */
 function Steps({ model, found, selection }) {
   const drawn = selection.drawn;
   const go = (/** @type {number[]} */ ids) => select(model, { drawn: ids });
@@ -64,7 +64,7 @@ function Facts({ found }) {
   </dl>`;
 }
 
-/** The likeliest tokens; the others are asked for when somebody wants to see them. @param {{model: any, selection: any, likeliest: any, target: string | null, isFixed: boolean, onTarget: (token: string) => void}} props */
+/** The likeliest tokens; the others are requested when a user wants to see them. @param {{model: any, selection: any, likeliest: any, target: string | null, isFixed: boolean, onTarget: (token: string) => void}} props */
 function Vocabulary({ model, selection, likeliest, target, isFixed, onTarget }) {
   const [most, setMost] = useState(AT_FIRST);
   const [found, { busy, error, has, ask }] = useWhole(model, selection, likeliest);
@@ -95,7 +95,7 @@ function Vocabulary({ model, selection, likeliest, target, isFixed, onTarget }) 
 }
 
 /**
- * The vocabulary as it came, its likeliest tokens, or whole, once it was asked for of this answer.
+ * The vocabulary of an answer: its likeliest tokens, or all of them once they were requested.
  * @param {any} model @param {any} selection @param {any} likeliest
  * @returns {[any, {busy: boolean, error: string, has: number, ask: () => void}]}
  */

@@ -1,4 +1,4 @@
-// One attention score as a sum over who wrote the query's vector and who wrote the key's: why a head reads there.
+// One attention score as a sum over the parts that wrote the query's and the key's vectors: why a head reads there.
 import { html, select, view } from "../core/html.js";
 import { number, signed, visible } from "../core/words.js";
 import { goTo } from "../parts/going.js";
@@ -28,7 +28,7 @@ function Score({ model, found }) {
   </div>`;
 }
 
-/** The largest terms: who wrote the one and who the other. @param {{found: any}} props */
+/** The largest terms, each with the parts that wrote the query and the key. @param {{found: any}} props */
 function Pairs({ found }) {
   const terms = found.values.flatMap((/** @type {number[]} */ row, /** @type {number} */ i) => row.map((value, j) => ({ value, query: found.queries[i], key: found.keys[j] })));
   const largest = terms.sort((/** @type {any} */ a, /** @type {any} */ b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, PAIRS);

@@ -1,4 +1,4 @@
-// A logit as the sum of what each token of the text gave to it: a convention that is exact, and no cause.
+// A logit as the sum of the contributions of the text's tokens: an exact decomposition, but not a causal effect.
 import { html, select, view } from "../core/html.js";
 import { signed, visible } from "../core/words.js";
 import { Shares } from "../parts/shares.js";

@@ -1,4 +1,4 @@
-// The text as tokens, each coloured by how much it surprised the model.
+// The text as tokens, each coloured by its surprise.
 import { html, isFixed, select, useEffect, useMemo, useTrait, view } from "../core/html.js";
 import { keyOf } from "../core/selection.js";
 import { number, signed, thousands, visible } from "../core/words.js";
@@ -12,7 +12,7 @@ function Tokens({ model, found, both, selection }) {
   const n = found.tokens.length;
   const chosen = fromStart(selection.position, n);
   const shifted = !found.mask && (found.predicted[0] !== found.tokens[0] || found.source.length > 0);
-  // What position i predicts comes at i + 1: a token's surprise stands with the token that came.
+  // Position i predicts the token at i + 1; the surprise is shown at the predicted token.
   const ofToken = (/** @type {import("../core/wire.js").NDArray} */ values) =>
     found.tokens.map((/** @type {string} */ _, /** @type {number} */ i) => (shifted ? (i ? values.data[i - 1] : NaN) : values.data[i]));
   const losses = ofToken(found.losses);
@@ -38,7 +38,7 @@ function Tokens({ model, found, both, selection }) {
   </div>`;
 }
 
-/** What the chosen token was made from, asked for by itself. @param {{model: any, selection: any}} props */
+/** The bytes and merges of the chosen token, requested separately. @param {{model: any, selection: any}} props */
 function Pieces({ model, selection }) {
   const pieces = useMemo(() => model.beside("pieces"), [model]);
   const found = useTrait(pieces, "found");
@@ -53,7 +53,7 @@ function Pieces({ model, selection }) {
   </dl>`;
 }
 
-/** Hide the chosen token from an encoder, which then fills it in. @param {{model: any, found: any, chosen: number}} props */
+/** The button that masks the chosen token for an encoder, which then predicts it. @param {{model: any, found: any, chosen: number}} props */
 function Mask({ model, found, chosen }) {
   const isMasked = found.masked.includes(chosen);
   return html`<p class="actions"><button type="button" aria-pressed=${isMasked} disabled=${isFixed(model, "masked")} onClick=${() => turn(model, found, chosen)}>${isMasked ? "Show" : "Mask"} <code>${visible(isMasked ? found.predicted[chosen] : found.tokens[chosen])}</code> at ${chosen}</button>
@@ -61,7 +61,7 @@ function Mask({ model, found, chosen }) {
     <span class="note">Enter, or twice a click on a token, masks it or shows it again</span></p>`;
 }
 
-/** Mask a token, or show it again. @param {any} model @param {any} found @param {number} at */
+/** Mask or unmask a token. @param {any} model @param {any} found @param {number} at */
 function turn(model, found, at) {
   const others = found.masked.filter((/** @type {number} */ each) => each !== at);
   const masked = others.length < found.masked.length ? others : [...others, at].sort((a, b) => a - b);

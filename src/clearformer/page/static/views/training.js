@@ -1,4 +1,4 @@
-// The training of a run, live while it goes on: curves by step, two marks that are set on them, and when something happened.
+// The training of a run, live while it trains: curves by step, two marks on them, and detected events.
 import { colour, isDark } from "../core/colours.js";
 import { html, isFixed, render, select, useEffect, useMemo, useState, useTrait } from "../core/html.js";
 import { knownSteps, liveOf, merged } from "../core/live.js";
@@ -66,13 +66,13 @@ function withOther({ title, series }, other) {
   return { title, series: [...series, ...dashed] };
 }
 
-/** The lines of two runs by step, those of the second under names of their own. @param {any[]} own @param {any[]} others */
+/** The lines of two runs sorted by step, with a prefix to the names of the second run's values. @param {any[]} own @param {any[]} others */
 function inOnePicture(own, others) {
   const renamed = others.map(({ step, ...values }) => ({ step, ...Object.fromEntries(Object.entries(values).map(([name, value]) => [BESIDE + name, value])) }));
   return [...own, ...renamed].sort((a, b) => a.step - b.step);
 }
 
-/** The two marks, and which of them a click on a curve sets. @param {{selection: any, atHand: number[], last: number, next: string, setNext: (name: string) => void, mark: (fields: any) => void}} props */
+/** The two marks, and the choice of the one that a click on a curve sets. @param {{selection: any, atHand: number[], last: number, next: string, setNext: (name: string) => void, mark: (fields: any) => void}} props */
 function Marks({ selection, atHand, last, next, setNext, mark }) {
   const isSet = MARKS.some((name) => selection[name] >= 0);
   return html`<div class="marks-desk" role="group" aria-label="marks on the curves">
@@ -83,7 +83,7 @@ function Marks({ selection, atHand, last, next, setNext, mark }) {
   </div>`;
 }
 
-/** What is said of a mark: how its weights are had. @param {number} step @param {number[]} atHand */
+/** A hint on a mark: whether its weights are available. @param {number} step @param {number[]} atHand */
 function hintOf(step, atHand) {
   return step < 0 ? "not set" : atHand.includes(step) ? "at hand" : "will be replayed";
 }
@@ -96,13 +96,13 @@ function ByLayer({ lines, marks, onPick }) {
   return html`<${Curve} title="gradient norm by layer, from the first to the last (logarithmic)" series=${series} lines=${lines} marks=${marks} log onPick=${onPick} />`;
 }
 
-/** Dark to light, as far as both can be seen on the page. @param {number} i @param {number} n */
+/** A shade from dark to light, within the range that is visible on the page. @param {number} i @param {number} n */
 function shade(i, n) {
   const part = n > 1 ? i / (n - 1) : 0;
   return `rgb(${colour(isDark() ? 0.3 + 0.7 * part : 0.85 * part, 0, 1, false).join()})`;
 }
 
-/** When something happened. @param {{model: any, events: any, kept: number[], mark: (fields: any) => void, ask: () => void}} props */
+/** The list of events. @param {{model: any, events: any, kept: number[], mark: (fields: any) => void, ask: () => void}} props */
 function Happened({ model, events, kept, mark, ask }) {
   const answer = useTrait(events, "answer");
   const found = useTrait(events, "found");
@@ -147,7 +147,7 @@ function aroundIn(kept, event) {
   return [before, after];
 }
 
-/** The marks that are set, and the events, of which some are named. @param {any} selection @param {any} found @param {(event: any) => boolean} isNamed */
+/** The set marks and the events, some of them with a name. @param {any} selection @param {any} found @param {(event: any) => boolean} isNamed */
 function marksOf(selection, found, isNamed) {
   const marks = MARKS.filter((name) => selection[name] >= 0).map((name) => ({ step: selection[name], label: name, dashed: false }));
   const events = found?.events.filter((/** @type {any} */ event) => event.step !== null).map((/** @type {any} */ event) => ({ step: event.step, label: isNamed(event) ? event.title : "", dashed: true })) ?? [];

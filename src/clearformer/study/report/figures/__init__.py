@@ -1,9 +1,9 @@
-"""The usual figures of a study, each a frozen dataclass: what is drawn, of which arms.
+"""The usual figures of a study, each a frozen dataclass of the value to draw and the arms to show.
 
     figures=(Curves("Loss on the way"), Bars("Loss at the end", "train_loss"))
 
-Each draws what is there: arms that were not measured are left out. Lines and dots are means over seeds. `note` says how
-to read the figure, `summary` what it shows, in words, for those who cannot see it.
+Arms that were not measured are left out. Lines and dots are means over seeds. `note` says how to read a figure;
+`summary` describes it in words, for those who cannot see it.
 """
 
 from clearformer.study.report.figures.bars import Bars

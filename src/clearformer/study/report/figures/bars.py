@@ -1,4 +1,4 @@
-"""One number of every arm."""
+"""One number of every arm, with its interval."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,14 +34,14 @@ HEAD_INCHES = 0.46
 class Bars(Drawn):
     """One number of every arm: the mean as a dot, its 95% interval as a line, the seeds as small dots.
 
-    A number of the lecture is a tick across, with its value. The axis need not begin at zero.
+    The lecture's number is a vertical tick with its value. The axis need not start at zero.
 
     Attributes:
-        title: Stands above.
+        title: The title above the figure.
         value: The name of the measured number.
-        arms: Labels of those that are shown; None for all.
-        unit: Of the number, where its name does not say it.
-        baseline: A number to compare with, or several by their names: lines across the whole figure.
+        arms: The labels of the arms to show; None for all.
+        unit: The unit of the number, if its name does not imply it.
+        baseline: A number to compare with, or several by name, drawn as lines across the figure.
         log_x: Whether the axis is logarithmic.
     """
 
@@ -53,7 +53,7 @@ class Bars(Drawn):
     log_x: bool = False
 
     def rows(self, outcome: Outcome) -> list[tuple[str, Estimate]]:
-        """The arms that have the number, and it."""
+        """Return the arms that have the number, with its estimate."""
         found = ((label, outcome.estimate(label, self.value)) for label in self.shown_arms(outcome))
         return [(label, estimate) for label, estimate in found if estimate is not None]
 

@@ -11,33 +11,33 @@ LEFT_INCHES = 0.62
 
 
 class Drawn:
-    """The base of the figures: the arms that they show."""
+    """The base class of the figures."""
 
     title: str
     arms: tuple[str, ...] | None = None
 
     def shown_arms(self, outcome: Outcome) -> list[str]:
-        """The measured arms that are shown, of a side its best: the study's, or those that the figure names."""
+        """Return the measured arms and sides to show: those that the figure names, or else all of the study."""
         if self.arms is None:
             return outcome.compared
         there = {*outcome.labels, *outcome.compared}
         return [label for label in self.arms if label in there]
 
     def is_there(self, outcome: Outcome) -> bool:
-        """Whether something of it was measured."""
+        """Whether the figure has anything to show."""
         return bool(self.summary(outcome))
 
     def note(self, outcome: Outcome) -> str:
-        """How to read it, in one or two sentences."""
+        """Return how to read the figure, in one or two sentences."""
         return ""
 
     def summary(self, outcome: Outcome) -> str:
-        """The figure in words, for those who cannot see it."""
+        """Return a description in words, for those who cannot see the figure."""
         return ""
 
 
 def seeds_note(outcome: Outcome) -> str:
-    """Of how many seeds means are taken."""
+    """Return a sentence on the number of seeds."""
     n = outcome.most_seeds
     return "One seed." if n == 1 else f"Means of up to {n} seeds."
 
@@ -53,7 +53,7 @@ class Point:
 
 
 def curve_points(curves: Sequence[Sequence[Sequence[float | None]]], x: int, y: int) -> list[Point]:
-    """Mean, smallest and largest over seeds of one column of curves, at the steps that all have."""
+    """Return the mean, minimum and maximum over seeds of column `y` of curves, at the steps that all curves have."""
     by_step = [{row[0]: row for row in rows if row[y] is not None} for rows in curves if rows]
     if not by_step:
         return []

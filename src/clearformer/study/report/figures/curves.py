@@ -1,4 +1,4 @@
-"""Losses on the way through a training."""
+"""Losses during training."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,22 +25,20 @@ from clearformer.study.report.words import named, number
 COLUMNS = {"step": 0, "tokens": 1, "seconds": 2}
 TRAINING, HELD_OUT = 3, 4
 X_NAMES = {"step": "training step", "tokens": "tokens read", "seconds": "seconds of training"}
-START = (
-    0.02  # of a curve, left out of the choice of the vertical range: a first loss may be 100 times the last
-)
+START = 0.02  # of a curve, ignored in choosing the vertical range: a first loss may be 100 times the last
 
 
 @dataclass(frozen=True)
 class Curves(Drawn):
-    """Training and held-out loss on the way, from the value `curve`: lines of means, bands from the least to the most.
+    """Training and held-out loss during training, from the value `curve`: means as lines, the range of seeds as bands.
 
     Attributes:
-        title: Stands above.
-        y: Of the rows, the loss is drawn; the name says which value's unit is written.
-        x: Over steps, tokens or seconds.
-        arms: Labels of those that are shown; None for all.
+        title: The title above the figure.
+        y: The value name that labels the vertical axis; the losses are drawn in any case.
+        x: The horizontal axis: steps, tokens or seconds.
+        arms: The labels of the arms to show; None for all.
         log_x: Whether the horizontal axis is logarithmic.
-        highest: Of the vertical axis; what lies above leaves the figure. None: all but a first peak is seen.
+        highest: The upper end of the vertical axis; None to fit everything but an initial peak.
     """
 
     title: str
@@ -65,7 +63,7 @@ class Curves(Drawn):
         )
 
     def lines(self, outcome: Outcome) -> dict[str, list[tuple[str, list[Point]]]]:
-        """Of every arm its training curve and its held-out curve, as far as they were measured."""
+        """Return the measured training and held-out curves of every arm."""
         found = {}
         for label in self.shown_arms(outcome):
             curves = outcome.value(label, "curve")
@@ -113,7 +111,7 @@ def _draw_curve(axes: Any, points: list[Point], shade: str, is_dashed: bool) -> 
 
 
 def _set_ranges(axes: Any, curves: list[list[Point]], log_x: bool) -> None:
-    """Ranges of both axes; the first losses, which may be far above all others, do not count."""
+    """Set the ranges of both axes; the first losses, which may be far above all others, are ignored."""
     if not curves:
         return
     first, last = min(c[0].x for c in curves), max(c[-1].x for c in curves)

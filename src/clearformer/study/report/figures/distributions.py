@@ -1,4 +1,4 @@
-"""Probabilities of next tokens beside each other."""
+"""Next-token probabilities as bars."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,19 +32,19 @@ Distribution = Mapping[str, float] | Sequence[Sequence[Any]]
 
 @dataclass(frozen=True)
 class Distributions(Drawn):
-    """Probabilities of next tokens beside each other: the most probable ones as bars, a panel for each.
+    """The most probable next tokens as bars, in panels side by side.
 
-    A value is {token: probability} or rows [token, probability]: then there is a panel for each arm. Or it is such
-    distributions by name: then there is a panel for each name, and the arms are bars beside each other.
+    If the value is one distribution, {token: probability} or rows [token, probability], each arm has a panel. If it is
+    a mapping of names to distributions, each name has a panel, with the bars of all arms side by side.
 
     Attributes:
-        title: Stands above.
-        value: The name of the measured value, of each arm's first seed; or the names of several, which are beside each
-            other, such as what was counted and what was learned.
-        arms: Labels of those that are shown; None for all.
-        top: How many tokens.
-        together: Whether the arms are bars of one panel, where the value is one distribution.
-        names: Of distributions by name, those that are shown; None for all.
+        title: The title above the figure.
+        value: The name of the measured value, taken from each arm's first seed; or several names, whose bars are side
+            by side, such as counted and learned probabilities.
+        arms: The labels of the arms to show; None for all.
+        top: The number of tokens.
+        together: Whether all arms share one panel, if the value is one distribution.
+        names: The names of the distributions to show; None for all.
     """
 
     title: str
@@ -55,7 +55,7 @@ class Distributions(Drawn):
     names: tuple[str, ...] | None = None
 
     def panels(self, outcome: Outcome) -> dict[str, dict[str, dict[str, float]]]:
-        """Of every panel, the distributions by their arms."""
+        """Return the distributions of every panel, by arm."""
         found: dict[str, dict[str, dict[str, float]]] = {}
         for label in self.shown_arms(outcome):
             for series, value in self._values(outcome, label):
@@ -65,7 +65,7 @@ class Distributions(Drawn):
         return found
 
     def _values(self, outcome: Outcome, label: str) -> list[tuple[str, Any]]:
-        """The values of an arm, each with the name of its colour."""
+        """Return the values of an arm, each with its label in the key of colours."""
         if isinstance(self.value, str):
             return [(label, outcome.first(label, self.value))]
         whose = f"{label}, " if len(self.shown_arms(outcome)) > 1 else ""
@@ -79,7 +79,7 @@ class Distributions(Drawn):
         return {name: value[name] for name in self.names or tuple(value) if name in value}
 
     def _grid(self, outcome: Outcome) -> tuple[int, int]:
-        """Rows and columns of panels."""
+        """Return the number of rows and columns of panels."""
         n = max(len(self.panels(outcome)), 1)
         columns = min(n, 3 if n % 3 == 0 or n > 4 else 2)
         return math.ceil(n / columns), columns
@@ -139,23 +139,23 @@ class Distributions(Drawn):
 
 
 def _panel_title(name: str) -> str:
-    """The name of a panel; a token in quotation marks, that it can be seen."""
+    """Return the title of a panel; a short token is put in quotation marks to make it visible."""
     return f"“{seen(name)}”" if 0 < len(name) <= 2 else name
 
 
 def _probabilities(distribution: Distribution) -> dict[str, float]:
-    """Tokens and their probabilities, the most probable first."""
+    """Return probabilities by token, the most probable first."""
     pairs = distribution.items() if isinstance(distribution, Mapping) else distribution
     return dict(sorted(((str(token), float(p)) for token, p in pairs), key=lambda pair: -pair[1]))
 
 
 def shown_tokens(arms: Mapping[str, Mapping[str, float]], top: int) -> list[str]:
-    """The most probable tokens of the first arm of a panel."""
+    """Return the most probable tokens of a panel's first arm."""
     return list(next(iter(arms.values()), {}))[:top]
 
 
 def _key_of_arms(canvas: Any, arms: Sequence[str]) -> None:
-    """Name the colours in a line below the title."""
+    """Draw the key of colours in a line below the title."""
     width, height = canvas.get_size_inches()
     at, y = EDGE, 1 - 0.42 / height
     for i, arm in enumerate(arms):

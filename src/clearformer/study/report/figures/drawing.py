@@ -1,6 +1,6 @@
-"""The style of all figures: one paper, one ink, few colours, labels where the lines end; matplotlib is imported late.
+"""The common style of all figures: colours, fonts, and labels at the ends of lines; matplotlib is imported lazily.
 
-Places on a figure are given in inches, so that letters have one size in all figures.
+Positions on a figure are given in inches, so that text has the same size in all figures.
 """
 
 import math
@@ -16,13 +16,13 @@ from clearformer.study.report.words import number
 WIDTH = 8.2  # inches: 787 pixels in a browser
 PAPER, INK, MUTED, GRID = "#ffffff", "#1f2933", "#5b6775", "#e4e8ed"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
-"""Okabe and Ito's, which the colour-blind can tell apart; without yellow, which is too light on paper."""
+"""The palette of Okabe and Ito, distinguishable by the colour-blind, without yellow, which is too light on white."""
 
 LABEL_COLOURS = ("#0072b1", "#b84f00", "#007a59", "#a3487c", "#8f6200", "#1f78ab", "#666666")
-"""The same, dark enough for letters."""
+"""The same colours, dark enough for text."""
 
 TITLE_POINTS, LABEL_POINTS, TICK_POINTS = 11.5, 9.0, 8.5
-FONT = "DejaVu Sans"  # comes with matplotlib, so that every machine lays figures out alike
+FONT = "DejaVu Sans"  # comes with matplotlib, so that figures have the same layout on every machine
 EDGE, TITLE_INCHES, AXIS_INCHES = 0.12, 0.62, 0.52
 LINE_INCHES = 0.165  # from one line of text to the next
 TEXT_GAP = 0.1
@@ -31,18 +31,18 @@ SPECIAL = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "": "∅"}
 
 
 def colour(i: int) -> str:
-    """The colour of the i-th series."""
+    """Return the colour of the i-th series."""
     return COLOURS[i % len(COLOURS)]
 
 
 def label_colour(shade: str) -> str:
-    """The colour of letters that name a series of a colour."""
+    """Return the colour of the text that labels a series of a given colour."""
     return LABEL_COLOURS[COLOURS.index(shade)] if shade in COLOURS else shade
 
 
 @cache
 def text_inches(text: str, points: float = LABEL_POINTS) -> float:
-    """How wide a line of text is drawn."""
+    """Return the width of a line of text, in inches."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextToPath
 
@@ -53,17 +53,17 @@ def text_inches(text: str, points: float = LABEL_POINTS) -> float:
 
 
 def widest(texts: Sequence[str], points: float = LABEL_POINTS) -> float:
-    """The width of the widest of some lines, in inches."""
+    """Return the width of the widest line of some texts, in inches."""
     return max((text_inches(line, points) for text in texts for line in text.split("\n")), default=0.0)
 
 
 def wrapped(text: str, width: int = 30) -> str:
-    """A label in lines of at most so many characters."""
+    """Wrap a label to lines of at most `width` characters."""
     return "\n".join(textwrap.wrap(text, width)) or text
 
 
 def shortened_label(text: str, longest: int = LONGEST_LABEL) -> str:
-    """A label with its middle left out, where it is too long."""
+    """Shorten a label that is too long by leaving out its middle."""
     if len(text) <= longest:
         return text
     half = (longest - 1) // 2
@@ -71,7 +71,7 @@ def shortened_label(text: str, longest: int = LONGEST_LABEL) -> str:
 
 
 def seen(token: Any) -> str:
-    """A token as it can be seen: spaces and line ends by signs."""
+    """Make a token visible: spaces and line ends become symbols."""
     text = str(token)
     return SPECIAL.get(text, text.replace("\n", "⏎").replace("\t", "⇥"))
 
@@ -98,7 +98,7 @@ def head(canvas: Any, title: str, below: str = "") -> None:
 def panel(
     canvas: Any, left: float, right: float, top: float = TITLE_INCHES, bottom: float = AXIS_INCHES
 ) -> Any:
-    """Axes that keep so many inches free at each side."""
+    """Add axes to a figure, with margins in inches."""
     width, height = canvas.get_size_inches()
     return canvas.add_axes(
         (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
@@ -106,7 +106,7 @@ def panel(
 
 
 def plain_axes(axes: Any, grid: str = "y") -> None:
-    """Leave of axes' lines what helps to read: the lower edge, and thin lines across."""
+    """Reduce the axes' lines to the lower edge and a thin grid."""
     axes.set_facecolor("none")
     for name, spine in axes.spines.items():
         spine.set_visible(name == "bottom")
@@ -124,7 +124,7 @@ def label_x(axes: Any, text: str) -> None:
 
 
 def number_ticks(axis: Any) -> None:
-    """Number an axis at round places, all with the same decimals, thousands apart."""
+    """Put ticks at round numbers, all with the same decimals, with separators between thousands."""
     from matplotlib.ticker import MaxNLocator, ScalarFormatter, StrMethodFormatter
 
     axis.set_major_locator(MaxNLocator(6))
@@ -140,7 +140,7 @@ def number_ticks(axis: Any) -> None:
 
 @dataclass(frozen=True)
 class EndLabel:
-    """A label beside the end of a line."""
+    """A label next to the end of a line."""
 
     text: str
     x: float
@@ -149,12 +149,12 @@ class EndLabel:
 
 
 def room_for(labels: Sequence[str]) -> float:
-    """The inches to keep free at the right of axes for labels at the ends of lines."""
+    """Return the inches to keep free at the right of axes for labels at the ends of lines."""
     return widest([shortened_label(label) for label in labels]) + TEXT_GAP + 0.16
 
 
 def end_labels(axes: Any, labels: Sequence[EndLabel]) -> None:
-    """Write labels beside the ends of lines, moved apart where they would overlap, a thin line leading to each."""
+    """Write labels next to the ends of lines, moved apart where they would overlap, with a thin line to each."""
     if not labels:
         return
     box = axes.get_window_extent()
@@ -188,12 +188,12 @@ def end_labels(axes: Any, labels: Sequence[EndLabel]) -> None:
 
 
 def spread(wished: Sequence[float], gap: float, room: float = math.inf) -> list[float]:
-    """Places at least a gap apart, in the order of the wished ones and near them (least squares).
+    """Move the wished places at least `gap` apart, as little as possible (least squares), in the same order.
 
-    They lie between 0 and `room`, where that is wide enough and given.
+    They lie between 0 and `room`, if that is finite and large enough.
     """
     order = sorted(range(len(wished)), key=lambda i: wished[i])
-    groups: list[tuple[float, int]] = []  # the sum of wished places, less the gaps, and how many
+    groups: list[tuple[float, int]] = []  # the sum of wished places minus the gaps, and their number
     for rank, i in enumerate(order):
         groups.append((wished[i] - rank * gap, 1))
         while len(groups) > 1 and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]:
@@ -225,6 +225,6 @@ def set_scales(axes: Any, log_x: bool, log_y: bool) -> None:
 
 
 def _doubles(axes: Any) -> bool:
-    """Whether all points stand at powers of two."""
+    """Whether the x of all points are powers of two."""
     places = {float(x) for line in axes.get_lines() for x in line.get_xdata()}
     return bool(places) and all(x > 0 and math.log2(x).is_integer() for x in places)

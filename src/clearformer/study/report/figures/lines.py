@@ -1,4 +1,4 @@
-"""Values along an axis: rows that were measured, or one number of each of several arms."""
+"""Values along an axis: measured rows, or one number of each arm."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,20 +28,20 @@ from clearformer.study.report.words import estimate_text, named, number
 
 @dataclass(frozen=True)
 class Lines(Drawn):
-    """A value that is rows [x, y], or such rows by name, of every arm: lines of means over seeds.
+    """A value of every arm that is rows [x, y], or a mapping of names to such rows, as lines of means over seeds.
 
     Attributes:
-        title: Stands above.
+        title: The title above the figure.
         value: The name of the measured value.
-        x: The name of what is at x, for words; `x_label` is written.
-        x_label: With its unit.
-        y_label: With its unit.
-        series: Of rows by name, the names that are shown; None for all.
+        x: The label of the horizontal axis if `x_label` is empty.
+        x_label: The label of the horizontal axis, with its unit.
+        y_label: The label of the vertical axis, with its unit; if empty, the value's name.
+        series: The names of the rows to show; None for all.
         log_x: Whether the horizontal axis is logarithmic.
         log_y: Whether the vertical axis is.
-        ideal: What theory says: a number, a function of x, or rows; a dotted line.
+        ideal: The theoretical value, drawn as a dotted line: a number, a function of x, or rows.
         ideal_label: Its label.
-        arms: Labels of those that are shown; None for all.
+        arms: The labels of the arms to show; None for all.
     """
 
     title: str
@@ -72,7 +72,7 @@ class Lines(Drawn):
         )
 
     def lines(self, outcome: Outcome) -> dict[str, list[Point]]:
-        """The lines by their labels."""
+        """Return the lines by label."""
         labels = self.shown_arms(outcome)
         found: dict[str, list[Point]] = {}
         for label in labels:
@@ -84,7 +84,7 @@ class Lines(Drawn):
         return {label: points for label, points in found.items() if points}
 
     def _rows(self, by_seed: list[Any]) -> dict[str, list[Any]]:
-        """Rows of every seed, by the name of the series; of a single series the name is empty."""
+        """Return the rows of every seed by the name of the series; a single series has an empty name."""
         if not by_seed or not isinstance(by_seed[0], Mapping):
             return {"": by_seed}
         names = self.series if self.series is not None else tuple(by_seed[0])
@@ -110,7 +110,7 @@ class Lines(Drawn):
         end_labels(axes, ends)
 
     def ideal_points(self, lines: Mapping[str, list[Point]]) -> list[tuple[float, float]]:
-        """The points of what theory says, at every x of the lines."""
+        """Return the points of the theoretical line, over the x of the lines."""
         places = sorted({point.x for points in lines.values() for point in points})
         if self.ideal is None or not places:
             return []
@@ -141,15 +141,15 @@ def _draw_line(axes: Any, points: list[Point], shade: str) -> None:
 
 @dataclass(frozen=True)
 class Trend(Drawn):
-    """One number of every arm against a number that the arm has: depth, width, context; a line for each group.
+    """One number of every arm against a property of the arm, such as depth, width or context; one line per group.
 
     Attributes:
-        title: Stands above.
+        title: The title above the figure.
         value: The name of the measured number.
-        at: Of an arm's label, where it stands.
-        x_label: With its unit.
-        groups: Of an arm's label, the name of its line; all are one line, where empty.
-        y_label: With its unit; the value's own name, where empty.
+        at: The x of each arm, by label.
+        x_label: The label of the horizontal axis, with its unit.
+        groups: The name of each arm's line, by label; if empty, all arms are one line.
+        y_label: The label of the vertical axis, with its unit; if empty, the value's name.
         log_x: Whether the horizontal axis is logarithmic.
         log_y: Whether the vertical axis is.
     """
@@ -179,7 +179,7 @@ class Trend(Drawn):
         )
 
     def lines(self, outcome: Outcome) -> dict[str, list[tuple[float, Estimate]]]:
-        """The points of every group, by x."""
+        """Return the points of every group, sorted by x."""
         found: dict[str, list[tuple[float, Estimate]]] = {}
         for label in outcome.compared:
             estimate = outcome.estimate(label, self.value)

@@ -27,23 +27,23 @@ ON_DARK, ON_LIGHT, BETWEEN = (
     "#fefefe",
     "#10161d",
     "#e4e8ee",
-)  # of their own: cells keep their colours on a dark page
+)  # not colours of the style, which turn dark with the page: cells keep theirs
 MOST_CELLS_WRITTEN = 14
-MOST_CELLS_DRAWN = 40  # to a side, one shape each; of more, one picture
+MOST_CELLS_DRAWN = 40  # per side, as one shape each; a larger matrix is an image
 
 
 @dataclass(frozen=True)
 class Matrix(Drawn):
-    """A matrix of one arm's first seed as colours: attention weights, a mask, a weight matrix.
+    """A matrix of one arm's first seed as colours, such as attention weights, a mask or a weight matrix.
 
     Attributes:
-        title: Stands above.
-        value: The name of the measured value, rows of numbers; True and False of a mask.
+        title: The title above the figure.
+        value: The name of the measured value: rows of numbers, or for a mask of True and False.
         arm: The label of the arm.
-        row_label: What the rows are.
-        column_label: What the columns are.
-        labels: Names of the rows and columns: themselves, or the name of the measured value that lists them, or that
-            maps `rows` and `columns` to lists.
+        row_label: The label of the rows.
+        column_label: The label of the columns.
+        labels: The names of rows and columns: a tuple of names, or the name of a measured value that lists them or maps
+            `rows` and `columns` to lists.
     """
 
     title: str
@@ -54,11 +54,11 @@ class Matrix(Drawn):
     labels: str | tuple[str, ...] | None = None
 
     def cells(self, outcome: Outcome) -> list[list[float]]:
-        """The numbers, row by row; empty where they were not measured."""
+        """Return the numbers, row by row; empty if they were not measured."""
         return [[float(x or 0) for x in row] for row in outcome.first(self.arm, self.value) or []]
 
     def names(self, outcome: Outcome) -> tuple[list[str], list[str]]:
-        """Names of the rows and of the columns."""
+        """Return the names of the rows and of the columns."""
         found = outcome.first(self.arm, self.labels) if isinstance(self.labels, str) else self.labels
         if isinstance(found, Mapping):
             return [seen(name) for name in found["rows"]], [seen(name) for name in found["columns"]]
@@ -72,11 +72,11 @@ class Matrix(Drawn):
         return WIDTH, TITLE_INCHES + self._below(outcome, side) + side * n_rows
 
     def _side(self, n_rows: int, n_columns: int) -> float:
-        """Of a cell, in inches."""
+        """Return the side of a cell, in inches."""
         return min(0.42, 5.6 / n_columns, 5.2 / n_rows)
 
     def _below(self, outcome: Outcome, side: float) -> float:
-        """The inches below the cells, for the names of the columns."""
+        """Return the space below the cells for the names of the columns, in inches."""
         _, names = self.names(outcome)
         return AXIS_INCHES + (widest(names, TICK_POINTS) - 0.1 if are_turned(names, side) else 0.0)
 
@@ -111,7 +111,7 @@ class Matrix(Drawn):
         self._key(canvas, axes, image)
 
     def _key(self, canvas: Any, axes: Any, image: Any) -> None:
-        """Draw the scale of the colours at the right."""
+        """Draw the colour scale at the right."""
         width, height = canvas.get_size_inches()
         box = axes.get_position()
         high = min(1.6 / height, box.height)
@@ -163,5 +163,5 @@ def _name_cells(axes: Any, rows: list[str], columns: list[str], side: float) -> 
 
 
 def are_turned(names: list[str], side: float) -> bool:
-    """Whether the columns' names are written upwards, being wider than their cells."""
+    """Whether the columns' names are rotated, because they are wider than the cells."""
     return widest(names, min(TICK_POINTS, 72 * side)) > 0.9 * side

@@ -1,4 +1,4 @@
-"""Samples of text beside each other."""
+"""Samples of text side by side."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ from clearformer.study.report.figures.drawing import (
 
 @dataclass(frozen=True)
 class Texts(Drawn):
-    """Samples of text beside each other; in a report they are text and no picture.
+    """Samples of text side by side; a report shows them as text, not as a picture.
 
-    A value is a text, several, or texts by name.
+    The value is a text, a list of texts, or a mapping of names to texts.
 
     Attributes:
-        title: Stands above.
-        value: The name of the measured value, of each arm's first seed.
-        arms: Labels of those that are shown; None for all.
+        title: The title above the figure.
+        value: The name of the measured value, taken from each arm's first seed.
+        arms: The labels of the arms to show; None for all.
     """
 
     title: str
@@ -37,7 +37,7 @@ class Texts(Drawn):
     arms: tuple[str, ...] | None = None
 
     def blocks(self, outcome: Outcome) -> list[tuple[str, str]]:
-        """The texts, each with its label."""
+        """Return the texts, each with its label."""
         labels = self.shown_arms(outcome)
         found = []
         for label in labels:
@@ -92,5 +92,5 @@ def _wrapped_text(text: str) -> str:
 
 
 def wrapped_lines(text: str) -> int:
-    """How many lines a text has on a figure."""
+    """Return the number of lines of a text on a figure."""
     return _wrapped_text(text).count("\n") + 1
