@@ -33,7 +33,7 @@ from clearformer.training.store.folder import RunFolder
 
 DEFAULTS = {"text": "quick", "pairs": "translate", "labelled": "classify"}
 TWO_FILES = {"source", "target"}
-SOURCES = ("name", "path", *TWO_FILES)  # the keys of section `data` that say which data: one, or the two files
+SOURCES = ("name", "path", *TWO_FILES)  # keys of section `data`, one of which says what to read
 
 
 def quick() -> RunConfig:

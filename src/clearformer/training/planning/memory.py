@@ -61,7 +61,7 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
         gradients = _n_bytes(p.grad for p in model.parameters() if p.grad is not None)
         _update(optimizers)
         live.peak = live.now  # only now do the optimisers have all their state, as in every later step
-        for _ in range(min(train.grad_accum_steps, 2)):  # in a second part, the first one's gradients are alive too
+        for _ in range(min(train.grad_accum_steps, 2)):  # with two parts, gradients stay alive
             micro_batch.run(live)
         _update(optimizers)
         states = [state for optimizer in optimizers for state in optimizer.state.values()]

@@ -14,7 +14,7 @@ from clearformer.training.limits import seconds_left
 from clearformer.training.reporting.report import Reporter, held_out
 from clearformer.training.store.checkpoint import Progress as RunProgress
 
-SETTLED_AFTER, FORETOLD_AFTER = 50, 100  # steps; the time of those between them gives the estimate of all steps
+SETTLED_AFTER, FORETOLD_AFTER = 50, 100  # steps; those between them are timed to estimate the total
 PROGRESS_FROM_CHARS = 10_000_000  # shorter texts are prepared too quickly to report
 
 
