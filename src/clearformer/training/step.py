@@ -58,7 +58,7 @@ def lr_factor_after(settings: TrainConfig, progress: Progress) -> float:
 
 
 class TrainStep:
-    """Takes the steps of a run: changes the weights and the optimisers' state, and nothing else."""
+    """Takes the steps of a run, each of which changes its `TrainState`: weights, moving average, optimisers."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ def vocabulary_of(tokenizer: TokenizerConfig, family: Family = "decoder") -> int
             return tokenizer.vocab_size
         case GPT2TokenizerSpec():
             return 50_257
-        case tokenizer:  # of one's own
+        case tokenizer:  # a registered kind
             return getattr(tokenizer, "vocab_size", GUESSED_CHARACTERS)
 
 
